@@ -92,8 +92,26 @@ def interpreted() -> None:
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Any]:
     """The scan and first screen of a trace, for tests that look at what they say: made once in a run."""
-    own = tmp_path_factory.getbasetemp()
-    return screens.measured_once(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
+    read = screens.read_once(folder_of_run(tmp_path_factory))
+    return lambda path: read(path).measured
+
+
+@pytest.fixture(scope="session")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], screens.Reading]:
+    """What a trace gives where it is read and scanned, for tests of many traces: once in a run."""
+    return screens.read_once(folder_of_run(tmp_path_factory))
+
+
+@pytest.fixture(scope="session")
+def gpu_events(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], screens.Events]:
+    """What the standard library reads of a Kineto file's GPU events: once in a run."""
+    return screens.events_once(folder_of_run(tmp_path_factory))
+
+
+def folder_of_run(factory: pytest.TempPathFactory) -> Path:
+    """The folder of temporary files that all processes of a run share."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(autouse=True)

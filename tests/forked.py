@@ -30,6 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 # What such a process has loaded; LIBRARIES: what tracemine imports, of whichever checkout is run there.
 TRACEMINE, TORCH, WORKERS, LIBRARIES, COMPILER = "tracemine", "torch", "workers", "libraries", "compiler"
+STEPS = "steps"  # with what an optimizer loads when it is made
 _TORCH = ("torch", "triton", "triton.language", "triton.runtime.interpreter", "numpy")
 _LIBRARIES = (
     *_TORCH,
@@ -41,9 +42,10 @@ _LIBRARIES = (
     "rich.progress",
     "jinja2",
 )
-# Workers of tracemine, each with a `main`: those that interpret kernels, those that compile them, and those without.
+# Workers of tracemine, each with a `main`: they interpret kernels, compile them, run steps, or need no torch.
 _WORKERS = {
     WORKERS: ("tracemine.validate.worker", "tracemine.verify.library.worker", "tracemine.verify.gpu.worker"),
+    STEPS: ("tracemine.apply.child", "torch._dynamo"),
     COMPILER: ("tracemine.codegen.triton.resources_worker", "tracemine.verify.gpu.worker"),
     TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.worker"),
 }
@@ -164,7 +166,7 @@ def fork_workers(at: Callable[[str], str | None]) -> None:
         ours = env.get("PYTHONPATH", str(ROOT)) == str(ROOT)
         interprets = env.get("TRITON_INTERPRET") == "1"  # read when triton is imported
         module = _module(command, programs.python("-m", "tracemine.processes"), programs.python())
-        for loaded in (WORKERS if interprets else COMPILER, TRACEMINE):
+        for loaded in (WORKERS if interprets else COMPILER, STEPS, TRACEMINE):
             if ours and module in _WORKERS[loaded] and (place := at(loaded)):
                 return Worker({"module": module}, env, place)
         alone = [Path(name).name for name in command[2:3]] == ["standalone.py"]
@@ -192,7 +194,7 @@ def place(loaded: str) -> str:
     env = {name: text for name, text in os.environ.items() if not name.startswith(("TRACEMINE_", "PYTHON"))}
     env |= {} if loaded in (TORCH, LIBRARIES) else {"PYTHONPATH": str(ROOT)}
     env |= {"TRITON_INTERPRET": "0" if loaded == COMPILER else "1"}
-    env |= {"OMP_NUM_THREADS": "1"} if loaded in (WORKERS, COMPILER) else {}
+    env |= {"OMP_NUM_THREADS": "1"} if loaded in (WORKERS, COMPILER, STEPS) else {}
     env |= {_PLACE: place(WORKERS)} if loaded == TRACEMINE else {}
     command = [sys.executable, "-P", str(Path(__file__)), found, loaded]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
@@ -292,8 +294,9 @@ def _done(order: dict[str, Any], streams: Sequence[int]) -> int:
         if isinstance(code, str):
             print(code, file=sys.stderr)
             code = 1
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
+        sys.last_value = error  # as Python keeps it: closed with its frames, a pipe would end this process with 0
         code = 1
     atexit._run_exitfuncs()
     for output in (sys.stdout, sys.stderr):

@@ -1,19 +1,51 @@
-"""The scan and the first screen of a trace, made once in a run, whichever of its processes asks for them first."""
+"""What a trace gives, worked out once in a run, whichever of its processes asks for it first: to read is most of it.
+
+The scan, the first screen and what else tests ask of a reading; and what the standard library reads in the file.
+"""
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import os
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracemine.timeline import Timeline
 
 ROOT = Path(__file__).parents[1]
+_GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What tests ask of one reading of a trace."""
+
+    measured: Any  # as tools/first_screens.py has it
+    gpu_time_ns: int  # as `top` has it
+    reason: str  # what may make that differ from the file
+    evidence: tuple[int, ...]  # of what nodes read, each once
+    owned: Counter[Any]  # GPU nanoseconds by the operator, with its recorded inputs, that owns them
+
+
+@dataclass(frozen=True)
+class Events:
+    """GPU events of a Kineto file, by the standard library alone."""
+
+    count: int
+    exact_ns: int  # the sum of their durations
+    rounded_ns: int  # the same, each rounded
 
 
 @cache
@@ -28,14 +60,21 @@ def tool() -> ModuleType:
     return module
 
 
-def measured_once(folder: Path) -> Callable[[Path], Any]:
-    """`measured` of the tool, of which a folder keeps what it told of each trace."""
+def read_once(folder: Path) -> Callable[[Path], Reading]:
+    """Reads and scans traces; a folder keeps what each gave."""
+    return _once(folder, "reading", _reading)
 
-    make = tool().measured
 
+def events_once(folder: Path) -> Callable[[Path], Events]:
+    """Reads the events of files; a folder keeps what each gave."""
+    return _once(folder, "events", _events)
+
+
+def _once(folder: Path, kind: str, make: Callable[[Path], Any]) -> Callable[[Path], Any]:
     @cache
-    def measured(path: Path) -> Any:
-        kept = folder / f"{sha256(str(path).encode()).hexdigest()}.screen"
+    def made(path: Path) -> Any:
+        tool()  # of which what is kept may be
+        kept = folder / f"{sha256(str(path).encode()).hexdigest()}.{kind}"
         if kept.is_file():
             return pickle.loads(kept.read_bytes())  # noqa: S301 - of this run
         found = make(path)
@@ -44,4 +83,40 @@ def measured_once(folder: Path) -> Callable[[Path], Any]:
         whole.replace(kept)
         return found
 
-    return measured
+    return made
+
+
+def _reading(path: Path) -> Reading:
+    from benchmarks.answers.top_totals import reason, top_ns
+    from tracemine.pipeline import analyse, mined
+
+    analysis = analyse(path)
+    scan = mined(analysis)
+    return Reading(
+        measured=tool().shown(path, analysis, scan),
+        gpu_time_ns=top_ns(analysis, scan),
+        reason=reason(analysis),
+        evidence=tuple(sorted(set(analysis.dataflow.reads.evidence.tolist()))),
+        owned=owned_time(analysis.timeline),
+    )
+
+
+def owned_time(timeline: Timeline) -> Counter[Any]:
+    """GPU nanoseconds by the operator, with its recorded inputs, that owns them."""
+    columns = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
+    ops, owned = timeline.ops.select(["name", *columns]).to_pydict(), Counter[Any]()
+    rows = zip(timeline.activities["op_row"].to_pylist(), timeline.activities["dur_ns"].to_pylist(), strict=True)
+    for row, duration in rows:
+        if row is not None:
+            inputs = None if ops["input_shapes"][row] is None else tuple(ops[column][row] for column in columns)
+            owned[ops["name"][row], inputs] += duration
+    return owned
+
+
+def _events(path: Path) -> Events:
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    document = json.loads(raw.decode("utf-8", "replace"), strict=False, parse_float=Decimal)
+    events = document["traceEvents"] if isinstance(document, dict) else document
+    gpu = [e.get("dur", 0) for e in events if e.get("ph") == "X" and str(e.get("cat", "")).lower() in _GPU]
+    rounded = sum(max(round(1000 * float(dur)), 0) for dur in gpu)
+    return Events(len(gpu), int(sum(map(Decimal, gpu)) * 1000), rounded)

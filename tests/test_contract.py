@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.screens import Events
 from tracemine.documents.step_words import headline
 from tracemine.findings import Scan
 from tracemine.perfmodel import NOTHING
@@ -24,25 +23,14 @@ _COMPAT = [
 ]
 _FIXTURES = Path(__file__).parent.parent / "fixtures"
 _OURS = [*sorted((_FIXTURES / "kineto").glob("*.json.gz")), *sorted(_FIXTURES.glob("captures/*/trace.json.gz"))]
-_GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 
-def gpu_events(path: Path) -> tuple[int, float]:
-    """How many GPU events, and the sum of their durations in ns, by the standard library alone."""
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    document = json.loads(raw.decode("utf-8", "replace"), strict=False)
-    events = document["traceEvents"] if isinstance(document, dict) else document
-    gpu = [e for e in events if e.get("ph") == "X" and str(e.get("cat", "")).lower() in _GPU]
-    return len(gpu), sum(e.get("dur", 0) for e in gpu) * 1000
-
-
-def assert_contract(path: Path, scan: Scan) -> None:
-    count, busy_ns = gpu_events(path)
-    assert scan.trace.activities == count
+def assert_contract(events: Events, scan: Scan) -> None:
+    assert scan.trace.activities == events.count
     claimed = [finding for finding in scan.findings if finding.gpu_saving_ns != NOTHING]
     rows = [row for finding in claimed for once in finding.activities for row in once]
     assert len(rows) == len(set(rows))
-    assert sum(finding.measured_ns for finding in claimed) <= busy_ns * 1.001
+    assert sum(finding.measured_ns for finding in claimed) <= events.exact_ns * 1.001
     assert scan.summary.gpu_saving_ns == sum((f.gpu_saving_ns for f in scan.findings), NOTHING)
     together = sum((f.step_saving_ns for f in scan.findings), NOTHING)
     assert (scan.summary.step_saving_ns.low, scan.summary.step_saving_ns.mid) == (together.low, together.mid)
@@ -54,13 +42,17 @@ def assert_contract(path: Path, scan: Scan) -> None:
 
 @pytest.mark.skipif(not _COMPAT, reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
 @pytest.mark.parametrize("path", _COMPAT or [None], ids=lambda p: "" if p is None else f"{p.parent.name}/{p.name}")
-def test_a_trace_of_somebody_else_keeps_the_contract(path: Path, measured: Callable[[Path], Any]) -> None:
-    assert_contract(path, measured(path).scan)
+def test_a_trace_of_somebody_else_keeps_the_contract(
+    path: Path, measured: Callable[[Path], Any], gpu_events: Callable[[Path], Events]
+) -> None:
+    assert_contract(gpu_events(path), measured(path).scan)
 
 
 @pytest.mark.parametrize("path", _OURS, ids=lambda path: path.name)
-def test_a_recording_of_ours_keeps_the_contract(path: Path, measured: Callable[[Path], Any]) -> None:
-    assert_contract(path, measured(path).scan)
+def test_a_recording_of_ours_keeps_the_contract(
+    path: Path, measured: Callable[[Path], Any], gpu_events: Callable[[Path], Events]
+) -> None:
+    assert_contract(gpu_events(path), measured(path).scan)
 
 
 def test_a_trace_in_which_nothing_is_to_be_won_has_no_findings(measured: Callable[[Path], Any]) -> None:

@@ -24,7 +24,7 @@ from tracemine.documents.screen import Screen, first_screen  # noqa: E402
 from tracemine.errors import TracemineError  # noqa: E402
 from tracemine.findings import Scan  # noqa: E402
 from tracemine.formats.discover import traces  # noqa: E402
-from tracemine.pipeline import analyse, mined  # noqa: E402
+from tracemine.pipeline import Analysis, analyse, mined  # noqa: E402
 from tracemine.report import Drawing, render  # noqa: E402
 
 MOST_LINES, MOST_COLUMNS = 24, 100
@@ -64,7 +64,11 @@ class Measured:
 def measured(path: Path) -> Measured:
     """The first screen of a trace, as `tracemine scan` prints it. Raises TracemineError where it cannot be read."""
     analysis = analyse(path)
-    scan = mined(analysis)
+    return shown(path, analysis, mined(analysis))
+
+
+def shown(path: Path, analysis: Analysis, scan: Scan) -> Measured:
+    """The first screen of a trace that was scanned."""
     frames = DeeperFrames(scan, analysis.timeline)
     out = StringIO()
     render("text", scan, out, Drawing(width=MOST_COLUMNS, whole=False, frames=frames))

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.answers.raw_files import opened, tables_of
 from tracemine.api.tops import tops_of
 from tracemine.errors import TracemineError
+from tracemine.findings import Scan
 from tracemine.formats.discover import traces
 from tracemine.pipeline import Analysis, ScanOptions, analyse, mined
 
@@ -55,11 +56,16 @@ def _of_sqlite(connection: sqlite3.Connection) -> int:
 def compared(path: Path) -> tuple[int, int | None, str]:
     """GPU time as `top` has it, as the file has it, and what may make them differ. Raises TracemineError."""
     analysis = analyse(path)
-    top = tops_of(analysis, mined(analysis), ScanOptions(), whole=True).by("device")
-    return top.gpu_time_ns, raw_ns(path), _reason(analysis)
+    return top_ns(analysis, mined(analysis)), raw_ns(path), reason(analysis)
 
 
-def _reason(analysis: Analysis) -> str:
+def top_ns(analysis: Analysis, scan: Scan) -> int:
+    """GPU time of a trace that was scanned, as `top` has it."""
+    return tops_of(analysis, scan, ScanOptions(), whole=True).by("device").gpu_time_ns
+
+
+def reason(analysis: Analysis) -> str:
+    """What may make that differ from what the file says."""
     ingest = analysis.timeline.meta.ingest
     dropped = ", ".join(f"{name} {count}" for name, count in ingest.dropped.items())
     return "; ".join(filter(None, (*ingest.doubts, f"dropped: {dropped}" if dropped else "")))[:90]

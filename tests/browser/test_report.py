@@ -212,8 +212,11 @@ def test_hovering_names_kernels_and_what_the_host_did(show: Show, prefill: Path)
             page.mouse.move(box["x"] + x, box["y"] + y)
             if "nothing at" not in (text := page.inner_text(".tip")):
                 rows[row].add(text.partition(" · ")[0])
-    assert "record.py:86 MLP.forward" in {text.rpartition("/")[2] for text in rows["host"]}
-    assert any("elementwise_kernel" in text for text in rows["GPU 0 · stream 7"])
+        called = "record.py:86 MLP.forward" in {text.rpartition("/")[2] for text in rows["host"]}
+        if called and any("elementwise_kernel" in text for text in rows["GPU 0 · stream 7"]):
+            break
+    else:
+        pytest.fail(f"no kernel, or not the function that called it: {rows}")
     page.mouse.move(box["x"], box["y"] - 50)
     assert page.is_hidden(".tip")
 

@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason='Triton is not installed: pip install ".[ve
 from tests.codegen.random_graphs import FINDINGS, random_chain, text, verdict
 from tracemine.validate.sandbox import Sandbox
 
-LEAST, SECONDS, SEEDS = 3, 12.0, 40
+LEAST, SECONDS, SEEDS = 3, 8.0, 40
 
 
 def test_random_chains_are_right_or_refused() -> None:

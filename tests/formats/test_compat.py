@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 from collections import Counter
-from decimal import Decimal
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
 
+from tests.screens import Events
 from tracemine.formats import open_trace
+from tracemine.timeline import Timeline
 
 _ROOT = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere"))
 _TRACES = sorted(
@@ -22,7 +22,6 @@ _TRACES = sorted(
     for path in (_ROOT / folder).rglob("*.json*")
     if not path.name.startswith("meta") and "et" not in path.stem.replace(".json", "").split("_")
 )
-_GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 # Activities whose launch lies in no operator of its thread; in every other trace nesting finds them all.
 _OUTSIDE_ANY_OP = {"hta_negative_queue_rank0": 90, "tracelens_sglang_qwen3-8b_decode": 3, "tracelens_b200_eager": 2}
@@ -30,19 +29,17 @@ _OUTSIDE_ANY_OP = {"hta_negative_queue_rank0": 90, "tracelens_sglang_qwen3-8b_de
 pytestmark = pytest.mark.skipif(not _TRACES, reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
 
 
-def _counted(path: Path) -> tuple[int, int]:
-    """How many GPU events, and the sum of their durations in ns, by the standard library alone."""
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    trace = json.loads(raw.decode("utf-8", "replace"), strict=False, parse_float=Decimal)
-    events = trace["traceEvents"] if isinstance(trace, dict) else trace
-    gpu = [e for e in events if e.get("ph") == "X" and str(e.get("cat", "")).lower() in _GPU]
-    return len(gpu), int(sum(Decimal(e.get("dur", 0)) for e in gpu) * 1000)
-
-
 @pytest.mark.parametrize("path", _TRACES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_no_activity_is_lost_and_each_has_an_owner_or_a_reason(path: Path) -> None:
+def test_no_activity_is_lost_each_has_an_owner_or_a_reason_and_references_hold(
+    path: Path, gpu_events: Callable[[Path], Events]
+) -> None:
     t = open_trace(path)
-    count, dur_ns = _counted(path)
+    assert_none_is_lost(path, t, gpu_events(path))
+    assert_every_reference_points_at_a_row_that_encloses_or_precedes(t)
+
+
+def assert_none_is_lost(path: Path, t: Timeline, events: Events) -> None:
+    count, dur_ns = events.count, events.exact_ns
     rows = t.activities.select(["op_row", "owner_evidence", "unowned_reason", "launch_row", "step_row"]).to_pylist()
     assert len(rows) == count
     assert (pc.sum(t.activities["dur_ns"]).as_py() or 0) == dur_ns
@@ -60,9 +57,7 @@ def test_no_activity_is_lost_and_each_has_an_owner_or_a_reason(path: Path) -> No
     assert unowned["outside_any_op"] == _OUTSIDE_ANY_OP.get(path.name.partition(".")[0], 0)
 
 
-@pytest.mark.parametrize("path", _TRACES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_reference_points_at_a_row_that_encloses_or_precedes(path: Path) -> None:
-    t = open_trace(path)
+def assert_every_reference_points_at_a_row_that_encloses_or_precedes(t: Timeline) -> None:
     start = {name: getattr(t, name)["start_ns"].to_pylist() for name in ("activities", "ops", "api", "steps")}
     end = {
         name: [s + d for s, d in zip(start[name], getattr(t, name)["dur_ns"].to_pylist(), strict=True)]

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.ops.kineto_inputs import recorded
 from tests.ops.recorded_calls import ROOT, disagreement, events, pairs, recorded_calls
+from tests.screens import Reading
 from tracemine.ops import lookup, operator_names
 from tracemine.ops.infer import TensorSpec, covered, infer
 
@@ -52,21 +54,6 @@ def test_inferred_outputs_are_those_in_the_execution_trace_of_the_same_run(capsy
     assert unclaimed.total() <= 0.05 * total
 
 
-def _owned_time(path: Path) -> Counter[tuple[str, tuple[Any, ...] | None]]:
-    """GPU nanoseconds by the operator, with its recorded inputs, that owns them."""
-    from tracemine.formats import open_trace
-
-    timeline = open_trace(path)
-    ops, owned = timeline.ops.to_pydict(), Counter[tuple[str, tuple[Any, ...] | None]]()
-    columns = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
-    rows = zip(timeline.activities["op_row"].to_pylist(), timeline.activities["dur_ns"].to_pylist(), strict=True)
-    for row, duration in rows:
-        if row is not None:
-            inputs = None if ops["input_shapes"][row] is None else tuple(ops[column][row] for column in columns)
-            owned[ops["name"][row], inputs] += duration
-    return owned
-
-
 def _decoded(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
@@ -78,11 +65,11 @@ def _outputs_known(name: str, texts: tuple[Any, ...]) -> str | None:
     return None if found.outputs is not None else found.reason
 
 
-def _coverage(paths: list[Path]) -> tuple[float, Counter[str]]:
+def _coverage(paths: list[Path], reading: Callable[[Path], Reading]) -> tuple[float, Counter[str]]:
     """Share by GPU time of operators of torch that recorded their inputs and whose outputs are known; the rest."""
     known, rest = 0, Counter[str]()
     for path in paths:
-        for (name, inputs), duration in _owned_time(path).items():
+        for (name, inputs), duration in reading(path).owned.items():
             if inputs is None or not name.startswith("aten::"):
                 continue  # nothing was recorded; collectives, generated kernels and others' operators
             reason = _outputs_known(name, inputs)
@@ -93,15 +80,19 @@ def _coverage(paths: list[Path]) -> tuple[float, Counter[str]]:
     return known / max(known + rest.total(), 1), rest
 
 
-def test_outputs_are_known_for_nearly_all_gpu_time_of_the_fixtures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_are_known_for_nearly_all_gpu_time_of_the_fixtures(
+    capsys: pytest.CaptureFixture[str], reading: Callable[[Path], Reading]
+) -> None:
     paths = sorted((ROOT / "fixtures" / "kineto").glob("*.json.gz"))
-    share, rest = _coverage(paths)
+    share, rest = _coverage(paths, reading)
     with capsys.disabled():
         print(f"\nfixtures: outputs known for {share:.2%} of the GPU time; not: {dict(rest)}")
     assert share >= 0.97
 
 
-def test_outputs_are_known_for_nearly_all_gpu_time_of_public_traces(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_are_known_for_nearly_all_gpu_time_of_public_traces(
+    capsys: pytest.CaptureFixture[str], reading: Callable[[Path], Reading]
+) -> None:
     folder = os.environ.get("TRACEMINE_COMPAT_TRACES")
     if not folder:
         pytest.skip("TRACEMINE_COMPAT_TRACES is not set")
@@ -109,7 +100,7 @@ def test_outputs_are_known_for_nearly_all_gpu_time_of_public_traces(capsys: pyte
     for group in ("tracelens_*", "h200", "dist", "*"):
         pattern = f"{group}/**/*.json.gz" if group in ("h200", "dist") else f"kineto/{group}.json*"
         paths = [p for p in sorted(Path(folder).glob(pattern)) if "et.json" not in p.name and "_et_" not in p.name]
-        share, rest = _coverage(paths)
+        share, rest = _coverage(paths, reading)
         shares[group] = share
         with capsys.disabled():
             print(f"\n{group}: outputs known for {share:.2%} of the GPU time with inputs; not: {rest.most_common(8)}")

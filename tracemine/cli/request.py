@@ -162,11 +162,6 @@ def one_found(given: str, request: ScanRequest) -> FoundIn:
     return found_in(one_trace(given, quiet=request.quiet), request) if stored is None else FoundIn(stored)
 
 
-def one_scan(given: str, request: ScanRequest) -> Scan:
-    """Return the scan of `one_found`. Raise TracemineError as that."""
-    return one_found(given, request).scan
-
-
 def analysed(path: Path, request: ScanRequest, *, position: str = "") -> Analysis:
     """Read one trace, or standard input, with a progress bar. position: of this trace among several, for the bar.
 

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.matching.define import column_holds, exclusive
-from tracemine.matching.graph_pattern import GraphPattern, SameInput, Test
+from tracemine.matching.graph_pattern import SameInput, Test
 from tracemine.matching.match import find
 from tracemine.matching.pattern import PatternError, checked
 from tracemine.matching.rule import ColumnTest, Match, Matches, Rule
@@ -83,8 +83,12 @@ def _longest(found: Matches) -> Match:
 
 
 def _without_test(rule: Rule, variable: str, tests: tuple[ColumnTest, ...]) -> Rule | None:
-    """Return the rule with fewer tests of a variable; None where its pattern would not be linear in the rows."""
+    """Return the rule with fewer tests of a variable; None where its pattern would not be linear in the rows.
+
+    Graphs without that variable match nothing, as before.
+    """
     define = {**rule.define, variable: tests}
+    match = tuple(g for g in rule.match if any(variable in vertex.labels for vertex in g.vertices)) or rule.match
     pattern = rule.pattern
     if pattern is not None:
         try:
@@ -98,26 +102,22 @@ def _without_test(rule: Rule, variable: str, tests: tuple[ColumnTest, ...]) -> R
             if not rule.match:
                 return None
             pattern = None
-    return replace(rule, define=define, pattern=pattern)
+    return replace(rule, define=define, pattern=pattern, match=match, measures=())
 
 
 def _without_structure(rule: Rule) -> Iterator[tuple[str, Rule]]:
     """Yield the rule without a test of WHERE, without ONLY READER, and without partitions."""
-    for number, graph in enumerate(rule.match):
+    for graph in rule.match:  # the others match nothing, as before
         for at, test in enumerate(graph.where):
             fewer = replace(graph, where=(*graph.where[:at], *graph.where[at + 1 :]))
-            yield f"WHERE {_where_text(test)}", replace(rule, match=_with(rule.match, number, fewer))
+            yield f"WHERE {_where_text(test)}", replace(rule, match=(fewer,), measures=())
         if graph.only_reader:
             fewer = replace(graph, only_reader=())
             names = ", ".join(graph.only_reader)
-            yield f"ONLY READER ({names})", replace(rule, match=_with(rule.match, number, fewer))
+            yield f"ONLY READER ({names})", replace(rule, match=(fewer,), measures=())
     for name in rule.partition_by:
         rest = tuple(other for other in rule.partition_by if other != name)
         yield f"all rows of one {name}", replace(rule, partition_by=rest)
-
-
-def _with(several: Sequence[GraphPattern], number: int, one: GraphPattern) -> tuple[GraphPattern, ...]:
-    return (*several[:number], one, *several[number + 1 :])
 
 
 def _where_text(test: Test) -> str:

@@ -109,19 +109,18 @@ class Watch:
         if not places.size:
             return
         item = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        if stores:
-            self.bytes_written += places.size * item
-        else:
-            self.bytes_read += places.size * item
-        home = max(self.ranges, key=lambda r: int(((places >= r.begin) & (places + item <= r.end)).sum()), default=None)
-        inside = np.zeros(places.shape, np.bool_)
-        if home is not None:
-            inside = (places >= home.begin) & (places + item <= home.end)
-        if not inside.all():
+        self.bytes_written += places.size * item * stores
+        self.bytes_read += places.size * item * (not stores)
+        first, last = places.min(), places.max() + item
+        home = next((r for r in self.ranges if r.begin <= first and last <= r.end), None)
+        if home is None:  # they are not all of one tensor
+            within = [(places >= r.begin) & (places + item <= r.end) for r in self.ranges]
+            inside = max(within, key=np.sum, default=np.zeros(places.shape, np.bool_))
+            home = next((r for r, of in zip(self.ranges, within, strict=True) if of is inside), None)
             self.note("writes out of bounds" if stores else "reads out of bounds", (~inside).sum())
-        if home is None or item != home.item:
-            return
-        self._who(home, (places[inside] - home.begin) // item, stores, program)
+            places = places[inside]
+        if home is not None and item == home.item:
+            self._who(home, (places - home.begin) // item, stores, program)
 
     def places(self, offset):
         """Note what is added to an address: 32 bits end at 2³¹ elements."""
@@ -135,8 +134,8 @@ class Watch:
         clash = (others >= 0) & (others != program)
         if stores:
             readers = home.reader[elements]
-            if np.unique(elements).size != elements.size:
-                self.note("elements written twice by one program", elements.size - np.unique(elements).size)
+            if not (elements[1:] > elements[:-1]).all() and (twice := elements.size - np.unique(elements).size):
+                self.note("elements written twice by one program", twice)
             if clash.any():
                 self.note("elements written by two programs", clash.sum())
             if ((readers != -1) & (readers != program)).any():

@@ -179,13 +179,14 @@ def _classes(
     may |= (chance == torch.inf) | ((chance == -torch.inf) & ~f.isfinite())
     may |= f.isinf() & (chance > 0) & (chance >= r.abs())  # as a quotient by what rounding left
     r = r.to(dtype).double()
-    agreed = (kind(e) == kind(r)) & ~beyond
+    of_f, of_e, of_r = kind(f), kind(e), kind(r)
+    agreed = (of_e == of_r) & ~beyond
     edge = (e.abs() >= torch.finfo(dtype).max * (1 - 4 * _UNIT[dtype]) / max(terms, 1)) & e.isfinite()
     # Where eager overflowed on the way, another order of summing may overflow elsewhere, or meet inf − inf.
     # Where the truth itself is beyond the dtype and eager has no number, it says nothing.
-    excused = ~agreed & ((kind(f) == kind(r)) | ((kind(e) > 0) & (kind(f) > 0)) | (beyond & e.isnan()))
-    wrong = (kind(f) != kind(e)) & ~excused & ~edge & ~may
-    asked = wrong | ((kind(f) == kind(e)) & ~chance.isinf())
+    excused = ~agreed & ((of_f == of_r) | ((of_e > 0) & (of_f > 0)) | (beyond & e.isnan()))
+    wrong = (of_f != of_e) & ~excused & ~edge & ~may
+    asked = wrong | ((of_f == of_e) & ~chance.isinf())
     if not bool(wrong.any()):
         return [], asked
     place = int(wrong.reshape(-1).long().argmax())

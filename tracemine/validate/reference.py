@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -217,7 +217,7 @@ def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
 def _called(call: GraphCall, values: Sequence[Any], scalars: Numbers, double: bool) -> list[torch.Tensor]:
     """Return the outputs of one call, lists laid out flat."""
     name = call.operator.removeprefix("aten::")
-    function = getattr(getattr(torch.ops.aten, name), call.overload or "default")
+    function, required = _function(name, call.overload or "default")
     arguments = _arguments(call, values, scalars, double)
     if not double and base_name(name).removeprefix("_foreach_") == "sqrt":
         return _roots(call, arguments["self"])
@@ -225,11 +225,17 @@ def _called(call: GraphCall, values: Sequence[Any], scalars: Numbers, double: bo
         return _rounded_once(call, function, arguments)
     if name in STAND_INS:
         return _stood_in(call, STAND_INS[name], arguments)
-    required = {a.name for a in function._schema.arguments if not a.has_default_value()}
     found = function(**{n: v for n, v in arguments.items() if v is not None or n in required})
     if double and arguments.get("dtype") in _CODES:
         found = found.to(torch.float64)
     return _flat(found)[: len(call.outputs)]
+
+
+@cache
+def _function(name: str, overload: str) -> tuple[Any, frozenset[str]]:
+    """Return an operator of torch, and the names of its arguments that have no default."""
+    function = getattr(getattr(torch.ops.aten, name), overload)
+    return function, frozenset(a.name for a in function._schema.arguments if not a.has_default_value())
 
 
 def _flat(found: Any) -> list[torch.Tensor]:
@@ -241,10 +247,9 @@ def _flat(found: Any) -> list[torch.Tensor]:
 
 def _arguments(call: GraphCall, values: Sequence[Any], scalars: Numbers, double: bool) -> dict[str, Any]:
     """Return a call's arguments by name, as eager takes them, or in float64."""
-    given, found = call.given(), dict[str, Any]()
-    for argument in call.schema.arguments:
-        name, value = argument.name, given[argument.name]
-        found[name] = _argument(argument.type, value, values, scalars, double)
+    found = dict[str, Any]()
+    for argument, value in zip(call.schema.arguments, call.arguments, strict=True):
+        found[name := argument.name] = _argument(argument.type, value, values, scalars, double)
         if call.wraps_numbers and argument.is_tensor and isinstance(value, Scalar):
             wanted = torch.float64 if double and isinstance(found[name], float) else None
             found[name] = torch.tensor(found[name], dtype=wanted)

@@ -58,7 +58,8 @@ class Signs:
         if off is not None and tensor.dtype == torch.float64:
             shape = (*off.shape[:-1], 1) if draw % 3 == 2 and off.dim() else off.shape
             signs = torch.randint(0, 2, shape, generator=self.generator, device=off.device, dtype=torch.int8) * 2 - 1
-            tensor.add_(off * (-signs if self._turned else signs) * (math.sqrt(2) if alone else 1.0))
+            moved = off * (-signs if self._turned else signs)
+            tensor.add_(moved * math.sqrt(2) if alone else moved)
 
 
 class InDouble(Mode):
@@ -150,23 +151,25 @@ class Spread:
     """How far draws are from the truth."""
 
     def __init__(self, truth: Sequence[torch.Tensor]) -> None:
-        self._truth, self._count = truth, 0
+        self._truth, self._count = [t.double() for t in truth], 0
         self._squares = [torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in truth]
         self._farthest = [t.clone() for t in self._squares]
-        self._numbers = [t.double().isfinite() for t in truth]  # where the truth or a draw is a number
+        self._numbers = [t.isfinite() for t in self._truth]  # where the truth or a draw is a number
         self._largest = [0.0] * len(truth)  # mean square of a draw
 
     def add(self, found: Sequence[torch.Tensor]) -> None:
         """Add a draw. It is infinitely far where it or the truth is no number and the other is another, or one."""
         self._count += 1
         for k, (a, b) in enumerate(zip(found, self._truth, strict=True)):
-            a, b = a.double(), b.double()
-            off = (a - b).nan_to_num(math.inf, math.inf, math.inf)
-            square = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, off).square()
-            self._numbers[k] = self._numbers[k] | a.isfinite()
+            square = (a.double() - b).square()
+            if not math.isfinite(mean := float(square.flatten().mean())):
+                off = (a.double() - b).nan_to_num(math.inf, math.inf, math.inf)
+                square = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, off).square()
+                self._numbers[k] = self._numbers[k] | a.isfinite()
+                mean = _mean(square)
             self._squares[k] += square
             self._farthest[k] = self._farthest[k].maximum(square)
-            self._largest[k] = max(self._largest[k], _mean(square))
+            self._largest[k] = max(self._largest[k], mean)
 
     def noise(self) -> list[torch.Tensor]:
         """Return the root mean square of each element, or half of its farthest draw where a few exceed all others.

@@ -295,11 +295,8 @@ def _differ(ran: Outcome, other: Outcome) -> bool:
     """Return whether a kernel gives other numbers than another, or is seen to do what that one does not."""
     if len(ran.live) != len(other.live) or ran.faults != other.faults:
         return True
-    for a, b in zip((*ran.live, *ran.inputs), (*other.live, *other.inputs), strict=True):
-        same = numerics.equal(a, b) if a.shape == b.shape else torch.zeros(())
-        if not bool(same.all()):
-            return True
-    return False
+    pairs = zip((*ran.live, *ran.inputs), (*other.live, *other.inputs), strict=True)
+    return not all(a.shape == b.shape and _same(a, b) for a, b in pairs)
 
 
 def _narrowed(graph: Graph) -> list[bool]:
