@@ -70,6 +70,8 @@ def test_a_report_has_waits_and_host_time_as_tables() -> None:
     assert waits["wait_ns"].sum() == top.wait_ns > 0
     assert waits["saving_ns"].tolist() == [None if row.saving_ns is None else row.saving_ns.mid for row in top.rows]
     assert lines["own_ns"].sum() == of_host.host_ns == lines.loc[lines["depth"] == 0, "host_ns"].sum()
+    tree = report.host_tree
+    assert tree["own_ns"].sum() == tree.loc[tree["kind"].notna(), "host_ns"].sum() == of_host.host_ns
 
 
 def test_where_nothing_waits_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
