@@ -15,7 +15,7 @@ from tracemine.report.top_lines import Shown, csv_text
 from tracemine.top import WaitRow, WaitTop
 from tracemine.units import count_text, time_text
 
-_KINDS: Final[Mapping[str, str]] = {
+KINDS: Final[Mapping[str, str]] = {
     "print": "print",
     "mask": "size by value",
     "truth": "if tensor",
@@ -26,7 +26,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "synchronize": "synchronize",
     "other": "other",
 }
-_USES: Final[Mapping[str | None, str]] = {
+USES: Final[Mapping[str | None, str]] = {
     "mask": "mask",
     "size": "size",
     "loop": "loop",
@@ -104,8 +104,8 @@ def _cells(row: WaitRow, steps: int) -> tuple[str, ...]:
         *(each if isinstance(each, str) else time_text(each / steps) for each in saves),
         f"{often:,.0f}" if often >= 10 or often == round(often) else f"{often:.1f}",
         time_text(row.wait_ns / steps),
-        _KINDS[row.kind],
-        _USES[row.use],
+        KINDS[row.kind],
+        USES[row.use],
     )
 
 
