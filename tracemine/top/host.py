@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.columns import codes, examples
+from tracemine.columns import codes, examples, sorted_unique
 from tracemine.findings.forwards import Forwards
 from tracemine.host import KINDS, SOMETIMES, HostTime, host_time, unseen
 from tracemine.rows.ancestors import first_known, taken
@@ -69,7 +69,7 @@ class HostOrigin:
 
     def forward(self, op_row: IntArray) -> IntArray:
         """Return the forward operator of what is part of a backward pass, −1: it is of none, or that is not known."""
-        asked = np.unique(op_row[op_row >= 0])
+        asked = sorted_unique(op_row[op_row >= 0])
         if not len(asked):
             return np.full(len(op_row), -1, np.int64)
         forward = np.where(self._origin.recomputed[asked], -1, Forwards(self.timeline).of(asked))
