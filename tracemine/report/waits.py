@@ -39,6 +39,7 @@ USES: Final[Mapping[str | None, str]] = {
     "synchronize": "",
     None: "?",
 }
+WINDOWS: Final[Mapping[str, str]] = {"whole": "as recorded", "light": "in the light window"}
 _NARROWEST = 24  # of a line's name
 _MOST_NAME = 400
 
@@ -74,7 +75,7 @@ def render_text(top: WaitTop, shown: Shown) -> str:
     if not top.rows:
         return " · ".join([*about, "the host waits for the device nowhere"]) + "\n"
     each = "a step" if top.per == "step" else "in all that was recorded"
-    about.append(f"the host waits for {time_text(top.wait_ns / top.steps)} {each}, as recorded")
+    about.append(f"the host waits for {time_text(top.wait_ns / top.steps)} {each}, {WINDOWS[top.window]}")
     text = [" · ".join(about)]
     if top.unprofiled_ns is not None:
         text.append(f"{count_text(top.steps, 'step')}, each of {time_text(top.unprofiled_ns)} unprofiled")

@@ -140,6 +140,7 @@ class Tops:
             per="trace" if steps is None else "step",
             steps=1 if steps is None else len(steps),
             steps_source=None if steps is None else steps.source,
+            window="light" if asked.timeline.light.num_rows else "whole",
             wait_ns=sum(row.wait_ns for row in rows),
             unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
             rows=tuple(rows),

@@ -149,7 +149,7 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  # what waits: `number`, `mask`, `to_host` …
     use: str | None  # what the value is used for; null: that is not known
     waits: int
-    wait_ns: int  # in calls that wait, as recorded
+    wait_ns: int  # in calls that wait, in the window that `WaitTop.window` names
     saving_ns: Range | None  # how much shorter the steps are unprofiled without it and those above; null: not asked
 
 
@@ -182,6 +182,7 @@ class WaitTop(msgspec.Struct, frozen=True, kw_only=True):
     per: Literal["step", "trace"]
     steps: int
     steps_source: str | None
+    window: Literal["whole", "light"]  # light: recorded with the host slowed down little, so that it waits as it does
     wait_ns: int
     unprofiled_ns: int | None  # as in a table of host time
     rows: tuple[WaitRow, ...]  # what saves most first

@@ -10,7 +10,7 @@ from tracemine.report.escape import shorten
 from tracemine.report.html.tables import Cell, Table, number_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, LONGEST_NAME, MOST_ROWS, kernel_text
 from tracemine.report.top_lines import amount, percent, unit_of
-from tracemine.report.waits import KINDS, USES
+from tracemine.report.waits import KINDS, USES, WINDOWS
 from tracemine.top import HostRow, HostTop, Tops, WaitRow, WaitTop
 from tracemine.units import count_text, time_text
 
@@ -42,8 +42,8 @@ def host_tables(
         yield _loops(findings, anchors)
 
 
-def _per(per: str) -> str:
-    return "per step, as recorded" if per == "step" else "in all that was recorded"
+def _per(per: str, window: str = "whole") -> str:
+    return f"per step, {WINDOWS[window]}" if per == "step" else "in all that was recorded"
 
 
 def _tree(top: HostTop) -> Table:
@@ -84,8 +84,8 @@ def _waits(top: WaitTop) -> Table:
     return Table(
         id="host-waits",
         title="Waits for the device",
-        says=f"{time_text(top.wait_ns / top.steps)} {_per(top.per)}; saves: how much shorter a step is unprofiled "
-        "without it, where those that save more are gone",
+        says=f"{time_text(top.wait_ns / top.steps)} {_per(top.per, top.window)}; saves: how much shorter a step is "
+        "unprofiled without it, where those that save more are gone",
         columns=(("line", False), *heads),
         rows=tuple((_name(row.line or row.operator), *_wait(row, top.steps)) for row in top.rows[:MOST_ROWS]),
     )
