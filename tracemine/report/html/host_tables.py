@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from tracemine.findings.record import Finding, Loop
@@ -70,7 +70,7 @@ def _name(name: str | None, instances: int = 1) -> Cell:
     return Cell(f"{cut} ×{instances}" if instances > 1 else cut, whole, whole="" if cut == whole else whole)
 
 
-def _times(row: HostRow, top: HostTop, unit_ns: int, sums: Iterator[str] | Sequence[str]) -> Iterator[Cell]:
+def _times(row: HostRow, top: HostTop, unit_ns: int, sums: Collection[str]) -> Iterator[Cell]:
     spent = row.host_ns / top.steps
     yield number_cell(spent, amount(spent / unit_ns))
     yield Cell(percent(row.share), str(row.share), bar=round(100 * min(row.share, 1), 1))
