@@ -215,7 +215,7 @@ def test_a_page_says_what_the_host_does_where_it_waits_and_in_which_loops() -> N
     assert report.picture is not None
     tops = report.picture.asked
     assert tops is not None
-    tree, waits, loops = host_tables(tops, report.findings, {})
+    tree, waits, loops = host_tables(report.picture, report.findings, {})
     top = tops.host("tree")
     shown = [row for row in top.rows if row.share >= 0.001]
     assert [float(row[1].sorts) * top.steps for row in tree.rows] == [row.host_ns for row in shown]

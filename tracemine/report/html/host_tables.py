@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tracemine.findings.record import Finding, Loop
 from tracemine.report.escape import shorten
@@ -11,8 +11,11 @@ from tracemine.report.html.tables import Cell, Table, number_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, LONGEST_NAME, MOST_ROWS, kernel_text
 from tracemine.report.top_lines import amount, percent, unit_of
 from tracemine.report.waits import KINDS, USES, WINDOWS
-from tracemine.top import HostRow, HostTop, Tops, WaitRow, WaitTop
+from tracemine.top import HostRow, HostTop, WaitRow, WaitTop
 from tracemine.units import count_text, time_text
+
+if TYPE_CHECKING:
+    from tracemine.report.picture import Picture
 
 __all__ = ["host_tables"]
 
@@ -31,9 +34,10 @@ _DEPENDS: Final[Mapping[str, str]] = {
 
 
 def host_tables(
-    tops: Tops | None, findings: Sequence[Finding], anchors: Mapping[str, tuple[str, str]]
+    picture: Picture | None, findings: Sequence[Finding], anchors: Mapping[str, tuple[str, str]]
 ) -> Iterator[Table]:
     """Yield the tables in which something stands. anchors: as those of `top_tables`."""
+    tops = None if picture is None else picture.asked
     if tops is not None:
         host, waits = tops.host("tree"), tops.waits()
         yield from (_tree(host),) if host.rows else ()

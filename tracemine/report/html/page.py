@@ -154,7 +154,7 @@ def _trace_page(
         total=screen.total.removesuffix(": --all"),
         refuted=tuple(_refuted(scan)),
         tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
-        host=() if picture is None else tuple(host_tables(picture.asked, claimed(scan), anchors)),
+        host=tuple(host_tables(picture, claimed(scan), anchors)),
         roofline=_roofline(scan, picture, anchors),
         timeline=why_not,
         trace_json="" if picture is None or why_not else trace_json(picture),
