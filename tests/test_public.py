@@ -73,6 +73,16 @@ print(*(name in sys.modules for name in ("pandas", "torch")))
     assert printed(code) == "False False\nTrue False\n"
 
 
+def test_a_scan_does_without_what_numpy_imports_late() -> None:
+    code = """
+import sys, tracemine
+for trace in ("captures/convnet_train", "captures/decoder_prefill", "light/mixed_precision"):
+    tracemine.scan(f"fixtures/{trace}")
+print("numpy.ma" in sys.modules)
+"""
+    assert printed(code) == "False\n"  # a fiftieth of a second: np.unique of one axis, and of several, asks for it
+
+
 def test_kernels_are_generated_without_torch() -> None:
     code = SMALL + "print('def fused(' in tracemine.generate(graph).text, 'torch' in sys.modules)"
     assert printed(code) == "True False\n"

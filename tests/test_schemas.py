@@ -117,9 +117,11 @@ def test_what_doctor_prints_is_as_the_schema_says(run: Run, trace: Path) -> None
     assert wrong("checkups", printed | {"parts": None}) != []
 
 
-@pytest.mark.parametrize(("name", "option"), [("host", "--host"), ("waits", "--waits")])
+@pytest.mark.parametrize(("name", "option"), [("host", "--host"), ("host", "--host --by tree"), ("waits", "--waits")])
 def test_what_top_prints_of_the_host_is_as_the_schema_says(name: str, option: str, run: Run) -> None:
-    printed = json.loads(run("top", FIXTURES / "captures/convnet_train", option, "--format", "json", "--quiet")[1])
+    printed = json.loads(
+        run("top", FIXTURES / "captures/convnet_train", *option.split(), "--format", "json", "--quiet")[1]
+    )
     assert printed["rows"]
     assert wrong(name, printed, closed(name)) == []
     del printed["rows"][0]["line" if name == "waits" else "critical_ns"]

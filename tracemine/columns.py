@@ -91,7 +91,8 @@ def joined(parts: Sequence[Array], width: Any) -> Array:
 
 
 def sorted_unique(values: Array) -> Array:
-    """Return the distinct values of one axis, in order: `np.unique` hashes since NumPy 2.3, ten times as slow for many.
+    """Return the distinct values of one axis, in order: `np.unique` hashes since NumPy 2.3, ten times as slow for many,
+    and imports masked arrays.
 
     >>> sorted_unique(np.array([5, 3, 5])).tolist()
     [3, 5]
@@ -99,6 +100,16 @@ def sorted_unique(values: Array) -> Array:
     ordered = np.sort(values)
     found: Array = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
     return found
+
+
+def unique_pairs(one: Array, other: Array) -> tuple[Array, Array]:
+    """Return the distinct pairs of integers, in order; `np.unique` of several axes imports masked arrays.
+
+    >>> [each.tolist() for each in unique_pairs(np.array([2, 1, 2]), np.array([0, 7, 0]))]
+    [[1, 2], [7, 0]]
+    """
+    rows = examples(codes(one, other))
+    return one[rows], other[rows]
 
 
 def is_among(values: Array, chosen: Array) -> Array:

@@ -6,6 +6,9 @@ step takes alone and its activities do not. That is held against what the whole 
 alone and without, and against the light window as recorded and with the host as fast as alone.
 
 OUT/light.json: a record a program. OUT/PROGRAM/: the recording. `--device cpu` tries the machinery where no GPU is.
+
+`--recordings`: OUT is a folder of captures that others recorded. Nothing is run: each is held against the step that it
+timed itself, and light windows whose launches are others than the whole window's are counted.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from programs.run import LIMIT_S, SIDE_BY_SIDE, locked, machine, prepared, progr
 
 ROUNDS, LEAST_ROUNDS, ROUNDS_S = 15, 4, 1.2
 CORES = 2  # of each program
-CASES = ("whole_not_timed", "whole", "light_as_recorded", "light")
+CASES = ("whole_not_timed", "whole", "light_as_recorded", "light_not_timed", "light")
 
 
 def alone(step: Callable[[], Any]) -> int:
@@ -102,6 +105,7 @@ def idle_by_case(timeline: Any) -> dict[str, Any]:
     from tracemine.findings.context import ScanContext
     from tracemine.findings.light import in_light
     from tracemine.rows import row_sets
+    from tracemine.rows.arrow import rows_of
     from tracemine.rows.gaps import gap_rows
     from tracemine.rows.table import number
 
@@ -110,7 +114,9 @@ def idle_by_case(timeline: Any) -> dict[str, Any]:
     whole = replace(timeline, light=None)
     cases = {"whole_not_timed": replace(whole, meta=untimed), "whole": whole}
     if timeline.light.num_rows:
+        cases["light_not_timed"] = replace(timeline, meta=untimed)
         cases["light"] = timeline
+        found["matched"] = int((rows_of(timeline.light["activity_row"]) >= 0).sum())
     for case, each in cases.items():
         context = ScanContext(each, rows, device_of(each), measure(each))
         count = max(context.accounts.steps, 1)
@@ -230,6 +236,23 @@ def summary(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return said
 
 
+def of_recordings(folder: Path) -> None:
+    """Hold each capture of a folder against the step that it timed itself."""
+    found: dict[str, dict[str, Any]] = {}
+    refused, launches = [], 0
+    for path in sorted(path.parent for path in folder.glob("*/light.json.gz")):
+        about = json.loads((path / "capture.json").read_text())
+        said = told(path) | {"alone_step_ns": about["alone_step_ns"], "before_ns": about["alone_step_ns"]}
+        if "light" not in said:
+            refused.append((path.name, [text for text in said["warnings"] if "light window" in text]))
+        launches += said.get("matched", 0)
+        found[path.name] = said | {"light_slowdown": about["light"]["slowdown"], "slowdown": about["slowdown"]}
+    print(json.dumps(summary(found), indent=1))
+    print(
+        f"{len(found) - len(refused)} of {len(found)} light windows matched, {launches:,} launches; refused: {refused}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -237,8 +260,12 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--within", type=float, default=1e9, help="seconds after which no more programs are begun")
+    parser.add_argument("--recordings", action="store_true", help="OUT holds captures; run nothing")
     parser.add_argument("--again", action="store_true", help="record nothing; tell of what was recorded before")
     chosen = parser.parse_args()
+    if chosen.recordings:
+        of_recordings(chosen.out)
+        return
     names, began = chosen.programs or list(programs()), time.monotonic()
     chosen.out.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {"machine": machine(chosen.device), "programs": {}}

@@ -1,4 +1,4 @@
-"""What it costs to import tracemine, to call it once, and to make a DataFrame of what it found.
+"""What it costs to import tracemine, to call it once, to scan from a shell, and to make a DataFrame of what was found.
 
     python -m benchmarks importing [--repeat 7]
 
@@ -19,6 +19,10 @@ STEPS = {
     "import tracemine": "import tracemine",
     "import tracemine.api": "import tracemine.api",
     "tracemine.scan": f"import tracemine; tracemine.scan({TRACE!r})",
+    "… less numpy and pyarrow.parquet": "import numpy, pyarrow.parquet; begin = time.process_time()\n"
+    f"import tracemine; tracemine.scan({TRACE!r})",
+    "what `tracemine scan` imports, less these": "import numpy, pyarrow.parquet; begin = time.process_time()\n"
+    "import tracemine.cli.scan, tracemine.scan_settings",
     "… to_pandas()": f"import tracemine; tracemine.scan({TRACE!r}).to_pandas()",
     "import pandas": "import pandas",
 }

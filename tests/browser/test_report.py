@@ -112,10 +112,23 @@ def test_modules_are_a_tree_whose_parts_open_and_stay_with_their_whole(show: Sho
     assert sorted(names(page)) == sorted(opened) and names(page) != opened
 
 
+def test_the_hosts_time_opens_from_modules_to_kinds_of_work_and_sorts(show: Show, prefill: Path) -> None:
+    page = show(prefill).page
+    tab(page, "Host")
+    opened = names(page)
+    assert [one.split()[-1] for one in opened[:2]] == ["▾Decoder", "×2"]
+    page.click(".tab:not([hidden]) tbody tr:has-text('rotate_half') .opener")
+    assert len(names(page)) == len(opened) + 3  # operators, launches, Python
+    page.click(".tab:not([hidden]) th button:text('share')")
+    page.click(".tab:not([hidden]) th button:text('share')")
+    outermost = page.query_selector_all(".tab:not([hidden]) tbody tr[data-depth='0'] .name")
+    assert [one.inner_text().split()[-1] for one in outermost] == ["window", "▾Decoder"]
+
+
 def test_tabs_show_one_table_each_and_rows_lead_to_findings(show: Show, prefill: Path) -> None:
     page = show(prefill).page
     titles = [one.inner_text() for one in page.query_selector_all(".tabs button")]
-    assert titles == ["Kernels", "Operators", "Modules", "Lines", "Phases", "Roofline", "Caveats 1"]
+    assert titles == ["Kernels", "Operators", "Modules", "Lines", "Phases", "Host", "Roofline", "Caveats 1"]
     page.focus(".tabs button >> nth=0")
     for title in titles[1:]:
         page.keyboard.press("ArrowRight")

@@ -353,7 +353,7 @@ def calls(mark: str) -> list[tuple[str, dict[str, Any]]]:
     return [
         ("traces", {}),
         ("scan", {"path": "run", "min_saving": "0ns", "limit": 25}),
-        *(("top", {"path": "run", "by": by}) for by in (*BY, "host", "waits")),
+        *(("top", {"path": "run", "by": by}) for by in (*BY, "host", "host_tree", "waits")),
         ("explain", {"path": "run", "id": mark, "details": True}),
         ("why_not", {"path": "run"}),
         ("diff", {"before": "run", "after": "run"}),

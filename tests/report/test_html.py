@@ -27,6 +27,7 @@ from tracemine.findings.stored import findings_files, load_scans
 from tracemine.report import Drawing, html, render
 from tracemine.report.html.data import MOST_ACTIVITIES
 from tracemine.report.html.flow_figure import flow_figure
+from tracemine.report.html.host_tables import host_tables
 from tracemine.report.picture import Activities, HostLane, Picture
 from tracemine.report.picture.dataflow import Box, DataflowPicture, DrawnTensor
 from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION
@@ -207,6 +208,23 @@ def test_a_report_of_a_scan_draws_the_trace_and_one_that_was_loaded_says_why_not
     loaded = Parsed(again.to_html())
     assert "tracemine-trace" not in loaded.data
     assert "scan the trace itself" in " ".join(loaded.texts)
+
+
+def test_a_page_says_what_the_host_does_where_it_waits_and_in_which_loops() -> None:
+    report = tracemine.scan(FIXTURES / "captures" / "convnet_train")
+    assert report.picture is not None
+    tops = report.picture.asked
+    assert tops is not None
+    tree, waits, loops = host_tables(report.picture, report.findings, {})
+    top = tops.host("tree")
+    shown = [row for row in top.rows if row.share >= 0.001]
+    assert [float(row[1].sorts) * top.steps for row in tree.rows] == [row.host_ns for row in shown]
+    assert tree.depths == tuple(row.depth for row in shown)
+    assert [float(row[4].sorts) * top.steps for row in waits.rows] == [row.wait_ns for row in tops.waits().rows]
+    turns = {one.loop.turns for one in report.findings if one.loop is not None}
+    assert {int(row[1].sorts) for row in loops.rows} == turns
+    assert "Waits for the device" in " ".join(Parsed(report.to_html()).texts)
+    assert list(host_tables(None, [], {})) == []
 
 
 def test_activities_are_packed_as_they_are() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from io import StringIO
 from pathlib import Path
 
@@ -12,10 +13,13 @@ import pytest
 from tests.timelines import Trace
 from tracemine.api.tops import tops_of
 from tracemine.cli import main
+from tracemine.errors import TracemineError
+from tracemine.formats.discover import traces
 from tracemine.pipeline import Analysis, ScanOptions, analyse, analysed, mined
 from tracemine.top import HOST_BY, HostTop
 
 ROOT = Path(__file__).parents[2]
+TRACES = os.environ.get("TRACEMINE_COMPAT_TRACES")
 FIXTURES = (
     *("captures/convnet_train", "captures/decoder_prefill", "memory/whisper_train", "nsys/block_train.sqlite"),
     *("kineto/decoder_decode_graph.json.gz", "kineto/compiled_breaks.json.gz", "nsys/block_graph_nodes.sqlite"),
@@ -30,10 +34,27 @@ def tables(analysis: Analysis, *, whole: bool = False) -> dict[str, HostTop]:
 @pytest.mark.parametrize("name", FIXTURES)
 @pytest.mark.parametrize("whole", [False, True])
 def test_rows_add_up_to_the_steps(name: str, whole: bool) -> None:
-    found = tables(analyse(ROOT / "fixtures" / name), whole=whole)
+    add_up(tables(analyse(ROOT / "fixtures" / name), whole=whole))
+
+
+@pytest.mark.skipif(not TRACES, reason="TRACEMINE_COMPAT_TRACES is not set")
+def test_rows_add_up_to_the_steps_of_every_trace() -> None:
+    count = 0
+    for path in traces(TRACES or ""):
+        try:
+            found = tables(analyse(path))
+        except TracemineError:
+            continue
+        add_up(found)
+        count += bool(found["tree"].rows)
+    assert count > 40
+
+
+def add_up(found: dict[str, HostTop]) -> None:
+    """Rows, kinds and what is critical of them are the steps, to the nanosecond; a part is of what it is part of."""
     assert len({top.host_ns for top in found.values()}) == 1
     for top in found.values():
-        assert sum(row.own_ns for row in top.rows) == top.host_ns == sum(kind.host_ns for kind in top.kinds)
+        assert sum(row.own_ns for row in top.rows) == top.host_ns == sum(kind.host_ns or 0 for kind in top.kinds)
         assert sum(row.host_ns for row in top.rows if row.parent is None) == top.host_ns
         outer = [row for row in top.rows if row.parent is None]
         assert sum(row.critical_ns for row in outer) == top.critical_ns <= top.host_ns
@@ -43,6 +64,92 @@ def test_rows_add_up_to_the_steps(name: str, whole: bool) -> None:
             assert min(parts) >= 0
             inside = sum(part.host_ns for part in top.rows if part.parent == at)
             assert inside + row.own_ns == row.host_ns
+    for kind in found["tree"].kinds:
+        leaves = [row for row in found["tree"].rows if row.kind == kind.kind]
+        assert sum(row.host_ns for row in leaves) == (kind.host_ns or 0)
+        assert sum(row.critical_ns for row in leaves) == (kind.critical_ns or 0)
+    assert all((row.kind is None) == (row.own_ns == 0) for row in found["tree"].rows)
+
+
+def of_kinds(trace: Trace) -> dict[str, tuple[int | None, int | None]]:
+    """Time of each kind of work, and how much of it is critical."""
+    found = tables(analysed(trace.timeline()))
+    add_up(found)
+    return {kind.kind: (kind.host_ns, kind.critical_ns) for kind in found["tree"].kinds}
+
+
+def test_a_tree_leads_from_modules_over_lines_to_kinds_of_work() -> None:
+    trace = Trace(with_stack=True)
+    trace.step(0, 1000)
+    main_frame = trace.frame("train.py(1): main")
+    attend = trace.frame("model.py(5): attend", main_frame, module="Net_0.Block_1")
+    add = trace.op("aten::add", 100, 100, module="Net_0.Block_1", stack_row=attend)
+    trace.kernel("add", 170, 10, launch=(150, 20), op=add, module="Net_0.Block_1", stack=attend)
+    trace.call("cudaMalloc", 120, 20, op_row=add, module="Net_0.Block_1", stack_row=attend)
+    trace.kernel(
+        "mul", 300, 10, launch=(280, 10), op=trace.op("aten::mul", 270, 40, stack_row=main_frame), stack=main_frame
+    )
+    rows = tables(analysed(trace.timeline()))["tree"].rows
+
+    def path(at: int | None) -> tuple[str | None, ...]:
+        return () if at is None else (*path(rows[at].parent), rows[at].name)
+
+    told = {path(at): row.host_ns for at, row in enumerate(rows) if row.kind}
+    assert told["Net", "Block", "model.py:5 attend", "operators"] == 60
+    assert told["Net", "Block", "model.py:5 attend", "launches"] == 20
+    assert told["Net", "Block", "model.py:5 attend", "allocations"] == 20
+    assert told["train.py:1 main", "operators"] == 30
+    assert told["train.py:1 main", "launches"] == 10
+
+
+def test_what_the_driver_gives_before_a_step_is_not_in_it() -> None:
+    trace = Trace()
+    trace.call("cudaMalloc", 0, 400)
+    trace.step(500, 1000)
+    trace.kernel("add", 700, 10, launch=(610, 10), op=trace.op("aten::add", 600, 100))
+    assert of_kinds(trace)["allocator"] == (0, 0)
+
+
+def test_no_call_of_the_runtime_says_nothing_of_allocations() -> None:
+    trace = Trace()
+    trace.step(0, 1000)
+    trace.op("aten::add", 600, 100)
+    assert of_kinds(trace)["allocator"] == (None, None)
+
+
+@pytest.mark.parametrize(("start", "critical"), [(300, 100), (620, 0)])
+def test_garbage_collected_while_a_device_works_is_not_critical(start: int, critical: int) -> None:
+    trace = Trace(garbage_ns=((start, start + 100, 1), (2_000, 2_100, 1), (310, 320, 99)))
+    trace.step(0, 1000)
+    trace.kernel("add", 120, 80, launch=(100, 10), op=trace.op("aten::add", 100, 30))
+    trace.kernel("mul", 500, 400, launch=(470, 20), op=trace.op("aten::mul", 460, 40))
+    assert of_kinds(trace)["garbage_collection"] == (100, critical)
+
+
+def test_garbage_collected_in_an_operator_counts_for_its_line_and_not_for_it() -> None:
+    trace = Trace(with_stack=True, garbage_ns=((120, 150, 1),))
+    trace.step(0, 1000)
+    log = trace.frame("metrics.py(3): log", trace.frame("train.py(1): main"))
+    trace.kernel("add", 420, 80, launch=(180, 10), op=trace.op("aten::add", 100, 100, stack_row=log), stack=log)
+    rows = {(row.parent, row.kind): row for row in tables(analysed(trace.timeline()))["tree"].rows}
+    of_line = {kind: row.host_ns for (parent, kind), row in rows.items() if parent is not None and kind}
+    assert (of_line["garbage_collection"], of_line["operator"]) == (30, 60)
+
+
+def test_threads_at_once_wait_for_no_lock_unless_ranges_say_so() -> None:
+    def trace() -> Trace:
+        found = Trace()
+        found.step(0, 1000)
+        found.kernel("add", 700, 10, launch=(610, 10), op=found.op("aten::add", 600, 100))
+        found.op("aten::mm", 100, 500, tid=2)  # which computes without the lock
+        return found
+
+    computes, holds, waits = trace(), trace(), trace()
+    for one, names in ((holds, ["Holding GIL"]), (waits, ["Holding GIL", "Waiting for GIL"])):
+        for at, name in enumerate(names):
+            one.add("ops", kind="annotation", name=name, start_ns=100 + 200 * at, dur_ns=100, pid=1, tid=1)
+    told = [of_kinds(one)["lock"] for one in (computes, holds, waits)]
+    assert told == [(None, None), (0, 0), (100, 0)]
 
 
 def test_a_backward_pass_counts_for_the_line_of_its_forward_operator() -> None:

@@ -61,6 +61,21 @@ def test_waits_of_a_line_are_a_row_and_what_saves_most_is_first() -> None:
     assert savings[0] > 0
 
 
+def test_a_light_window_says_for_how_long_the_host_waits() -> None:
+    trace = Trace()
+    step = trace.step(0, 1000)
+    trace.kernel("add", 150, 400, launch=(110, 10), op="aten::add")
+    item = trace.op("aten::item", 500, 100)
+    call = trace.call("cudaStreamSynchronize", 510, 45, op_row=item)
+    recorded = tops_of(analysed(trace.timeline()), mined(analysed(trace.timeline())), ScanOptions()).waits()
+    assert (recorded.window, recorded.wait_ns, recorded.rows[0].wait_ns) == ("whole", 45, 45)
+    trace.add("light", start_ns=0, dur_ns=700, step_row=step)
+    trace.add("light", start_ns=130, dur_ns=425, api_row=call)
+    analysis = analysed(trace.timeline())
+    light = tops_of(analysis, mined(analysis), ScanOptions()).waits()
+    assert (light.window, light.wait_ns, light.rows[0].wait_ns) == ("light", 425, 425)
+
+
 def test_a_report_has_waits_and_host_time_as_tables() -> None:
     report = tracemine.scan(TRACE)
     waits, lines = report.waits, report.host_lines
@@ -70,6 +85,8 @@ def test_a_report_has_waits_and_host_time_as_tables() -> None:
     assert waits["wait_ns"].sum() == top.wait_ns > 0
     assert waits["saving_ns"].tolist() == [None if row.saving_ns is None else row.saving_ns.mid for row in top.rows]
     assert lines["own_ns"].sum() == of_host.host_ns == lines.loc[lines["depth"] == 0, "host_ns"].sum()
+    tree = report.host_tree
+    assert tree["own_ns"].sum() == tree.loc[tree["kind"].notna(), "host_ns"].sum() == of_host.host_ns
 
 
 def test_where_nothing_waits_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:

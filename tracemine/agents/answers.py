@@ -48,7 +48,7 @@ class AskTop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What `top` takes."""
 
     path: TracePath
-    by: By | Literal["host", "waits"] = "kernel"
+    by: By | Literal["host", "host_tree", "waits"] = "kernel"
     gpu: GPU = None
     limit: Limit = 10
     cursor: Cursor = None

@@ -6,23 +6,25 @@ from tracemine.agents.answers import AskTop, TopAnswer, TopEntry, TopTexts
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, maybe, quoted, some
 from tracemine.agents.reading import Read, Reader
-from tracemine.top import HostRow, HostTop, WaitRow, WaitTop
+from tracemine.top import HostRow, HostTop, Tops, WaitRow, WaitTop
 from tracemine.units import time_text
 
 _NAME, _NOTES = 48, 3  # characters of a name; sentences
 
 
-def host_answer(reader: Reader, ask: AskTop, read: Read, found: HostTop | WaitTop) -> TopAnswer:
-    """Return a page of the host's time by line, or of its waits for the device."""
+def host_answer(reader: Reader, ask: AskTop, read: Read, tops: Tops) -> TopAnswer:
+    """Return a page of the host's time, by line or as a tree, or of its waits for the device."""
+    found = tops.waits() if ask.by == "waits" else tops.host("tree" if ask.by == "host_tree" else "line")
     if isinstance(found, HostTop):
         entries, whole_ns, notes = [_host_entry(row, found.steps) for row in found.rows], found.host_ns, found.notes
     else:
         entries, whole_ns, notes = [_wait_entry(row, found) for row in found.rows], found.wait_ns, ()
+    window = "recorded" if isinstance(found, HostTop) or found.window == "whole" else "in the light window"
     rows, cursor = page(entries, ask.limit, ask.cursor, ("top", read.key, ask.by))
     return TopAnswer(
         per=found.per,
         gpu_time=None,
-        host_time=f"{time_text(whole_ns / found.steps)}, recorded",
+        host_time=f"{time_text(whole_ns / found.steps)}, {window}",
         mfu=None,
         hfu=None,
         total=len(entries),

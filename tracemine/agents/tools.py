@@ -115,8 +115,8 @@ def top(reader: Reader, ask: AskTop) -> TopAnswer:
     """Return a page of where the GPU's time goes, most first; of modules and lines each before its parts."""
     read, analysis = reader.analysed(ask.path, ask.gpu)
     tops = tops_of(analysis, read.scan, reader.options(ask.gpu))
-    if ask.by == "host" or ask.by == "waits":
-        return host_answer(reader, ask, read, tops.host("line") if ask.by == "host" else tops.waits())
+    if ask.by == "waits" or ask.by == "host" or ask.by == "host_tree":
+        return host_answer(reader, ask, read, tops)
     found = tops.by(ask.by)
     rows, cursor = page(found.rows, ask.limit, ask.cursor, ("top", read.key, ask.by))
     used = found.utilisation

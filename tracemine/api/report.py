@@ -192,6 +192,11 @@ class Report:
         return frame(host_table(self._asked.host("line")))
 
     @property
+    def host_tree(self) -> pd.DataFrame:
+        """Host time by module, line in it and kind of work, a row before its parts. Raises UsageError as `top`."""
+        return frame(host_table(self._asked.host("tree")))
+
+    @property
     def waits(self) -> pd.DataFrame:
         """Where the host waits for the device, as `tracemine top --waits`. Raises UsageError as `top`."""
         return frame(wait_table(self._asked.waits()))

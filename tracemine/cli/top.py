@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracemine.top import Tops
 
 _BY = ("kernel", "operator", "module", "line", "stream", "device", "phase")
-_HOST_BY = ("line", "module", "operator", "phase")
+_HOST_BY = ("line", "module", "operator", "phase", "tree")
 _FORMATS = ("text", "json", "csv")
 
 
@@ -44,7 +44,9 @@ ByOption = Annotated[
 WaitsOption = Annotated[
     bool, typer.Option("--waits", help="List where the host waits for the device, and what the step is without.")
 ]
-HostOption = Annotated[bool, typer.Option("--host", help="Add up the host's time, by line, module, operator or phase.")]
+HostOption = Annotated[
+    bool, typer.Option("--host", help="Add up the host's time, by line, module, operator, phase or tree.")
+]
 GraphsOption = Annotated[
     bool, typer.Option("--graphs", help="Say whether a CUDA graph or torch.compile would work, and what is in the way.")
 ]
@@ -90,6 +92,7 @@ def top(
       tracemine top trace.json.gz
       tracemine top trace.json.gz --by module --depth 3
       tracemine top trace.json.gz --host
+      tracemine top trace.json.gz --host --by tree
       tracemine top trace.json.gz --waits
       tracemine top trace.json.gz --graphs
       tracemine top trace.json.gz --by phase --format csv

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tracemine.columns import from_numbers, with_columns
+from tracemine.columns import from_numbers, sorted_unique, with_columns
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.host import threads
 from tracemine.rows.table import IntArray
@@ -112,7 +112,7 @@ def _moved(
 ) -> tuple[IntArray, IntArray]:
     """Return times of host events as those of the light window, by what is known of their threads."""
     begin, end = times[0].copy(), times[1].copy()
-    for code in np.unique(thread).tolist():
+    for code in sorted_unique(thread).tolist():
         own = np.flatnonzero(of_calls[told.row] == code)
         rows = told.row[own]
         recorded = np.concatenate((call_begin[rows], call_end[rows], bounds.recorded))

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
+from tracemine.columns import sorted_unique
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import sources, text_at
 from tracemine.findings.record import Finding, Loop
@@ -64,10 +65,10 @@ def _loop(context: ScanContext, of: IntArray, members: IntArray) -> Loop | None:
     begin = rows_of(ops["start_ns"])[op_row]
     turns = int(turn.max()) + 1
     stack = rows_of(ops["stack_row"])[op_row]
-    path = np.unique(stack[stack >= 0])
+    path = sorted_unique(stack[stack >= 0])
     parent = rows_of(context.timeline.stacks["parent_row"])
     while len(path) > 1:
-        path = np.unique(shared_path(parent, path[:-1].copy(), path[1:].copy()))
+        path = sorted_unique(shared_path(parent, path[:-1].copy(), path[1:].copy()))
     source = sources(context.timeline, int(path[0])) if len(path) and path[0] >= 0 else ()
     return Loop(
         source=source[0] if source else None,

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from tracemine.columns import sorted_unique, unique_pairs
 from tracemine.findings.context import ScanContext
 from tracemine.findings.record import ReplayedBatch, Serving, ServingKind
 from tracemine.ops import lookup
@@ -94,7 +95,7 @@ def _replayed(timeline: Timeline, found: Iterations, told: Sequence[Batch | None
     replays &= found.of_activity >= 0
     if not replays.any():
         return
-    pairs = np.unique(np.stack((found.of_activity[replays], launch[replays])), axis=1)
+    pairs = unique_pairs(found.of_activity[replays], launch[replays])
     graphs = np.bincount(pairs[0], minlength=len(found))
     captured = _captured(timeline, found, replays)
     by_rows: dict[int | None, list[int]] = {}
@@ -123,7 +124,7 @@ def _captured(timeline: Timeline, found: Iterations, replays: BoolArray) -> dict
     fed = np.array([*(int(at[1]) if (at := _MATRIX.search(text)) else 0 for text in shapes.values), 0], np.int64)
     rows = fed[shapes.codes[op_row[asked]]]
     most: dict[int, int] = {}
-    for at in np.unique(found.of_activity[asked]).tolist():
+    for at in sorted_unique(found.of_activity[asked]).tolist():
         counts = np.bincount(np.minimum(rows[found.of_activity[asked] == at], 1 << 24))
         counts[:1] = 0
         if counts.any():

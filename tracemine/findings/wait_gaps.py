@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import codes, sorted_unique
+from tracemine.columns import codes, sorted_unique, unique_pairs
 from tracemine.findings.steps import Fix, Steps
 from tracemine.host.waits import Waits
 from tracemine.rows.ancestors import taken
@@ -118,7 +118,7 @@ def _repeated(waits: Waits, place: IntArray, counted: Iterations | None, asked: 
         often = np.bincount(place) > 1
     else:
         step = np.searchsorted(np.sort(counted.begin_ns), waits.begin_ns[rows], side="right")
-        pairs = np.unique(np.stack((place, step)), axis=1)
+        pairs = unique_pairs(place, step)
         often = 2 * np.bincount(pairs[0]) > len(counted)
     found = np.zeros(len(waits), np.bool_)
     found[rows[often[place]]] = True

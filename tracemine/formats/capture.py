@@ -20,6 +20,7 @@ _StepTime = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}[\w.+-]{0,50}")
 
 
+_MOST_SPANS = 10_000
 _TIMES = ("alone_step_ns", "alone_step_p10_ns", "alone_step_p90_ns", "recorded_step_ns", "host_step_ns")
 
 
@@ -30,10 +31,11 @@ class _About(msgspec.Struct):
     alone_step_p90_ns: _StepTime | None = None
     recorded_step_ns: _StepTime | None = None
     host_step_ns: _StepTime | None = None
+    garbage_ns: Annotated[list[tuple[_StepTime, _StepTime, int]], msgspec.Meta(max_length=_MOST_SPANS)] | None = None
 
 
 def with_step_times(timeline: Timeline, path: Path) -> Timeline:
-    """Return the timeline with a step's time alone and recorded, and the version of torch, as far as the file says.
+    """Return the timeline with a step's time alone and recorded, and what else the file says of the recording.
 
     It says nothing that the traces need, so a file that cannot be read is one that was not measured.
     """
@@ -41,8 +43,9 @@ def with_step_times(timeline: Timeline, path: Path) -> Timeline:
         about = msgspec.json.decode(read_head(path, SIZE_LIMIT), type=_About)
     except (InputError, msgspec.DecodeError, UnicodeDecodeError):
         return timeline
-    times = {name: getattr(about, name) for name in _TIMES}
-    meta = msgspec.structs.replace(timeline.meta, **times)
+    facts = {name: getattr(about, name) for name in _TIMES}
+    garbage = None if about.garbage_ns is None else tuple(about.garbage_ns)
+    meta = msgspec.structs.replace(timeline.meta, **facts, garbage_ns=garbage)
     if isinstance(about.torch, str) and _VERSION.fullmatch(about.torch):
         meta = msgspec.structs.replace(meta, versions={**meta.versions, "torch": about.torch})
     return replace(timeline, meta=meta)

@@ -9,7 +9,7 @@ waits.py     places where the host waits for the device: what it does there, and
 uses.py      what the value that a wait fetches is used for
 """
 
-from tracemine.host.kinds import KINDS, Kind
+from tracemine.host.kinds import KINDS, SOMETIMES, Kind, unseen
 from tracemine.host.segments import HostTime, host_time, whole_span
 
-__all__ = ["KINDS", "HostTime", "Kind", "host_time", "whole_span"]
+__all__ = ["KINDS", "SOMETIMES", "HostTime", "Kind", "host_time", "unseen", "whole_span"]

@@ -8,6 +8,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 from msgspec import Struct
 
+from tracemine.host.garbage import collections
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import WORK, HostCalls, named
@@ -30,6 +31,9 @@ Kind = Literal[
 ]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
+# Kinds that not every recording would show.
+SOMETIMES: Final[tuple[Kind, ...]] = ("allocator", "garbage_collection", "lock")
+
 _NUMBER: Final[dict[str, int]] = {name: at for at, name in enumerate(KINDS)}
 _LAUNCHES: Final = re.compile(
     r"Launch|^(cuda|hip|cu)Mem(cpy|set)|^(cuda|hip|cu)Graph(Launch|Upload)|^hipExt\w*Launch|^(cuda|hip)MemPrefetch"
@@ -39,10 +43,11 @@ _BESIDE: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
     ("garbage_collection", re.compile(r"^(Python GC|Garbage Collection|gc\.collect)$", re.IGNORECASE)),
     ("lock", re.compile(r"^Waiting for GIL$", re.IGNORECASE)),
 )
+_OF_LOCK: Final = re.compile(r"^(Waiting for|Holding) GIL$", re.IGNORECASE)  # both come of one switch of a profiler
 
 
 class CallEvents(Struct, frozen=True):
-    """Operators and annotations, then calls: one event each. −1: not known."""
+    """Operators and annotations, then calls, then collections of garbage: one event each. −1: not known."""
 
     begin: IntArray
     end: IntArray
@@ -58,7 +63,7 @@ def events_of(timeline: Timeline, calls: HostCalls, of_ops: IntArray) -> CallEve
     ops, api = timeline.ops, timeline.api
     begin = rows_of(ops["start_ns"]).astype(np.int64)
     count, called = ops.num_rows, api.num_rows
-    return CallEvents(
+    found = CallEvents(
         begin=np.concatenate((begin, calls.begin)),
         end=np.concatenate((begin + rows_of(ops["dur_ns"]), calls.end)),
         thread=np.concatenate((of_ops, calls.thread)).astype(np.int64),
@@ -67,11 +72,37 @@ def events_of(timeline: Timeline, calls: HostCalls, of_ops: IntArray) -> CallEve
         api_row=np.concatenate((np.full(count, -1), np.arange(called))),
         stack_row=np.concatenate((rows_of(ops["stack_row"]), rows_of(api["stack_row"]))),
     )
+    if not timeline.meta.garbage_ns:
+        return found
+    told = collections(timeline, found.begin, found.end, found.thread, found.kind >= 0, found.stack_row)
+    since, until, thread, paths = told
+    none = np.full(len(since), -1)
+    kind = np.full(len(since), code("garbage_collection"))
+    garbage = CallEvents(since, until, thread, kind, none, none, paths)
+    names = CallEvents.__struct_fields__
+    return CallEvents(*(np.concatenate((getattr(found, name), getattr(garbage, name))) for name in names))
 
 
 def code(kind: Kind) -> int:
     """Return the position of a kind in KINDS."""
     return _NUMBER[kind]
+
+
+def unseen(timeline: Timeline) -> frozenset[Kind]:
+    """Return the kinds of which the recording would show none, however often they were.
+
+    >>> from tracemine.timeline import Meta
+    >>> sorted(unseen(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))))
+    ['allocator', 'garbage_collection', 'lock']
+    """
+    names, marks = categories(timeline.ops["name"]), dict(_BESIDE)
+    collects = timeline.meta.garbage_ns is not None
+    seen = {
+        "allocator": timeline.api.num_rows > 0,
+        "garbage_collection": collects or bool(named(names, marks["garbage_collection"]).any()),
+        "lock": bool(named(names, _OF_LOCK).any()),
+    }
+    return frozenset(kind for kind in SOMETIMES if not seen[kind])
 
 
 def _of_ops(timeline: Timeline) -> IntArray:

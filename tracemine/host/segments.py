@@ -145,7 +145,7 @@ def _of_threads(timeline: Timeline, events: CallEvents) -> tuple[IntArray, IntAr
     process = np.full(count, -1, np.int64)
     for table, thread in (
         (timeline.ops, events.thread[: timeline.ops.num_rows]),
-        (timeline.api, events.thread[timeline.ops.num_rows :]),
+        (timeline.api, events.thread[timeline.ops.num_rows :][: timeline.api.num_rows]),
     ):
         pid = rows_of(table["pid"])
         process[thread[thread >= 0]] = pid[thread >= 0]

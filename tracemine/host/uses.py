@@ -8,6 +8,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.host.waits import WAITS, Waits
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import IntArray
@@ -98,11 +99,11 @@ class _Called:
 
 def _use_of_number(waits: Waits, rows: IntArray, step: IntArray, called: _Called, steps: int) -> Use | None:
     """Return what a number is used for that one line asks for; None: that is not known."""
-    counts = np.bincount(step)[np.unique(step)]
+    counts = np.bincount(step)[sorted_unique(step)]
     whole = counts[:-1] if len(counts) > 2 else counts  # the last step may be cut
     if whole.min() != whole.max() and whole.max() > 1:
         return "loop"
-    firsts = [rows[np.flatnonzero(step == each)[0]] for each in np.unique(step)[:_MOST_STEPS]]
+    firsts = [rows[np.flatnonzero(step == each)[0]] for each in sorted_unique(step)[:_MOST_STEPS]]
     if len(firsts) < 2:
         return None
     around = [called.around(int(waits.thread[at]), int(waits.end_ns[at]), _next(waits, rows, at)) for at in firsts]

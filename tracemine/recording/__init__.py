@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tracemine.errors import UsageError
 from tracemine.files import beside
-from tracemine.recording.clock import Clock, StepTimes, step_times
+from tracemine.recording.clock import Clock, StepTimes, alone_fields, step_times
 from tracemine.recording.files import (
     ABOUT,
     EXECUTION_TRACE,
@@ -41,6 +41,7 @@ from tracemine.recording.files import (
     publish,
     says_where,
 )
+from tracemine.recording.garbage import GarbageClock
 from tracemine.recording.installed import torch_here, versions
 from tracemine.recording.light import LightWindow, possible
 from tracemine.recording.profilers import prepared
@@ -90,14 +91,13 @@ def capture(
 
     `folder` then holds `trace.json.gz` (torch.profiler: host and GPU activities, shapes, with `stacks` the modules and
     Python lines, with `memory` every allocation), `et.json.gz` (the execution trace of the same window; what costs the
-    host most, and `execution_trace=False` leaves out), `light.json.gz` (the light window, unless the block ended before
-    it did) and `capture.json` (a `Capture`). It appears whole or not at all, and replaces an earlier capture; where the
-    block raises, nothing is written. Without a GPU the host side is recorded. `quiet` leaves out the line that says so.
+    host most, and `execution_trace=False` leaves out), `light.json.gz` (the light window, unless the block ended first)
+    and `capture.json` (a `Capture`). It appears whole or not at all, and replaces an earlier capture; where the block
+    raises, nothing is written. Without a GPU the host side is recorded. `quiet`: no line says what was recorded.
 
-    Raises TracemineError where torch is missing, UsageError where torch is older than 2.4, where `folder` is something
-    else than a capture or cannot be written, where a profiler is recording already, and where the block ended before
-    a step was recorded. Warns where fewer steps were recorded than asked for, and where torch wrote no execution trace
-    or the light window is missing.
+    Raises TracemineError where torch is missing, UsageError where torch is older than 2.4, where `folder` is no capture
+    or cannot be written, where a profiler is recording already, and where the block ended before a step was recorded.
+    Warns where fewer steps were recorded than asked for, and where the execution trace or the light window is missing.
     """
     options = RecordingOptions(
         steps=steps,
@@ -143,6 +143,7 @@ class Recording:
         self._alone: StepTimes | None = None
         self._host_ns: list[int] = []  # of each step that began on an idle device, until the host was done with it
         self._recorded_ns: int | None = None
+        self._garbage = GarbageClock()
         has_light = options.light and options.steps is not None and possible(torch)
         self._light = LightWindow(torch, on_device=self._has_gpu) if has_light else None
         self.written: Capture | None = None  # once the block has ended
@@ -311,9 +312,11 @@ class Recording:
     def _start(self) -> None:
         self._recording = True  # also where this fails half-way: it is to be stopped then
         self._profiler.start_trace()
+        self._garbage.begin()
 
     def _stop(self) -> None:
         self._recording = False
+        self._garbage.end()
         profiler, self._profiler = self._profiler, None
         try:
             self._close_mark()
@@ -336,9 +339,9 @@ class Recording:
             self._light.end()
 
     def _export(self) -> None:
-        if self._stopped is not None:
-            self._stopped.export_chrome_trace(str(self._folder / "trace.json"))
-        self._stopped = None
+        stopped, self._stopped = self._stopped, None
+        if stopped is not None:
+            stopped.export_chrome_trace(str(self._folder / "trace.json"))
 
     def _write(self) -> Capture:
         """Stop if need be, and write the folder's files."""
@@ -359,8 +362,7 @@ class Recording:
         self._export()
         gpu_activities = self._pack(self._folder / "trace.json", TRACE)
         execution_trace = self._folder / "et.json"
-        has_execution_trace = execution_trace.is_file() and execution_trace.stat().st_size > 0
-        if has_execution_trace:
+        if has_execution_trace := execution_trace.is_file() and execution_trace.stat().st_size > 0:
             self._pack(execution_trace, EXECUTION_TRACE)
         execution_trace.unlink(missing_ok=True)
         light = None
@@ -377,10 +379,11 @@ class Recording:
         return pack(source, self._folder / name, {**renamed, str(source): name})
 
     def _capture(self, gpu_activities: int, execution_trace: str | None, light: LightAbout | None) -> Capture:
-        recorded = self._recorded_ns
-        alone = None if self._alone is None else self._alone.p50_ns
+        recorded, times = self._recorded_ns, alone_fields(self._alone)
+        alone = times["alone_step_ns"]
         return Capture(
             **versions(self._torch),
+            **times,
             execution_trace=execution_trace,
             gpu_activities=gpu_activities,
             steps=self._recorded,
@@ -389,11 +392,9 @@ class Recording:
             timed=self._options.timed,
             stacks=self._options.stacks,
             memory=self._options.memory,
-            alone_step_ns=alone,
-            alone_step_p10_ns=None if self._alone is None else self._alone.p10_ns,
-            alone_step_p90_ns=None if self._alone is None else self._alone.p90_ns,
             host_step_ns=int(statistics.median(self._host_ns)) if self._host_ns else None,
             recorded_step_ns=recorded,
             slowdown=round(recorded / alone, 3) if alone and recorded else None,
             light=light,
+            garbage_ns=self._garbage.spans_ns,
         )

@@ -21,6 +21,14 @@ class StepTimes:
     p90_ns: int | None = None
 
 
+def alone_fields(times: StepTimes | None) -> dict[str, Any]:
+    """Return the fields of a `Capture` that say how long a step takes alone."""
+    names = ("alone_step_ns", "alone_step_p10_ns", "alone_step_p90_ns")
+    return dict(
+        zip(names, (None, None, None) if times is None else (times.p50_ns, times.p10_ns, times.p90_ns), strict=True)
+    )
+
+
 def step_times(steps_ns: Sequence[int]) -> StepTimes | None:
     """Return what so long steps say of one; None of none.
 

@@ -66,6 +66,8 @@ class Capture:
     recorded_step_ns: int | None  # mean of the recorded ones
     slowdown: float | None  # their ratio
     light: LightAbout | None = None  # null: not asked for, no GPU, or the program ended before
+    # Of each collection of Python's garbage in the window its begin, its end and its thread; null: too many to list
+    garbage_ns: Sequence[tuple[int, int, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from tracemine.report.escape import json_text, line
 from tracemine.report.top_lines import OWN, Shown, TableLine, amount, csv_text, lines_of, percent, table, unit_of
-from tracemine.top import HostRow, HostTop
+from tracemine.top import KIND_WORDS, HostRow, HostTop
 from tracemine.units import count_text, percent_text, time_text
 
 _COLUMNS: Final[Mapping[str, str]] = {
@@ -21,20 +21,6 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "waiting": "wait_ns",
     "Python": "python_ns",
     "other": "other_ns",
-}
-_SAID: Final[Mapping[str, str]] = {
-    "operator": "operators",
-    "launch": "launches",
-    "wait": "waiting for the device",
-    "allocator": "allocations",
-    "module_load": "loading modules",
-    "compilation": "compiling",
-    "data_loading": "loading data",
-    "garbage_collection": "collecting garbage",
-    "lock": "waiting for Python's lock",
-    "runtime": "other calls",
-    "python": "Python",
-    "not_recorded": "in no call",
 }
 
 
@@ -85,7 +71,7 @@ def _head(top: HostTop) -> Iterator[str]:
 
 def _foot(top: HostTop) -> Iterator[str]:
     whole = max(top.host_ns, 1)
-    parts = [f"{_SAID[kind.kind]} {percent_text(kind.host_ns, whole)}" for kind in top.kinds if kind.host_ns]
+    parts = [f"{KIND_WORDS[kind.kind]} {percent_text(kind.host_ns, whole)}" for kind in top.kinds if kind.host_ns]
     yield ", ".join(parts)
     yield (
         f"critical: while no device was at work and waited for the next launch, "

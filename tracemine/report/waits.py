@@ -15,7 +15,7 @@ from tracemine.report.top_lines import Shown, csv_text
 from tracemine.top import WaitRow, WaitTop
 from tracemine.units import count_text, time_text
 
-_KINDS: Final[Mapping[str, str]] = {
+KINDS: Final[Mapping[str, str]] = {
     "print": "print",
     "mask": "size by value",
     "truth": "if tensor",
@@ -26,7 +26,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "synchronize": "synchronize",
     "other": "other",
 }
-_USES: Final[Mapping[str | None, str]] = {
+USES: Final[Mapping[str | None, str]] = {
     "mask": "mask",
     "size": "size",
     "loop": "loop",
@@ -39,6 +39,7 @@ _USES: Final[Mapping[str | None, str]] = {
     "synchronize": "",
     None: "?",
 }
+WINDOWS: Final[Mapping[str, str]] = {"whole": "as recorded", "light": "in the light window"}
 _NARROWEST = 24  # of a line's name
 _MOST_NAME = 400
 
@@ -74,7 +75,7 @@ def render_text(top: WaitTop, shown: Shown) -> str:
     if not top.rows:
         return " · ".join([*about, "the host waits for the device nowhere"]) + "\n"
     each = "a step" if top.per == "step" else "in all that was recorded"
-    about.append(f"the host waits for {time_text(top.wait_ns / top.steps)} {each}, as recorded")
+    about.append(f"the host waits for {time_text(top.wait_ns / top.steps)} {each}, {WINDOWS[top.window]}")
     text = [" · ".join(about)]
     if top.unprofiled_ns is not None:
         text.append(f"{count_text(top.steps, 'step')}, each of {time_text(top.unprofiled_ns)} unprofiled")
@@ -104,8 +105,8 @@ def _cells(row: WaitRow, steps: int) -> tuple[str, ...]:
         *(each if isinstance(each, str) else time_text(each / steps) for each in saves),
         f"{often:,.0f}" if often >= 10 or often == round(often) else f"{often:.1f}",
         time_text(row.wait_ns / steps),
-        _KINDS[row.kind],
-        _USES[row.use],
+        KINDS[row.kind],
+        USES[row.use],
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.calls import NAME, SHAPES, calls_of
-from tracemine.columns import codes, sorted_unique
+from tracemine.columns import codes, sorted_unique, unique_pairs
 from tracemine.flow.record import Flow
 from tracemine.ops import lookup
 from tracemine.rows.ancestors import engine_of, nearest, outermost, taken
@@ -207,7 +207,7 @@ class Launches:
         span = slice(*np.searchsorted(self._written, [turns.begin, turns.end]).tolist())
         behind = self._read_by[span] >= turns.end
         turn = turns.turn[self._written[span][behind] - turns.begin]
-        pairs = np.unique(np.stack([self._read_by[span][behind], turn]), axis=1)
+        pairs = unique_pairs(self._read_by[span][behind], turn)
         return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
 
     def _cut(self, begin: int, end: int, period: int) -> DetectedLoop:
@@ -228,7 +228,7 @@ class Launches:
         first, last = turns.begin, turns.end
         known = not self.unknown[first:last].any()
         dependence: Dependence = "carried" if carried else "accumulates" if summed else "independent"
-        shapes = len(np.unique(np.stack([turns.place, self.shapes[first:last]]), axis=1)[0])
+        shapes = len(unique_pairs(turns.place, self.shapes[first:last])[0])
         return DetectedLoop(
             turns=turns,
             dependence=dependence if known else None,

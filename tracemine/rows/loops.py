@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.calls import DTYPES, NAME, SHAPES, Call, calls_of
-from tracemine.columns import codes
+from tracemine.columns import codes, unique_pairs
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, number
@@ -165,7 +165,7 @@ class _Nodes:
         reader, writer = reader[chosen], writer[chosen] - begin
         within = reader < end
         outside = ~within | ~own[(reader - begin) % period]
-        pairs = np.unique(np.stack([reader[outside], writer[outside] // period]), axis=1)
+        pairs = unique_pairs(reader[outside], writer[outside] // period)
         return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
 
 

@@ -88,6 +88,10 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         _Says(description="median time of a step in the light window of a capture, where that is used: see `light`"),
     ] = None
+    garbage_ns: Annotated[
+        tuple[tuple[int, int, int], ...] | None,
+        _Says(description="begin, end and thread of each collection of Python's garbage, where a capture timed them"),
+    ] = None
     versions: Annotated[
         dict[str, str],
         _Says(description="CUDA, CUPTI, NCCL, HIP versions as recorded; `torch`, where a capture says it"),

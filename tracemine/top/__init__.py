@@ -26,10 +26,12 @@ from tracemine.top.record import (
     WaitTop,
 )
 from tracemine.top.table import host_table, top_table, wait_table
+from tracemine.top.words import KIND_WORDS
 
 __all__ = [
     "BY",
     "HOST_BY",
+    "KIND_WORDS",
     "Asked",
     "By",
     "Claim",

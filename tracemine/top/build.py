@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypedDict
@@ -120,8 +120,8 @@ class Tops:
             per="trace" if steps is None else "step",
             steps=1 if steps is None else len(steps),
             steps_source=None if steps is None else steps.source,
-            host_ns=sum(kind.host_ns for kind in kinds),
-            critical_ns=sum(kind.critical_ns for kind in kinds),
+            host_ns=_known(kind.host_ns for kind in kinds),
+            critical_ns=_known(kind.critical_ns for kind in kinds),
             unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
             kinds=kinds,
             rows=rows,
@@ -140,6 +140,7 @@ class Tops:
             per="trace" if steps is None else "step",
             steps=1 if steps is None else len(steps),
             steps_source=None if steps is None else steps.source,
+            window="light" if asked.timeline.light.num_rows else "whole",
             wait_ns=sum(row.wait_ns for row in rows),
             unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
             rows=tuple(rows),
@@ -235,6 +236,10 @@ class Tops:
         also = f", or in {count_text(len(step.apart), 'step')} that {_TELLS} ({apart})" if apart else ""
         says = f"in no step{also}{early}"
         yield LeftOut(says=says, calls=int(left.sum()), gpu_time_ns=int(self._asked.accounts.dur_ns[left].sum()))
+
+
+def _known(values: Iterable[int | None]) -> int:
+    return sum(value or 0 for value in values)
 
 
 _TELLS = "took longer than is usual"

@@ -8,20 +8,21 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.columns import codes, examples
+from tracemine.columns import codes, examples, sorted_unique
 from tracemine.findings.forwards import Forwards
-from tracemine.host import KINDS, HostTime, host_time
+from tracemine.host import KINDS, SOMETIMES, HostTime, host_time, unseen
 from tracemine.rows.ancestors import first_known, taken
 from tracemine.rows.arrow import categories, joined, rows_of, take
 from tracemine.rows.engines import PHASES as ENGINE_PHASES
 from tracemine.rows.engines import Phases
-from tracemine.rows.table import IntArray
+from tracemine.rows.table import Categories, IntArray
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import NOT_KNOWN, Grouping, Path, by_path
 from tracemine.top.keys import OUTSIDE, module_paths, names_of_ranges
 from tracemine.top.lines import line_paths
 from tracemine.top.origin import Origin
 from tracemine.top.record import HostBy, HostKind, HostRow
+from tracemine.top.words import KIND_WORDS
 
 _PYTHON: Final = ("(in no operator)",)
 _BESIDE: Final = "(in none)"
@@ -52,19 +53,23 @@ class HostOrigin:
     def rows(self, by: HostBy) -> Iterator[HostRow]:
         """Yield rows, most time first, each before its parts."""
         if self.time is not None:
-            yield from _rows(self.time, _GROUPINGS[by](self, self.time))
+            yield from _rows(self.time, _GROUPINGS[by](self, self.time), of_kinds=by == "tree")
 
     def kinds(self) -> Iterator[HostKind]:
-        """Yield what kinds of work there are, most time first."""
+        """Yield what kinds of work there are, most time first, then those that there may be, with none or not known."""
         if self.time is None:
             return
         spent, critical = (self.time.by_kind(each) for each in (self.time.dur_ns, self.time.critical_ns))
         for kind in sorted(spent, key=lambda name: -spent[name]):
             yield HostKind(kind=kind, host_ns=spent[kind], critical_ns=critical[kind])
+        not_seen = unseen(self.timeline)
+        for kind in (each for each in SOMETIMES if each not in spent):
+            none = None if kind in not_seen else 0
+            yield HostKind(kind=kind, host_ns=none, critical_ns=none)
 
     def forward(self, op_row: IntArray) -> IntArray:
         """Return the forward operator of what is part of a backward pass, −1: it is of none, or that is not known."""
-        asked = np.unique(op_row[op_row >= 0])
+        asked = sorted_unique(op_row[op_row >= 0])
         if not len(asked):
             return np.full(len(op_row), -1, np.int64)
         forward = np.where(self._origin.recomputed[asked], -1, Forwards(self.timeline).of(asked))
@@ -73,27 +78,61 @@ class HostOrigin:
 
 def _lines(origin: HostOrigin, time: HostTime) -> Grouping:
     """Group by the user's own line; within it by the library's line that led on from there."""
+    of, paths = _line_of(origin, time)
+    return by_path(paths, of)
+
+
+def _line_of(origin: HostOrigin, time: HostTime) -> tuple[IntArray, list[Path]]:
+    """Return which of these paths of lines leads to each segment; of a backward pass, to its forward operator."""
     stacks, of_ops = origin.timeline.stacks, rows_of(origin.timeline.ops["stack_row"])
     paths = line_paths(stacks)
     stack = first_known(taken(of_ops, origin.forward(time.op_row)), time.stack_row)
-    return by_path([*paths.values, NOT_KNOWN], np.append(paths.codes, len(paths.values))[stack])
+    return np.append(paths.codes, len(paths.values))[stack], [*paths.values, NOT_KNOWN]
 
 
 def _modules(origin: HostOrigin, time: HostTime) -> Grouping:
     """Group by module class within module class; what is in none by its operator."""
+    module = _module_of(origin, time)
+    inside, places = _module_paths(origin, module)
+    operators, of_operators = _operator_paths(origin, time)
+    outside = [(OUTSIDE, *path) for path in operators]
+    of = np.where(module.codes >= 0, module.codes, len(inside) + of_operators)
+    return by_path([*inside, *outside], of, [*places, *("" for _ in outside)])
+
+
+def _trees(origin: HostOrigin, time: HostTime) -> Grouping:
+    """Group by module within module, by the user's own line in it, and by the kind of work that the line does."""
+    module, (line, lines) = _module_of(origin, time), _line_of(origin, time)
+    inside, places = _module_paths(origin, module)
+    code = codes(module.codes.astype(np.int64), line, time.kind)
+    sample = examples(code)
+    paths, told = [], []
+    for of_module, of_line, kind in zip(
+        *(each[sample].tolist() for each in (module.codes, line, time.kind)), strict=True
+    ):
+        outer = () if of_module < 0 else inside[of_module]
+        within = lines[of_line] if not outer or lines[of_line] != NOT_KNOWN else ()
+        paths.append((*outer, *within, KIND_WORDS[KINDS[kind]]))
+        told.append("" if of_module < 0 else places[of_module])
+    return by_path(paths, code, told)
+
+
+def _module_paths(origin: HostOrigin, module: Categories) -> tuple[list[Path], list[str]]:
+    return module_paths(
+        module.values, names_of_ranges(origin.timeline) if origin.timeline.meta.format == "nsys" else ()
+    )
+
+
+def _module_of(origin: HostOrigin, time: HostTime) -> Categories:
+    """Return the module of each segment: of its call, operator or function; of a backward pass the forward's."""
     timeline = origin.timeline
     of_ops, of_calls = (categories(table["module"]) for table in (timeline.ops, timeline.api))
     forward = take(of_ops, origin.forward(time.op_row))
     own = joined(take(of_calls, time.api_row), take(of_ops, np.where(time.api_row < 0, time.op_row, -1)))
     in_none = time.kind == KINDS.index("python")
-    module = joined(
+    return joined(
         joined(forward, own), take(categories(timeline.stacks["module"]), np.where(in_none, time.stack_row, -1))
     )
-    inside, places = module_paths(module.values, names_of_ranges(timeline) if timeline.meta.format == "nsys" else ())
-    operators, of_operators = _operator_paths(origin, time)
-    outside = [(OUTSIDE, *path) for path in operators]
-    of = np.where(module.codes >= 0, module.codes, len(inside) + of_operators)
-    return by_path([*inside, *outside], of, [*places, *("" for _ in outside)])
 
 
 def _operators(origin: HostOrigin, time: HostTime) -> Grouping:
@@ -152,10 +191,12 @@ _GROUPINGS: Final[Mapping[HostBy, Callable[[HostOrigin, HostTime], Grouping]]] =
     "module": _modules,
     "operator": _operators,
     "phase": _phases,
+    "tree": _trees,
 }
 
 
-def _rows(time: HostTime, grouping: Grouping) -> Iterator[HostRow]:
+def _rows(time: HostTime, grouping: Grouping, *, of_kinds: bool) -> Iterator[HostRow]:
+    """Yield a row for each group. of_kinds: the innermost groups hold one kind of work each."""
     count, spent = len(grouping.names), time.dur_ns
 
     def sums(values: IntArray, kind: str | None = None) -> IntArray:
@@ -167,6 +208,9 @@ def _rows(time: HostTime, grouping: Grouping) -> Iterator[HostRow]:
     own, critical = sums(spent), grouping.inclusive(sums(time.critical_ns))
     whole = grouping.inclusive(own)
     of_kind = {kind: grouping.inclusive(sums(spent, kind)) for kind in _SUMS}
+    kind_of = np.full(count, -1)
+    if of_kinds:
+        kind_of[grouping.of] = time.kind
     place: dict[int, int] = {}
     for depth, at in grouping.in_order(whole, whole > 0):
         place[at] = len(place)
@@ -174,6 +218,7 @@ def _rows(time: HostTime, grouping: Grouping) -> Iterator[HostRow]:
         told = {f"{kind}_ns": int(of_kind[kind][at]) for kind in _SUMS}
         yield HostRow(
             name=grouping.names[at],
+            kind=None if kind_of[at] < 0 else KINDS[kind_of[at]],
             parent=None if parent < 0 else place[parent],
             depth=depth,
             instances=grouping.instances[at],

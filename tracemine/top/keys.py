@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
-from tracemine.columns import codes, examples
+from tracemine.columns import codes, examples, sorted_unique
 from tracemine.ops.kernel_names import short_name
 from tracemine.rows.arrow import categories, mapped, rows_of
 from tracemine.rows.engines import PHASES as ENGINE_PHASES
@@ -139,7 +139,7 @@ def names_of_ranges(timeline: Timeline) -> Collection[str]:
     """Return the names of ranges with dots in them: a path of ranges joins names by dots."""
     names = categories(timeline.ops["name"])
     kinds = categories(timeline.ops["kind"])
-    used = np.unique(names.codes[kinds.among("annotation")])
+    used = sorted_unique(names.codes[kinds.among("annotation")])
     return {names.values[code] for code in used.tolist() if code >= 0 and "." in names.values[code]}
 
 

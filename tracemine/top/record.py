@@ -11,8 +11,8 @@ from tracemine.findings.record import Range
 
 By = Literal["kernel", "operator", "module", "line", "stream", "device", "phase"]
 BY: Final[tuple[By, ...]] = ("kernel", "operator", "module", "line", "stream", "device", "phase")
-HostBy = Literal["line", "module", "operator", "phase"]
-HOST_BY: Final[tuple[HostBy, ...]] = ("line", "module", "operator", "phase")
+HostBy = Literal["line", "module", "operator", "phase", "tree"]
+HOST_BY: Final[tuple[HostBy, ...]] = ("line", "module", "operator", "phase", "tree")
 TOP_SCHEMA_VERSION: Final = 1
 
 
@@ -100,14 +100,15 @@ class HostKind(msgspec.Struct, frozen=True, kw_only=True):
     """Host time of one kind of work: `operator`, `launch`, `wait`, `python` …"""
 
     kind: str
-    host_ns: int
-    critical_ns: int  # of it, while no device was at work and the next launch was to come
+    host_ns: int | None  # null: the recording would show none, however much there was
+    critical_ns: int | None  # of it, while no device was at work and the next launch was to come
 
 
 class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     """Host time of a line, a module or an operator, with that of its parts."""
 
     name: str | None  # null: what could not be attributed
+    kind: str | None  # of work, where the row is all that a line of a tree does of it; else null
     parent: int | None  # the row that it is part of
     depth: int  # 0: part of no other
     instances: int  # modules of this class in this place; 1 of all else
@@ -148,7 +149,7 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  # what waits: `number`, `mask`, `to_host` …
     use: str | None  # what the value is used for; null: that is not known
     waits: int
-    wait_ns: int  # in calls that wait, as recorded
+    wait_ns: int  # in calls that wait, in the window that `WaitTop.window` names
     saving_ns: Range | None  # how much shorter the steps are unprofiled without it and those above; null: not asked
 
 
@@ -181,6 +182,7 @@ class WaitTop(msgspec.Struct, frozen=True, kw_only=True):
     per: Literal["step", "trace"]
     steps: int
     steps_source: str | None
+    window: Literal["whole", "light"]  # light: recorded with the host slowed down little, so that it waits as it does
     wait_ns: int
     unprofiled_ns: int | None  # as in a table of host time
     rows: tuple[WaitRow, ...]  # what saves most first

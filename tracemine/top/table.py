@@ -54,6 +54,7 @@ def host_table(top: HostTop) -> pa.Table:
     columns = {
         top.by: of_values([row.name for row in rows], _TEXT),
         "part_of": of_values([None if row.parent is None else rows[row.parent].name for row in rows], _TEXT),
+        "kind": of_values([row.kind for row in rows], _TEXT),
         "per_step_ns": of_values([row.host_ns // top.steps for row in rows], _INT),
     }
     kinds = {"share": _FLOAT} | dict.fromkeys(("depth", "instances", "host_ns", "own_ns"), _INT)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tracemine.columns import codes, is_among
+from tracemine.findings.light import waits_ns
 from tracemine.findings.record import Range
 from tracemine.findings.steps import Fix, Steps
 from tracemine.host.uses import USES, uses_of
@@ -32,13 +33,14 @@ def wait_rows(timeline: Timeline, steps: Iterations | None, replayed: Steps) -> 
     inside = np.flatnonzero(_inside(waits, steps))
     if not len(inside):
         return []
+    waiting_ns = _waiting_ns(timeline, host, waits)
     paths = line_paths(timeline.stacks)
     line = np.append(paths.codes, -1)[waits.stack_row]
     operator = np.append(categories(timeline.ops["name"]).codes, -1)[waits.op_row]
     told_by = np.where(line >= 0, -1, operator)  # an operator tells apart where no line does
     group = codes(*(column[inside].astype(np.int64) for column in (line, told_by, waits.kind, use)))
     members = [inside[group == at] for at in range(int(group.max()) + 1)]
-    members.sort(key=lambda rows: -int(waits.wait_ns[rows].sum()))
+    members.sort(key=lambda rows: -int(waiting_ns[rows].sum()))
     names = categories(timeline.ops["name"]).values
     rows = []
     for own, saving in zip(members, [*_savings(waits, members, replayed)], strict=True):
@@ -51,11 +53,19 @@ def wait_rows(timeline: Timeline, steps: Iterations | None, replayed: Steps) -> 
                 kind=WAITS[int(waits.kind[own[0]])],
                 use=None if of_use < 0 else USES[of_use],
                 waits=len(own),
-                wait_ns=int(waits.wait_ns[own].sum()),
+                wait_ns=int(waiting_ns[own].sum()),
                 saving_ns=saving,
             )
         )
     return sorted(rows, key=lambda row: (-(row.saving_ns or _NOTHING).mid, -row.wait_ns))
+
+
+def _waiting_ns(timeline: Timeline, host: HostThreads, waits: Waits) -> IntArray:
+    """Return for how long the host is in the calls of each wait: in the light window where there is one."""
+    lasted = (host.calls.end - host.calls.begin)[waits.call_row]
+    waiting = np.zeros(len(waits), np.int64)
+    np.add.at(waiting, waits.call_of, waits_ns(timeline, waits.call_row, lasted))
+    return waiting
 
 
 def _inside(waits: Waits, steps: Iterations | None) -> BoolArray:

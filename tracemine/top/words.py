@@ -28,9 +28,24 @@ _UNRECORDED: Mapping[By, str] = {
     "phase": "nothing was recorded that tells phases: record with CPU activities, or with NVTX ranges",
 }
 
+KIND_WORDS: Mapping[str, str] = {
+    "operator": "operators",
+    "launch": "launches",
+    "wait": "waiting for the device",
+    "allocator": "allocations",
+    "module_load": "loading modules",
+    "compilation": "compiling",
+    "data_loading": "loading data",
+    "garbage_collection": "collecting garbage",
+    "lock": "waiting for Python's lock",
+    "runtime": "other calls",
+    "python": "Python",
+    "not_recorded": "in no call",
+}
 _HOST_UNRECORDED: Mapping[HostBy, str] = {
     **{name: _UNRECORDED[name] for name in ("line", "module", "operator")},
     "phase": "no engine is known that has phases (vLLM, SGLang, Hugging Face generate): record with_stack=True",
+    "tree": _UNRECORDED["line"],
 }
 
 
@@ -57,10 +72,13 @@ def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: S
     if not rows:
         yield "nothing of the host was recorded: record with CPU activities"
         return
-    if len(rows) == 1 and rows[0].name is None and (why := _HOST_UNRECORDED.get(by)):
+    outer = [row for row in rows if row.parent is None]
+    if len(outer) == 1 and outer[0].name is None and (why := _HOST_UNRECORDED.get(by)):
         yield why
     if any(kind.kind == "not_recorded" for kind in kinds):
         yield "no operators were recorded: what the host does in no call may be anything"
+    if unseen := [KIND_WORDS[kind.kind] for kind in kinds if kind.host_ns is None]:
+        yield f"not recorded, and so among the rest: {', '.join(unseen)}"
 
 
 def _of_recording(timeline: Timeline) -> Iterator[str]:

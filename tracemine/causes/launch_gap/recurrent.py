@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
+from tracemine.columns import sorted_unique
 from tracemine.findings.context import ScanContext
 from tracemine.rows.ancestors import nearest, outermost, taken
 from tracemine.rows.arrow import categories, rows_of
@@ -38,6 +37,6 @@ def recurrent_cell(context: ScanContext, following: IntArray, idle_ns: IntArray)
     spent, within = int(idle_ns[forward].sum()), forward & (cell >= 0)
     if not spent or int(idle_ns[within].sum()) < _SHARE * spent:
         return None
-    called = {names.values[code] for code in names.codes[np.unique(cell[within])].tolist()}
+    called = {names.values[code] for code in names.codes[sorted_unique(cell[within])].tolist()}
     layers = {_LAYERS[name] for name in called}
     return layers.pop() if len(layers) == 1 else None

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.columns import codes
+from tracemine.columns import codes, sorted_unique
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu
@@ -61,7 +61,7 @@ def _of_loop(context: ScanContext, matrix: IntArray) -> Estimate | Abstained:
 
 
 def _turns(context: ScanContext, members: IntArray) -> int:
-    return len(np.unique(number(context.rows["activities"], "loop_turn")[members]))
+    return len(sorted_unique(number(context.rows["activities"], "loop_turn")[members]))
 
 
 def _slots(context: ScanContext, members: IntArray) -> list[IntArray]:

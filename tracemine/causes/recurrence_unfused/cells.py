@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from tracemine.columns import sorted_unique
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.loops import ProductLoop
 from tracemine.rows.table import BoolArray, Categories, IntArray
@@ -153,4 +154,4 @@ def _read_between(graph: NodeGraph, loop: ProductLoop, carried: BoolArray) -> bo
         np.where(consumer < loop.end - loop.begin, consumer % loop.period, loop.period)
     ]
     chosen = carried[producer % loop.period] & ~next_state
-    return len(np.unique(producer[chosen] // loop.period)) >= _READ_SHARE * turns
+    return len(sorted_unique(producer[chosen] // loop.period)) >= _READ_SHARE * turns

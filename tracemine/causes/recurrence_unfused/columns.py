@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from tracemine.causes.recurrence_unfused.cells import CELLS, KINDS, PRODUCTS, Turn, kind_of, one_weight
+from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import coded
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.loops import ProductLoop, loops_with_state
@@ -72,7 +73,7 @@ def _differentiates(graph: NodeGraph, loop: ProductLoop, forward: ProductLoop) -
     span = slice(*np.searchsorted(graph.consumer, [loop.begin, loop.end]).tolist())
     writer = graph.producer[span]
     writer = writer[(writer >= forward.begin) & (writer < forward.end)]
-    return 2 * len(np.unique((writer - forward.begin) // forward.period)) > (loop.end - loop.begin) // loop.period
+    return 2 * len(sorted_unique((writer - forward.begin) // forward.period)) > (loop.end - loop.begin) // loop.period
 
 
 _NONE: Final = "in no such loop, shapes were not recorded, or dataflow is not known"

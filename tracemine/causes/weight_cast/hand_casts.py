@@ -12,7 +12,7 @@ import numpy as np
 
 from tracemine.calls import Call, calls_of
 from tracemine.calls.text import Extents
-from tracemine.columns import sorted_unique
+from tracemine.columns import sorted_unique, unique_pairs
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, IntArray, Rows, number
@@ -71,7 +71,7 @@ def _in_every_step(graph: NodeGraph, casts: IntArray, segment: IntArray) -> Bool
     reads = graph.read_begin[casts]
     known = (reads < graph.read_begin[casts + 1]) & (segment[casts] > 0)
     source = np.where(known, np.append(graph.read_buffer, -1)[reads], -1)
-    pairs = np.unique(np.stack([source, segment[casts]]), axis=1)
+    pairs = unique_pairs(source, segment[casts])
     sources, counts = np.unique(pairs[0], return_counts=True)
     found: BoolArray = known & np.isin(source, sources[counts == steps]) & (steps > 1)
     return found

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracemine.columns import sorted_unique
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.blockers import ALLOCATED, derived_twice
 from tracemine.findings.graphs.changes import differing
@@ -156,7 +157,7 @@ class _Judge:
         """Yield what was recorded in a unit, by kind and line."""
         found = self.met(unit)
         most_replayed = 2 * int(self.replayed[rows].sum()) > len(rows)
-        for code in np.unique(found.code).tolist():
+        for code in sorted_unique(found.code).tolist():
             kind, what = found.kind[code], found.what[code]
             own = found.of(found.code == code)
             if kind == "replayed" and not most_replayed:

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from tracemine.columns import sorted_unique
 from tracemine.host.waits import WAITS, Waits
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
@@ -88,7 +89,7 @@ def _not_recorders(file: str) -> bool:
 
 
 def _waits(waits: Waits) -> Iterator[_Some]:
-    for number in np.unique(waits.kind).tolist():
+    for number in sorted_unique(waits.kind).tolist():
         rows = waits.kind == number
         yield _Some(WAITS[number], waits.begin_ns[rows], waits.stack_row[rows], waits.op_row[rows])
 
@@ -111,14 +112,14 @@ def _of_activities(timeline: Timeline, activities: Rows) -> Iterator[_Some]:
     pinned = category(activities, "source_memory").among("pinned") & category(activities, "copy_kind").among("HtoD")
     collective = categories(table["collective"]).codes >= 0
     for kind, rows in (("pinned_copy", pinned), ("collective", collective), ("replayed", flags(activities, "graph"))):
-        yield _of_calls(timeline, kind, np.unique(launch[rows & (launch >= 0)]))
+        yield _of_calls(timeline, kind, sorted_unique(launch[rows & (launch >= 0)]))
     optimizer = category(activities, "optimizer")
     capturable = named(categories(timeline.ops["name"]), _CAPTURABLE)
     made_for_it = set(optimizer.codes[np.append(capturable, False)[rows_of(table["op_row"])]].tolist())
     for at, name in enumerate(optimizer.values):
         if name in CHECKED and at not in made_for_it:
             calls = launch[(optimizer.codes == at) & (launch >= 0)]
-            yield _of_calls(timeline, "optimizer", np.unique(calls), name)
+            yield _of_calls(timeline, "optimizer", sorted_unique(calls), name)
 
 
 def _of_operators(timeline: Timeline, activities: Rows) -> Iterator[_Some]:
@@ -131,7 +132,7 @@ def _of_operators(timeline: Timeline, activities: Rows) -> Iterator[_Some]:
     above = np.flatnonzero(launching[:-1])
     while len(above):  # what an operator launches, those around it launch
         of_device[above] = True
-        above = np.unique(parent[above])
+        above = sorted_unique(parent[above])
         above = above[(above >= 0)]
         above = above[~of_device[above]]
     yield _of_ops(timeline, "loading", np.flatnonzero(named(names, LOADS)))

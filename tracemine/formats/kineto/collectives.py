@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array
+from tracemine.columns import Array, sorted_unique
 from tracemine.formats.arrow import MISSING, integers, row_numbers, take, texts
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.names import compact_json
@@ -86,7 +86,7 @@ def _coalesced(gpu: Columns, ops: Columns, launch: Array, api: Columns, record: 
         return kernel_of
     unnamed = np.flatnonzero((launch >= 0) & (gpu["collective"] < 0))
     thread = take(api["thread"], launch[unnamed])
-    for number in np.unique(ops["thread"][group]).tolist():
+    for number in sorted_unique(ops["thread"][group]).tolist():
         groups = group[ops["thread"][group] == number]  # by their starts: they do not overlap
         mine = unnamed[thread == number]
         called = api["start_ns"][launch[mine]]

@@ -25,6 +25,7 @@ from tracemine.ops.kernel_names import short_name
 from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
 from tracemine.report.html.figures import Bar, IntervalFigure, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
+from tracemine.report.html.host_tables import host_tables
 from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
 from tracemine.report.html.tables import Table
 from tracemine.report.html.top_tables import top_tables
@@ -105,6 +106,7 @@ class TracePage:
     total: str
     refuted: tuple[tuple[str, str, str, str], ...]
     tables: tuple[Table, ...]
+    host: tuple[Table, ...]  # of one tab
     roofline: RooflineFigure | None
     timeline: str  # why it is not drawn; "": it is
     trace_json: str
@@ -152,6 +154,7 @@ def _trace_page(
         total=screen.total.removesuffix(": --all"),
         refuted=tuple(_refuted(scan)),
         tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
+        host=tuple(host_tables(picture, claimed(scan), anchors)),
         roofline=_roofline(scan, picture, anchors),
         timeline=why_not,
         trace_json="" if picture is None or why_not else trace_json(picture),

@@ -11,11 +11,11 @@ from tracemine.report.top_lines import amount, percent, unit_of
 from tracemine.top import By, Top, TopRow
 from tracemine.units import count_text, time_text
 
-__all__ = ["LEAST_SHARE", "kernel_text", "top_table", "top_tables"]
+__all__ = ["LEAST_SHARE", "LONGEST_NAME", "MOST_ROWS", "kernel_text", "top_table", "top_tables"]
 
 LEAST_SHARE = 0.001  # of GPU time: a row with less is counted alone
-_MOST_ROWS = 400
-_LONGEST_NAME, _LONGEST_WHOLE = 90, 400
+MOST_ROWS = 400
+LONGEST_NAME, _LONGEST_WHOLE = 90, 400
 _MOST_CLAIMS = 3
 TITLES: Mapping[By, str] = {
     "kernel": "Kernels", "operator": "Operators", "module": "Modules", "line": "Lines", "phase": "Phases"
@@ -31,7 +31,7 @@ def top_tables(tops: Mapping[str, Top], anchors: Mapping[str, tuple[str, str]]) 
 def top_table(top: Top, anchors: Mapping[str, tuple[str, str]]) -> Table:
     """Return one table; columns in which nothing stands are left out."""
     unit_ns, unit = unit_of(top.gpu_time_ns / top.steps)
-    rows = [row for row in top.rows if row.share >= LEAST_SHARE][:_MOST_ROWS]
+    rows = [row for row in top.rows if row.share >= LEAST_SHARE][:MOST_ROWS]
     heads = _heads(unit, top)
     cells = [_cells(row, top, unit_ns, anchors) for row in rows]
     used = [at for at in range(len(heads)) if any(row[at].text or row[at].links for row in cells)]
@@ -72,7 +72,7 @@ def kernel_text(name: str | None) -> str:
 def _name(row: TopRow) -> Cell:
     whole = kernel_text(row.name)
     often = f" ×{row.instances}" if row.instances > 1 else ""
-    cut = shorten(whole, _LONGEST_NAME)
+    cut = shorten(whole, LONGEST_NAME)
     return Cell(f"{cut}{often}", whole, whole="" if cut == whole else whole)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from tracemine.columns import sorted_unique
 from tracemine.rows.ancestors import above, nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import threads
@@ -43,7 +44,7 @@ def host_lanes(timeline: Timeline, begin_ns: int) -> tuple[HostLane, ...]:
     """
     of_api, of_ops = threads(timeline)
     launch = rows_of(timeline.activities["launch_row"])
-    launching = of_api[np.unique(launch[launch >= 0])]
+    launching = of_api[sorted_unique(launch[launch >= 0])]
     count = np.bincount(launching[launching >= 0], minlength=1)
     drawn = [at for at in np.argsort(-count, kind="stable")[:_MOST_THREADS] if count[at] > _LEAST_SHARE * count.sum()]
     depth, lanes = _depth(timeline), []

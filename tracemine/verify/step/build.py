@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tracemine.codegen.graph import GraphCall, LiteralArg, Ref, Refs
 from tracemine.codegen.index_inputs import pointing
-from tracemine.columns import numbers
+from tracemine.columns import numbers, sorted_unique
 from tracemine.errors import Location, TracemineError
 from tracemine.flow.record import Flow
 from tracemine.ops import itemsize, op_class, overload_of
@@ -63,7 +63,7 @@ def step_of(flow: Flow) -> tuple[str, int, int]:
     """Return name, begin and end of the step that is replayed: the last with device time; without steps, all."""
     steps = flow.timeline.steps
     start, dur = (numbers(steps.column(name)) for name in ("start_ns", "dur_ns"))
-    used = np.unique(flow.nodes.step_row)
+    used = sorted_unique(flow.nodes.step_row)
     used = used[used >= 0]
     if not len(used):
         return "", 0, 1 << 62
