@@ -1,150 +1,102 @@
-"""Try variants of a step one by one, then the best of them together; each in a process of its own."""
+"""Try variants of a step one by one, then what was right together; each in a process of its own."""
 
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import count
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
-from tracemine.apply.child import Checked, TrialJob
-from tracemine.apply.compare import Computed, computed_in, course_faults, faults
-from tracemine.apply.edits import edited
+from tracemine.apply.child import TrialJob
+from tracemine.apply.edits import fit_together
 from tracemine.apply.record import Applied, Timed, Tried
-from tracemine.apply.timing import compared, interleaved, steps_a_block
-from tracemine.apply.variants import EDIT, VARIANTS, Wanted, excluded
-from tracemine.errors import UsageError
-from tracemine.processes import Ended, Process, TooLate, worker
+from tracemine.apply.timing import compared
+from tracemine.apply.trials import LIMIT_S, Child, Names, Trials, Wrong
+from tracemine.apply.variants import EDIT, MODES, Wanted, excluded, predicted
 
-LIMIT_S = 600.0  # of building and checking a variant
-_BLOCK_LIMIT_S = 120.0
-
-Trial = Callable[[tuple[str, ...]], Tried]
-
-
-class Wrong(Exception):
-    """A variant does not do what the unchanged step does: what is said of it, and why."""
-
-    def __init__(self, said: str, why: str) -> None:
-        super().__init__(said, why)
-        self.said, self.why = said, why
+_ROUNDS = 3  # of leaving one out
 
 
 @dataclass(slots=True)
-class Child:
-    """A process with a step in it, and what it computed."""
+class Trying:
+    """Trials within a budget. Races are kept: what ran in one can be held against each other."""
 
-    process: Process
-    said: Checked
-    file: Path
-    steps: int = 0
+    trials: Trials
+    wanted: Wanted
+    known: Mapping[Names, Tried]
+    until: float
+    say: Callable[[str], None]
+    alive: dict[Names, Child] = field(default_factory=dict)
+    took: dict[Names, list[int]] = field(default_factory=dict)
 
-    def timed(self) -> int:
-        """Time a block. Raises Wrong."""
-        return msgspec.json.decode(_asked(self.process, str(self.steps).encode(), _BLOCK_LIMIT_S), type=int)
+    def several(self, sets: Iterable[Names], again: Sequence[Names] = (), anew: bool = False) -> dict[Names, Tried]:
+        """Try sets of variants, as many at once as there is room for.
 
+        again: what lives and is timed once more next to them. anew: known or not.
+        """
+        found, left = dict[Names, Tried](), [names for names in dict.fromkeys(sets) if names not in again]
+        found |= {names: self.known[names] for names in left if names in self.known and not anew}
+        left = [names for names in left if names not in found]
+        while left or again:
+            if left and time.monotonic() > self.until:
+                found |= {n: Tried(variants=n, said="not tried", why="no time was left") for n in left}
+                left = []
+            chunk, left = left[: self.trials.at_once], left[self.trials.at_once :]
+            if not chunk and not again:
+                break
+            self.say(", ".join(map(text_of, chunk)) or "once more")
+            found |= self._raced(self.trials.built(chunk), again)
+            again = ()
+        return {names: replace(tried, **predicted(self.wanted, names)) for names, tried in found.items()}
 
-def _asked(process: Process, line: bytes, limit_s: float) -> bytes:
-    """Ask a process. Raises Wrong where it ends, or does not answer."""
-    try:
-        return process.ask(line, limit_s)
-    except Ended as ended:
-        raise Wrong("failed", ended.how) from ended
-    except TooLate as late:
-        raise Wrong("failed", f"did not answer in {limit_s:.0f} s") from late
+    def keep(self, sets: Iterable[Names]) -> None:
+        """End all processes but these variants'."""
+        kept = set(sets)
+        for names in [names for names in self.alive if names not in kept]:
+            self.alive.pop(names).close()
 
+    def beside(self, names: Names, other: Names) -> Timed:
+        """Hold one against another that ran in the same race."""
+        return compared(self.took[other], self.took[names])
 
-@dataclass(slots=True)
-class Trials:
-    """The unchanged step, twice, and what a rounding comes to in it; variants are held against it."""
+    def _raced(self, built: Mapping[Names, Child | Wrong], again: Sequence[Names]) -> dict[Names, Tried]:
+        self.alive |= {names: child for names, child in built.items() if isinstance(child, Child)}
+        running = {names: self.alive[names] for names in (*built, *again) if names in self.alive}
+        took: dict[Names, list[int] | Wrong] = self.trials.raced(running) if running else {}
+        found = {}
+        for names in (*built, *again):
+            given = took.get(names, built.get(names))
+            if isinstance(given, Wrong):
+                found[names] = Tried(variants=names, said=given.said, why=given.why)
+                self.keep(set(self.alive) - {names})
+            elif isinstance(given, list):
+                found[names] = self._measured(names, took)
+        self.took |= {names: values for names, values in took.items() if isinstance(values, list)}
+        return found
 
-    job: TrialJob
-    scratch: Path
-    base: Child = field(init=False)
-    again: Child = field(init=False)
-    _noise: dict[float, tuple[Computed, Checked]] = field(default_factory=dict)
-    _numbers: Iterator[int] = field(default_factory=count)
-
-    def begin(self, stack: ExitStack) -> None:
-        """Run the unchanged step in two processes. Raises UsageError where it does not run."""
-        try:
-            self.base = stack.enter_context(self._child(self.job))
-            self.job = replace(self.job, like=str(self.base.file))
-            self.again = stack.enter_context(self._child(self.job))
-        except Wrong as wrong:
-            raise UsageError(f"{self.job.entry} does not run: {wrong.why}") from wrong
-        self.base.steps = self.again.steps = steps_a_block(self.base.said.step_ns)
-
-    @contextmanager
-    def right(self, names: Sequence[str]) -> Iterator[Child]:
-        """Give a process with variants applied that computes what the unchanged step does. Raises Wrong."""
-        diffs = [Path(name.split(":", 2)[2]) for name in names if name.startswith(EDIT)]
-        settings = tuple(name for name in names if name in VARIANTS)
-        with edited(Path(self.job.folder), diffs) as (folder, refused):
-            if refused:
-                raise Wrong("failed", refused)
-            with self._child(replace(self.job, variants=settings, folder=str(folder))) as child:
-                rounding = max((VARIANTS[name].rounding for name in settings), default=0.0)
-                nudged, went = self._nudged(rounding)
-                runs = [computed_in(self.again.file), nudged]
-                wrong = faults(computed_in(self.base.file), computed_in(child.file), runs, rounding)
-                wrong = wrong or course_faults(self.base.said, child.said, [self.again.said, went])
-                if wrong:
-                    raise Wrong("wrong", "; ".join(wrong))
-                child.steps = self.base.steps
-                yield child
-
-    def tried(self, names: tuple[str, ...], before: tuple[str, ...] = ()) -> Tried:
-        """Try variants; where some were joined before, they are to be faster than those."""
-        try:
-            with ExitStack() as stack:
-                best = stack.enter_context(self.right(before)) if before else None
-                child = stack.enter_context(self.right(names))
-                timers = {"base": self.base.timed, "again": self.again.timed, "own": child.timed}
-                took = interleaved(timers | ({"best": best.timed} if best else {}))
-                timed = compared(took["base"], took["own"], took["again"])
-                said = compared(took["best"], took["own"]).said if best and timed.said == "faster" else timed.said
-                return self._measured(names, child, timed, said, before)
-        except Wrong as wrong:
-            return Tried(variants=names, said=wrong.said, why=wrong.why)
-
-    @staticmethod
-    def _measured(names: tuple[str, ...], child: Child, timed: Timed, said: str, before: tuple[str, ...]) -> Tried:
+    def _measured(self, names: Names, took: Mapping[Names, list[int] | Wrong]) -> Tried:
+        base, again, own = (took[name] for name in ((), ("",), names))
+        if isinstance(base, Wrong) or isinstance(own, Wrong):
+            return Tried(variants=names, said="failed", why=f"the unchanged step: {base}")
+        timed, said = compared(base, own, again if isinstance(again, list) else ()), self.alive[names].said
         return Tried(
             variants=names,
-            said=said,
-            why=f"beside {' + '.join(before)}" if said != timed.said else "",
-            level="L7" if said == "faster" else None,
+            said=timed.said,
+            level="L7" if timed.said == "faster" else None,
             timed=timed,
-            first_s=round(child.said.first_s, 1),
-            peak_bytes=child.said.peak_bytes,
+            first_s=round(said.first_s, 1),
+            peak_bytes=said.peak_bytes,
         )
 
-    def _nudged(self, rounding: float) -> tuple[Computed, Checked]:
-        """Run the unchanged step from where each number is one rounding off."""
-        if rounding not in self._noise:
-            with self._child(replace(self.job, nudge=rounding)) as child:
-                self._noise[rounding] = computed_in(child.file), child.said
-        return self._noise[rounding]
 
-    @contextmanager
-    def _child(self, job: TrialJob) -> Iterator[Child]:
-        file = self.scratch / f"{next(self._numbers)}.pt"
-        with Process(worker("tracemine.apply.child"), os.environ) as process:
-            line = _asked(process, msgspec.json.encode(replace(job, out=str(file))), LIMIT_S)
-            said = msgspec.json.decode(line, type=Checked)
-            if said.error:
-                raise Wrong("failed", said.error)
-            yield Child(process, said, file)
+def text_of(names: Names) -> str:
+    """Return a set of variants as it is shown: of source diffs their file's name."""
+    return " + ".join(name.rpartition("/")[2] for name in names)
 
 
 def applied(
@@ -153,49 +105,90 @@ def applied(
     wanted: Wanted,
     *,
     budget_s: float = math.inf,
-    known: Mapping[tuple[str, ...], Tried] | None = None,
+    limit_s: float = LIMIT_S,
+    known: Mapping[Names, Tried] | None = None,
     say: Callable[[str], None] = lambda text: None,
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext,
+    progress: Callable[[Applied], None] = lambda run: None,
 ) -> Applied:
-    """Try each variant alone, the largest predicted saving first, then together what is right and faster.
+    """Try each variant alone, the largest predicted saving first, then together what is right.
 
-    known: results of earlier runs, which are not made again. Raises UsageError where the unchanged step does not run.
+    limit_s: of building one. known: results of earlier runs, which are not made again. turn: entered while steps are
+    timed. progress: given what is known so far. Raises UsageError where the unchanged step does not run.
     """
     until = time.monotonic() + budget_s
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-")))
-        trials = Trials(TrialJob(entry=entry, folder=str(source)), scratch)
+        job = TrialJob(entry=entry, folder=str(source), start=str(scratch / "start.pt"))
+        trials = Trials(job, scratch, limit_s, turn)
         trials.begin(stack)
-
-        def asked(names: tuple[str, ...], before: tuple[str, ...] = ()) -> Tried:
-            if known and names in known:
-                return known[names]
-            if time.monotonic() > until:
-                return Tried(variants=names, said="not tried", why="no time was left")
-            say(" + ".join(names))
-            return trials.tried(names, before)
-
-        ordered = sorted(wanted, key=lambda name: -(wanted[name][0] or 0.0))
-        alone = [replace(asked((n,)), predicted=wanted[n][0], findings=wanted[n][1]) for n in ordered]
-        together, best = joined(alone, lambda before: partial(asked, before=before))
+        trying = Trying(trials, wanted, known or {}, until, say)
         said = trials.base.said
-        rows = tuple(alone), tuple(together)
-        return Applied(
-            entry=entry, device=said.device, step_ns=said.step_ns, alone=rows[0], together=rows[1], best=best
-        )  # fmt: skip
+        run = Applied(entry=entry, device=said.device, step_ns=said.step_ns, peak_bytes=said.peak_bytes, alone=())
+        ordered = sorted(wanted, key=lambda name: -(predicted(wanted, (name,)).get("predicted") or 0.0))
+        alone = list(trying.several([(name,) for name in ordered]).values())
+        run = replace(run, alone=tuple(sorted(alone, key=lambda tried: ordered.index(tried.variants[0]))))
+        progress(run)
+        return together(trying, run, progress)
 
 
-def joined(alone: Sequence[Tried], beside: Callable[[tuple[str, ...]], Trial]) -> tuple[list[Tried], tuple[str, ...]]:
-    """Join what is right and faster, the most first: what does not make the best faster is left out again.
+def together(trying: Trying, run: Applied, progress: Callable[[Applied], None]) -> Applied:
+    """Join what was right alone, with each of torch.compile's modes and without; leave out what adds nothing."""
+    changes = joined(run.alone, Path(trying.trials.job.folder))
+    modes = [tried.variants[0] for tried in run.alone if tried.variants[0] in MODES and tried.said != "not tried"]
+    compiled = fastest(tried for tried in run.alone if tried.variants[0] in MODES)
+    held = [tried.variants for tried in (fastest(run.alone), compiled) if tried]
+    trying.keep(held)
+    sets = [changes, *((*changes, mode) for mode in modes)] if changes else []
+    tried = trying.several([names for names in sets if len(names) > 1])
+    best = fastest([*run.alone, *tried.values()])
+    run = replace(run, together=tuple(tried.values()), best=best.variants if best else ())
+    progress(run)
+    if best:
+        run = _without(trying, run, best.variants, compiled.variants if compiled else ())
+    return run
 
-    next to it: tries variants, held against others too. Returns what was tried, and what stays.
-    """
-    results: list[Tried] = []
-    best: tuple[str, ...] = ()
-    for tried in sorted((t for t in alone if t.said == "faster"), key=lambda t: t.timed.ratio if t.timed else 1.0):
+
+def joined(alone: Sequence[Tried], source: Path) -> Names:
+    """Return what may go together, of what was right alone and no slower, the fastest first; but no mode."""
+    names: Names = ()
+    for tried in sorted(alone, key=ratio_of):
         (name,) = tried.variants
-        if not best:
-            best = (name,)
-        elif not excluded(name, best):
-            results.append(beside(best)((*best, name)))
-            best = results[-1].variants if results[-1].said == "faster" else best
-    return results, best
+        wanted = tried.said == "faster" or (tried.said == "no difference" and name.startswith(EDIT))
+        if wanted and name not in MODES and not excluded(name, names):
+            diffs = [Path(each.split(":", 2)[2]) for each in (*names, name) if each.startswith(EDIT)]
+            names = (*names, name) if fit_together(source, diffs) else names
+    return names
+
+
+def fastest(tried: Iterable[Tried]) -> Tried | None:
+    """Return what is faster than the unchanged step by most."""
+    faster = [(one.timed.ratio, one) for one in tried if one.said == "faster" and one.timed]
+    return min(faster, key=lambda pair: pair[0])[1] if faster else None
+
+
+def _without(trying: Trying, run: Applied, best: Names, compiled: Names) -> Applied:
+    """Leave one out of the best, and time it again: what is as fast without it stays without it."""
+    for _ in range(_ROUNDS):
+        fewer = [tuple(name for name in best if name != left) for left in best] if len(best) > 1 else []
+        racing = [names for names in dict.fromkeys([best, compiled, *fewer]) if names]
+        trying.keep(racing)
+        timed = trying.several(racing, [names for names in racing if names in trying.alive], anew=True)
+        rows = {tried.variants: tried for tried in run.together} | {n: t for n, t in timed.items() if len(n) > 1}
+        alone = tuple(timed.get(tried.variants, tried) for tried in run.alone)
+        run = replace(run, alone=alone, together=tuple(rows.values()))
+        if timed[best].said != "faster":
+            return replace(run, best=(), beside_compile=None)
+        same = [names for names in fewer if timed[names].timed and trying.beside(best, names).said != "faster"]
+        best = min(same, key=lambda names: ratio_of(timed[names])) if same else best
+        run = replace(run, best=best)
+        if compiled and timed[compiled].timed:
+            run = replace(run, beside_compile=trying.beside(best, compiled), compiled=compiled[0])
+        if not same:
+            break
+    return run
+
+
+def ratio_of(tried: Tried) -> float:
+    """Return the ratio that was measured."""
+    return tried.timed.ratio if tried.timed else math.inf

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tracemine.apply.record import Applied, Tried
+from tracemine.apply.run import text_of
 from tracemine.report.escape import line
 from tracemine.units import time_text
 
@@ -23,10 +24,13 @@ def table(run: Applied) -> Iterable[str]:
         yield f"… and {len(rows) - _MOST} more: --format json has all"
     yield f"{sum(tried.said in _ROLLED_BACK for tried in rows)} of {len(rows)} rolled back: wrong, slower or failed"
     yield f"keep: {_names(run.best)}" if run.best else "keep: nothing; the step stays as it is"
+    if run.beside_compile and run.best != (run.compiled,):
+        times = 1 / run.beside_compile.ratio
+        yield f"{times:.2f} x as fast as {run.compiled} alone, the best of torch.compile's modes"
 
 
 def _names(variants: Sequence[str]) -> str:
-    return line(" + ".join(name.rpartition("/")[2] for name in variants))
+    return line(text_of(tuple(variants)))
 
 
 def _row(tried: Tried) -> str:

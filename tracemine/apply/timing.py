@@ -3,32 +3,48 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
 
 from tracemine.apply.record import Timed
-from tracemine.verify.gpu.timing import ratio
 
-BLOCKS, LEAST_STEPS = 30, 5
-_BLOCK_NS = 25_000_000
+BLOCKS, LEAST_STEPS = 30, 2
+_BLOCK_NS = 12_000_000
+_RESAMPLES = 10_000
 _FASTER, _SLOWER = 0.005, 0.01  # of the unchanged step: less is no difference
+
+Name = TypeVar("Name", bound=Hashable)
+Failed = TypeVar("Failed", bound=Exception)
 
 
 def steps_a_block(step_ns: int) -> int:
     """Return how many steps are timed at once.
 
     >>> steps_a_block(1_000_000), steps_a_block(100_000_000)
-    (25, 5)
+    (12, 2)
     """
     return max(_BLOCK_NS // max(step_ns, 1), LEAST_STEPS)
 
 
-def interleaved(timers: Mapping[str, Callable[[], int]]) -> dict[str, list[int]]:
-    """Time a block of each in turns, every second round backwards; the first round counts for nothing."""
-    took: dict[str, list[int]] = {name: [] for name in timers}
-    for number in range(BLOCKS + 1):
+def interleaved(
+    timers: Mapping[Name, Callable[[], int]], failed: type[Failed], blocks: int = BLOCKS
+) -> dict[Name, list[int] | Failed]:
+    """Time a block of each in turns, every second round backwards; the first round counts for nothing.
+
+    What fails once is left out from then on, and its error returned.
+    """
+    took: dict[Name, list[int]] = {name: [] for name in timers}
+    wrong: dict[Name, Failed] = {}
+    for number in range(blocks + 1):
         for name in timers if number % 2 else reversed([*timers]):
-            took[name].append(timers[name]())
-    return {name: values[1:] for name, values in took.items()}
+            if name not in wrong:
+                try:
+                    took[name].append(timers[name]())
+                except failed as error:
+                    wrong[name] = error
+    return {name: wrong.get(name, values[1:]) for name, values in took.items()}
 
 
 def compared(base: Sequence[int], mine: Sequence[int], again: Sequence[int] = ()) -> Timed:
@@ -37,12 +53,28 @@ def compared(base: Sequence[int], mine: Sequence[int], again: Sequence[int] = ()
     again: those of another process with the unchanged step: by how much two processes differ that do the same is no
     difference either.
     """
-    measured = ratio(mine, base)
-    apart = 2 * abs(ratio(again, base)["ratio"] - 1) if again else 0.0
+    measured = _ratio(mine, base)
+    apart = 2 * abs(_middle(again) / _middle(base) - 1) if again else 0.0
     said = "no difference"
     if measured["high"] < 1 - max(_FASTER, apart):
         said = "faster"
     elif measured["low"] > 1 + max(_SLOWER, apart):
         said = "slower"
-    middles = [round(statistics.median(values)) for values in (base, mine)]
-    return Timed(said=said, base_ns=middles[0], own_ns=middles[1], **measured)
+    return Timed(said=said, base_ns=round(_middle(base)), own_ns=round(_middle(mine)), **measured)
+
+
+def _middle(values: Sequence[int]) -> float:
+    return max(statistics.median(values), 1.0)
+
+
+def _ratio(mine: Sequence[int], base: Sequence[int]) -> dict[str, float]:
+    """Return the ratio of medians with its 95 % interval: rounds are drawn again, both of a round together.
+
+    Not on the GPU, that others may be timed on.
+    """
+    pairs = np.array([mine, base], dtype=np.float64)
+    drawn = np.random.default_rng(0).integers(0, len(base), (_RESAMPLES, len(base)))
+    medians = np.median(pairs[:, drawn], axis=2)
+    low, high = np.quantile(medians[0] / np.maximum(medians[1], 1.0), (0.025, 0.975))
+    middle = _middle(mine) / _middle(base)
+    return {"ratio": round(middle, 4), "low": round(min(low, middle), 4), "high": round(max(high, middle), 4)}

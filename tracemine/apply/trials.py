@@ -1,0 +1,191 @@
+"""Processes with a step in them: the unchanged one twice, and variants that are held against it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from tracemine.apply.child import Checked, TrialJob
+from tracemine.apply.compare import Computed, computed_in, course_faults, faults
+from tracemine.apply.edits import edited
+from tracemine.apply.timing import interleaved, steps_a_block
+from tracemine.apply.variants import EDIT, VARIANTS
+from tracemine.errors import UsageError
+from tracemine.processes import Ended, Process, TooLate, worker
+
+LIMIT_S = 600.0  # of building and checking a variant
+_BLOCK_LIMIT_S = 120.0
+_MOST_AT_ONCE = 8
+_CONTEXT_BYTES, _MEMORY_TIMES = 1 << 30, 1.3  # what a process takes beside tensors, and of tensors while it compiles
+
+Names = tuple[str, ...]
+
+
+class Wrong(Exception):
+    """A variant does not do what the unchanged step does: what is said of it, and why."""
+
+    def __init__(self, said: str, why: str) -> None:
+        super().__init__(said, why)
+        self.said, self.why = said, why
+
+
+@dataclass(slots=True)
+class Child:
+    """A process with a step in it, and what it computed."""
+
+    process: Process
+    said: Checked
+    file: Path
+    closing: ExitStack
+    steps: int = 0
+
+    def timed(self) -> int:
+        """Time a block. Raises Wrong."""
+        return msgspec.json.decode(_asked(self.process, str(self.steps).encode(), _BLOCK_LIMIT_S), type=int)
+
+    def close(self) -> None:
+        """End the process."""
+        self.closing.close()
+
+
+def _asked(process: Process, line: bytes, limit_s: float) -> bytes:
+    """Ask a process. Raises Wrong where it ends, or does not answer."""
+    try:
+        return process.ask(line, limit_s)
+    except Ended as ended:
+        raise Wrong("failed", ended.how) from ended
+    except TooLate as late:
+        raise Wrong("failed", f"did not answer in {limit_s:.0f} s") from late
+
+
+@dataclass(slots=True)
+class Trials:
+    """The unchanged step, twice, and what a rounding comes to in it; variants are built side by side, and raced.
+
+    turn: entered while blocks are timed, for whoever lets other processes rest meanwhile.
+    """
+
+    job: TrialJob
+    scratch: Path
+    limit_s: float = LIMIT_S
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext
+    base: Child = field(init=False)
+    again: Future[Child] = field(init=False)
+    at_once: int = 1
+    _pool: ThreadPoolExecutor = field(init=False)
+    _noise: dict[float, Future[tuple[Computed, Checked]]] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=count)
+    _closing: ExitStack = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, stack: ExitStack) -> None:
+        """Run the unchanged step, and begin to run it once more. Raises UsageError where it does not run."""
+        self._closing = stack
+        try:
+            self.base = self._child(replace(self.job, first=True))
+        except Wrong as wrong:
+            raise UsageError(f"{self.job.entry} does not run: {wrong.why}") from wrong
+        self.base.steps = steps_a_block(self.base.said.step_ns)
+        self.at_once = side_by_side(self.base.said)
+        self._pool = ThreadPoolExecutor(self.at_once + 2)
+        stack.callback(self._pool.shutdown, cancel_futures=True)
+        self.again = self._pool.submit(self._child, self.job)
+        self._nudged(self.base.said.rounding)
+
+    def built(self, sets: Sequence[Names]) -> dict[Names, Child | Wrong]:
+        """Build variants side by side, as many as `at_once`: what computes as the unchanged step does stays alive."""
+        for names in sets:
+            self._nudged(self._rounding(names))  # begun before whoever waits for it
+        return dict(zip(sets, self._pool.map(self._right, sets), strict=True))
+
+    def raced(self, children: Mapping[Names, Child]) -> dict[Names, list[int] | Wrong]:
+        """Time blocks of children in turns with the unchanged step's two processes, whose names are () and ("",)."""
+        self.base.steps = steps_a_block(self.base.said.step_ns)
+        alive = {(): self.base, ("",): self.again.result(), **children}
+        for child in alive.values():
+            child.steps = self.base.steps
+        with self.turn():
+            return interleaved({names: child.timed for names, child in alive.items()}, Wrong)
+
+    def _rounding(self, names: Names) -> float:
+        own = [VARIANTS[name].rounding for name in names if name in VARIANTS]
+        return max([self.base.said.rounding, *own])
+
+    def _right(self, names: Names) -> Child | Wrong:
+        """Return a process with variants applied that computes what the unchanged step does, else what is wrong."""
+        diffs = [Path(name.split(":", 2)[2]) for name in names if name.startswith(EDIT)]
+        settings = tuple(name for name in names if name in VARIANTS)
+        closing, rounding = ExitStack(), self._rounding(names)
+        try:
+            folder, refused = closing.enter_context(edited(Path(self.job.folder), diffs))
+            if refused:
+                raise Wrong("failed", refused)
+            child = self._child(replace(self.job, variants=settings, folder=str(folder)), closing)
+            nudged, went = self._nudged(rounding).result()
+            again = self.again.result()
+            wrong = faults(computed_in(self.base.file), computed_in(child.file), [computed_in(again.file), nudged], rounding)  # fmt: skip
+            wrong = wrong or course_faults(self.base.said, child.said, [again.said, went])
+            if wrong:
+                raise Wrong("wrong", "; ".join(wrong))
+        except Wrong as wrong:
+            closing.close()
+            return wrong
+        return child
+
+    def _nudged(self, rounding: float) -> Future[tuple[Computed, Checked]]:
+        """Run the unchanged step from where each number is one rounding off."""
+
+        def run() -> tuple[Computed, Checked]:
+            child = self._child(replace(self.job, nudge=rounding))
+            child.close()
+            return computed_in(child.file), child.said
+
+        with self._lock:
+            if rounding not in self._noise:
+                self._noise[rounding] = self._pool.submit(run)
+            return self._noise[rounding]
+
+    def _child(self, job: TrialJob, closing: ExitStack | None = None) -> Child:
+        """Begin a process, and wait for what it says of its step. Raises Wrong."""
+        closing = closing or ExitStack()
+        with self._lock:
+            file = self.scratch / f"{next(self._numbers)}.pt"
+            self._closing.callback(closing.close)
+        process = closing.enter_context(Process(worker("tracemine.apply.child"), self._environment()))
+        try:
+            line = _asked(process, msgspec.json.encode(replace(job, out=str(file))), self.limit_s)
+            said = msgspec.json.decode(line, type=Checked)
+            if said.error:
+                raise Wrong("failed", said.error)
+        except Wrong:
+            closing.close()
+            raise
+        return Child(process, said, file, closing)
+
+    def _environment(self) -> dict[str, str]:
+        """Return what children begin with: variants share what torch.compile made of what they have in common."""
+        threads = max(_cores() // self.at_once, 1)
+        shared = {"TORCHINDUCTOR_CACHE_DIR": str(self.scratch / "compiled"), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}  # fmt: skip
+        return {**shared, **os.environ}
+
+
+def side_by_side(base: Checked) -> int:
+    """Return how many variants may be built and held at once: what cores and the GPU's memory allow."""
+    cores = max(_cores() // 2, 1)
+    if not base.free_bytes:
+        return min(cores, 2)
+    fit = base.free_bytes / (_CONTEXT_BYTES + _MEMORY_TIMES * base.peak_bytes) - 2  # the unchanged step, and a nudged
+    return max(min(int(fit), cores, _MOST_AT_ONCE), 1)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
