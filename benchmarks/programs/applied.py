@@ -1,8 +1,8 @@
-"""Does `apply` find what makes a step faster, and nothing else? `python benchmarks/programs/applied.py OUT [PROGRAM...]`.
+"""Does `apply` find what makes a step faster: `python benchmarks/programs/applied.py OUT [PROGRAM...]`?
 
 Each step of `steps/` is recorded and scanned; then `apply` tries torch.compile's modes, settings that findings ask for
-and the changes of `applied_edits.py`, alone and together. Into a step of its own six faults are planted, and ten changes
-that do nothing. Several programs build at once; while one is timed or recorded all others rest.
+and the changes of `applied_edits.py`, alone and together. Into a step of its own six faults are planted, and ten
+changes that do nothing. Several programs build at once; while one is timed or recorded all others rest.
 
 OUT/PROGRAM.json: what came of it, written as it comes. OUT/summary.json: the judgement. `--device cpu` tries the
 machinery where no GPU is; `--judge` judges what is there, scanning recordings anew.
@@ -29,7 +29,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-from programs.applied_edits import EDITS, FAULTS, FAULTS_ON_CPU, NOTHING, STEPS, diff_of
+from programs.applied_edits import EDITS, FAULTS, FAULTS_ON_CPU, NOTHING, STEPS, diff_of  # noqa: E402
 
 FAULTY = "plain"
 # By what is learnt most of in the time there is.
@@ -37,8 +37,8 @@ ORDER = (
     "language_model", "generate", "recommender", FAULTY, "amp_training", "sampler", "recurrent", "preference",
     "experts", "policy", "pictures_training", "detections", "graph_network",
 )  # fmt: skip
-AT_ONCE = 4  # programs whose variants are built at once
-LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 210, 120, 100  # of a program, of beginning its variants, of building one
+AT_ONCE = 6  # programs whose variants are built at once
+LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 300, 150, 140  # of a program, of beginning its variants, of building one
 GRACE_S = 75  # for what has begun
 MODES = ("compile", "compile_reduce_overhead", "compile_max_autotune")
 
@@ -116,7 +116,7 @@ def record(name: str, out: Path, runner: int) -> None:
         step.run(next(batches))
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    with turn(out, runner), capture(out / "recordings" / name, steps=2 * len(step.batches), timed=12, quiet=True) as run:
+    with turn(out, runner), capture(out / "recordings" / name, steps=len(step.batches), timed=12, quiet=True) as run:
         for batch in run.steps(batches):
             step.run(batch)
 
@@ -196,6 +196,7 @@ def all_of(names: Sequence[str], out: Path, device: str, within: float, jobs: in
     running, left, began = dict[str, tuple[Any, float]](), list(names), time.monotonic()
     until = time.time() + within
     environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
+    environment.setdefault("OMP_NUM_THREADS", "2")
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parent.parent), environment.get("PYTHONPATH", "")])
     while running or left:
         passed = time.monotonic() - began
@@ -250,7 +251,9 @@ def judged(said: Mapping[str, Any]) -> dict[str, Any]:
         "whole": said.get("whole", False),
         "step_ms": round(run["step_ns"] / 1e6, 3),
         "chosen": shown(best) or "nothing",
-        "modes": {name: mode["timed"]["ratio"] if mode.get("timed") else mode.get("why") for name, mode in modes.items()},
+        "modes": {
+            name: mode["timed"]["ratio"] if mode.get("timed") else mode.get("why") for name, mode in modes.items()
+        },
         "failed": {shown(n): f"{t['said']}: {t['why']}" for n, t in rows.items() if t["said"] in ("wrong", "failed")},
         "slower": [shown(names) for names, tried in rows.items() if tried["said"] == "slower"],
         "took_s": said["took_s"],
@@ -278,7 +281,8 @@ def planted(said: Mapping[str, Any], on_gpu: bool) -> dict[str, Any]:
     for name, (as_what, why, _) in faults.items():
         tried = rows.get(name, {"said": "not tried", "why": ""})
         ratio = tried["timed"]["ratio"] if tried.get("timed") else None
-        named[name] = {"right": tried["said"] == as_what and why in tried["why"], "said": tried["said"], "why": tried["why"], "ratio": ratio}  # fmt: skip
+        right = tried["said"] == as_what and why in tried["why"]
+        named[name] = {"right": right, "said": tried["said"], "why": tried["why"], "ratio": ratio}
     nothing = {name: rows[name]["said"] for name in NOTHING if name in rows}
     return {
         "faults": named,

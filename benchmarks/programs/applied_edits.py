@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - text of sources as it is there
 """What a finding advises for a step of `steps/`, as changes of its source; and faults that are planted in one."""
 
 from __future__ import annotations
@@ -162,8 +163,8 @@ EDITS: Mapping[str, Mapping[str, Edit]] = {
         "degree_once": Edit(
             ("loop_invariant",),
             [
-                ("    def forward(self, x: Tensor, source: Tensor, target: Tensor) -> Tensor:\n        sent =",
-                 "    def forward(self, x: Tensor, source: Tensor, target: Tensor, degree: Tensor) -> Tensor:\n        sent ="),
+                ("    def forward(self, x: Tensor, source: Tensor, target: Tensor) -> Tensor:\n        own =",
+                 "    def forward(self, x: Tensor, source: Tensor, target: Tensor, degree: Tensor) -> Tensor:\n        own ="),
                 (DEGREE, ""),
                 ("        for layer in self.layers:\n            x = layer(x, source, target)\n",
                  DEGREE + "        for layer in self.layers:\n            x = layer(x, source, target, degree)\n"),
@@ -234,7 +235,11 @@ def wild(place):
 def build() -> Any:
 """
 FAULTS: Mapping[str, tuple[str, str, Sequence[tuple[str, str]]]] = {
-    "wrong_kernel": ("wrong", "output", [("        return x * 2\n", "        return torch.cat((x[:-1] * 2, x[-1:]))\n")]),
+    "wrong_kernel": (
+        "wrong",
+        "output",
+        [("        return x * 2\n", "        return torch.cat((x[:-1] * 2, x[-1:]))\n")],
+    ),
     "wrong_backward": ("wrong", "gradient", [("return gradient * 2", "return gradient * 2.002")]),
     "wrong_second_shape": ("wrong", "batch 1", [("model(batch))", "model(batch[:size(2048, 6)]))")]),
     "slower": ("slower", "", [(RUN, "        batch[: len(batch) * 3 // 4] @ model[0].weight\n" + RUN)]),

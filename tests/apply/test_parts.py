@@ -18,9 +18,11 @@ from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
 from tracemine.apply.compare import course_faults, faults
 from tracemine.apply.edits import edited
 from tracemine.apply.record import Applied, Timed, Tried, append, known_in
+from tracemine.apply.rounding import rounding_of
+from tracemine.apply.run import fastest, instead, joined, modes_for, together
 from tracemine.apply.step import NotAStep, Step, built, taken
 from tracemine.apply.table import table
-from tracemine.apply.timing import compared
+from tracemine.apply.timing import compared, interleaved
 from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded
 from tracemine.errors import InputError
 
@@ -139,6 +141,85 @@ def test_two_processes_that_do_the_same_say_what_is_no_difference() -> None:
     assert compared(mine, base).said == "faster"
     assert compared(base, mine, again).said == "no difference"
     assert compared(base, base).said == "no difference"
+
+
+class Races:
+    """What `together` asks, answered from a table of how long sets of variants take."""
+
+    def __init__(self, ratios: dict[tuple[str, ...], float], folder: Path) -> None:
+        self.ratios, self.asked, self.alive = ratios, list[Any](), dict[Any, Any]()
+        self.trials = SimpleNamespace(job=SimpleNamespace(folder=str(folder)))
+
+    def keep(self, sets: Any) -> None:
+        self.alive = dict.fromkeys(sets)
+
+    def several(self, sets: Any, again: Any = (), anew: bool = False) -> dict[Any, Tried]:
+        self.asked.append(list(sets))
+        return {n: result(*n, ratio=self.ratios[n], said="faster" if self.ratios[n] < 0.99 else "slower") for n in sets}
+
+    def beside(self, names: Any, other: Any) -> Timed:
+        ratio = self.ratios[names] / self.ratios[other]
+        said = "faster" if ratio < 0.99 else "no difference"
+        return Timed(said=said, base_ns=100, own_ns=50, ratio=ratio, low=ratio, high=ratio)
+
+
+def test_what_was_right_is_joined_with_each_mode_and_what_adds_nothing_is_left_out(tmp_path: Path) -> None:
+    ratios = {
+        ("optimizer_fused", "cudnn_benchmark"): 0.7,
+        ("optimizer_fused", "cudnn_benchmark", "compile"): 0.4,
+        ("optimizer_fused", "cudnn_benchmark", "compile_reduce_overhead"): 0.3,
+        ("cudnn_benchmark", "compile_reduce_overhead"): 0.5,
+        ("optimizer_fused", "compile_reduce_overhead"): 0.3,
+        ("compile",): 0.6,
+        ("compile_reduce_overhead",): 0.6,
+        ("optimizer_fused",): 0.8,
+    }
+    alone = (
+        result("cudnn_benchmark", ratio=0.9),
+        result("compile", ratio=0.6),
+        result("compile_reduce_overhead", said="failed"),
+        result("compile_max_autotune", ratio=0.59),
+        result("tf32", said="wrong"),
+        result("optimizer_fused", ratio=0.8),
+        result("optimizer_foreach", ratio=0.85),
+    )
+    assert joined(alone, tmp_path) == ("optimizer_fused", "cudnn_benchmark")
+    assert modes_for(alone) == ["compile", "compile_reduce_overhead"]
+    assert modes_for((*alone[:3], result("compile_max_autotune", ratio=0.5)))[-1] == "compile_max_autotune"
+    assert instead(alone) == ["compile_graphs_by_step"]
+    races = Races(ratios, tmp_path)
+    run = Applied(entry="m:b", device="cpu", step_ns=1, alone=(*alone[:3], *alone[4:]))
+    found = together(races, run, lambda run: None)  # type: ignore[arg-type]
+    assert found.best == ("optimizer_fused", "compile_reduce_overhead")
+    assert found.compiled == "compile"
+    assert found.beside_compile
+    assert found.beside_compile.ratio == 0.3 / 0.6
+    assert fastest([result("tf32", said="slower", ratio=1.2)]) is None
+
+
+def test_a_race_goes_on_without_what_fails() -> None:
+    turns = iter(range(100))
+
+    def fails() -> int:
+        if next(turns) > 3:
+            raise OSError("gone")
+        return 5
+
+    took = interleaved({"a": lambda: 7, "b": fails}, OSError, blocks=6)
+    assert took["a"] == [7] * 6
+    assert isinstance(took["b"], OSError)
+
+
+def test_how_coarsely_a_step_computes_is_seen() -> None:
+    weight = torch.ones(4, 4)
+    assert rounding_of(lambda: weight @ weight) == 0.0
+    assert rounding_of(lambda: (weight.bfloat16() @ weight.bfloat16()).float()) == 2.0**-7
+
+    def breaks() -> None:
+        weight.half()
+        raise ValueError("no")
+
+    assert rounding_of(breaks) == 2.0**-10
 
 
 def test_a_table_is_a_screen_and_runs_are_added_to_a_file(tmp_path: Path) -> None:

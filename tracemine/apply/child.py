@@ -31,9 +31,9 @@ _WAITED_S = 0.1
 class TrialJob(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is to do.
 
-    out: where what was computed is written. start: a file of the parameters to begin with, which the unchanged step's
-    process writes, and the others wait for. nudge: parameters and inputs begin that much off, relative, or by a rounding
-    of their own if that is more.
+    out: where what was computed is written. start: a file of the parameters to begin with: the first process writes it,
+    that of the unchanged step, and others wait for it. nudge: parameters and inputs begin that much off, relative, or
+    by a rounding of their own if that is more.
     """
 
     entry: str
@@ -81,9 +81,13 @@ class Running:
         return self.step.run(self.step.batches[self._at % len(self.step.batches)])
 
     def timed_ns(self, steps: int) -> int:
-        """Return nanoseconds a step, of a run of steps: by the clock, from an idle device until it is idle again."""
+        """Return nanoseconds a step, of a run of steps: by the clock, from an idle device until it is idle again.
+
+        Each run begins with the same batch: those of another shape take longer.
+        """
+        self._at = 0
         if self.on_gpu:
-            for _ in range(WARM):
+            for _ in range(WARM if steps > 2 * WARM else 1):
                 self.next()
             torch.cuda.synchronize()
         started = time.perf_counter_ns()
@@ -105,7 +109,7 @@ class Running:
         if not self.on_gpu:
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         held = [s for s in torch.cuda.memory_snapshot() if tuple(s.get("segment_pool_id", (0, 0))) != (0, 0)]
-        return int(torch.cuda.max_memory_allocated()) + sum(s["total_size"] - s["allocated_size"] for s in held)
+        return int(torch.cuda.max_memory_allocated() + sum(s["total_size"] - s["allocated_size"] for s in held))
 
 
 def checked(job: TrialJob) -> tuple[Running, Checked]:

@@ -29,7 +29,7 @@ def edited(source: Path, diffs: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     elif sum(1 for _ in source.rglob("*")) > _MOST_FILES:
         yield source, f"{source} holds more than {_MOST_FILES:,} files: give the folder of the program alone"
     else:
-        with tempfile.TemporaryDirectory(prefix="tracemine-source-") as made:
+        with tempfile.TemporaryDirectory(prefix="tracemine-source-", ignore_cleanup_errors=True) as made:
             copy = Path(shutil.copytree(source, Path(made) / "source", ignore=_LEFT_OUT, symlinks=True))
             yield copy, "; ".join(why for diff in diffs if (why := _refusal(copy, diff)))
 
@@ -46,7 +46,7 @@ def _refusal(folder: Path, diff: Path) -> str:
         for file, hunks in _files_of(diff.read_text("utf-8")):
             path = (folder / file).resolve()
             if not path.is_relative_to(folder.resolve()):
-                raise DoesNotFit(f"{file} lies outside the source")
+                return f"{diff.name}: {file} lies outside the source"
             lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() else []
             for place, old, new in reversed(hunks):  # from the end on, that places stay
                 at = _place_of(lines, old, place)
@@ -82,6 +82,8 @@ def _files_of(text: str) -> Iterator[tuple[str, list[Hunk]]]:
 
 def _place_of(lines: Sequence[str], old: Sequence[str], place: int) -> int:
     """Return where old lines are, next to where they are said to be. Raises DoesNotFit."""
+    if not old:
+        return place + 1  # lines that come after that one, with nothing around them
     found = [at for at in range(len(lines) - len(old) + 1) if list(lines[at : at + len(old)]) == list(old)]
     if not found:
         raise DoesNotFit(f"line {place + 1} is not as in the diff")

@@ -37,7 +37,7 @@ def _rounding(name: str, out: Any) -> float:
 
 
 def rounding_of(run: Callable[[], Any]) -> float:
-    """Run a step once and return the coarsest rounding in it, relative: of half precision or TF32; 0.0 where neither."""
+    """Run a step once and return the coarsest rounding in it, relative: of half precision, of TF32, or 0.0."""
     seen = _Seen()
     try:
         with seen:

@@ -16,10 +16,11 @@ from tracemine.apply.child import TrialJob
 from tracemine.apply.edits import fit_together
 from tracemine.apply.record import Applied, Timed, Tried
 from tracemine.apply.timing import compared
-from tracemine.apply.trials import LIMIT_S, Child, Names, Trials, Wrong
-from tracemine.apply.variants import EDIT, MODES, Wanted, excluded, predicted
+from tracemine.apply.trials import LIMIT_S, Child, Names, Trials, Wrong, close_all
+from tracemine.apply.variants import EDIT, MODES, VARIANTS, Wanted, excluded, predicted
 
 _ROUNDS = 3  # of leaving one out
+_LONG_GAIN = 0.97  # next to what compiles sooner
 
 
 @dataclass(slots=True)
@@ -57,8 +58,7 @@ class Trying:
     def keep(self, sets: Iterable[Names]) -> None:
         """End all processes but these variants'."""
         kept = set(sets)
-        for names in [names for names in self.alive if names not in kept]:
-            self.alive.pop(names).close()
+        close_all([self.alive.pop(names) for names in [*self.alive] if names not in kept])
 
     def beside(self, names: Names, other: Names) -> Timed:
         """Hold one against another that ran in the same race."""
@@ -118,24 +118,29 @@ def applied(
     """
     until = time.monotonic() + budget_s
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-")))
+        scratch = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-", ignore_cleanup_errors=True))
+        )
         job = TrialJob(entry=entry, folder=str(source), start=str(scratch / "start.pt"))
         trials = Trials(job, scratch, limit_s, turn)
         trials.begin(stack)
         trying = Trying(trials, wanted, known or {}, until, say)
         said = trials.base.said
         run = Applied(entry=entry, device=said.device, step_ns=said.step_ns, peak_bytes=said.peak_bytes, alone=())
-        ordered = sorted(wanted, key=lambda name: -(predicted(wanted, (name,)).get("predicted") or 0.0))
-        alone = list(trying.several([(name,) for name in ordered]).values())
-        run = replace(run, alone=tuple(sorted(alone, key=lambda tried: ordered.index(tried.variants[0]))))
+        can = [name for name in wanted if said.device != "cpu" or name not in VARIANTS or not VARIANTS[name].gpu]
+        ordered = sorted(can, key=lambda name: -(predicted(wanted, (name,)).get("predicted") or 0.0))
+        alone = trying.several([(name,) for name in ordered])
+        run = replace(run, alone=tuple(alone[(name,)] for name in ordered))
         progress(run)
-        return together(trying, run, progress)
+        alone |= trying.several([(name,) for name in instead(run.alone)])
+        run = together(trying, replace(run, alone=tuple(alone.values())), progress)
+        trying.keep(())
+        return run
 
 
 def together(trying: Trying, run: Applied, progress: Callable[[Applied], None]) -> Applied:
     """Join what was right alone, with each of torch.compile's modes and without; leave out what adds nothing."""
-    changes = joined(run.alone, Path(trying.trials.job.folder))
-    modes = [tried.variants[0] for tried in run.alone if tried.variants[0] in MODES and tried.said != "not tried"]
+    changes, modes = joined(run.alone, Path(trying.trials.job.folder)), modes_for(run.alone)
     compiled = fastest(tried for tried in run.alone if tried.variants[0] in MODES)
     held = [tried.variants for tried in (fastest(run.alone), compiled) if tried]
     trying.keep(held)
@@ -149,13 +154,30 @@ def together(trying: Trying, run: Applied, progress: Callable[[Applied], None]) 
     return run
 
 
+def instead(alone: Sequence[Tried]) -> list[str]:
+    """Return variants to try where others did not do."""
+    failed = {tried.variants[0] for tried in alone if tried.said in ("wrong", "failed")}
+    return [name for name, variant in VARIANTS.items() if variant.instead in failed]
+
+
+def modes_for(alone: Sequence[Tried]) -> list[str]:
+    """Return torch.compile's modes to try with other changes, failed alone or not: but what takes long to compile only
+    where that made the step faster by more than others did.
+    """
+    tried = {t.variants[0]: t for t in alone if t.variants[0] in VARIANTS and t.said != "not tried"}
+    modes = [name for name in tried if VARIANTS[name].group == "compile"]
+    best = min((ratio_of(tried[name]) for name in modes if not VARIANTS[name].long), default=math.inf)
+    return [name for name in modes if not VARIANTS[name].long or ratio_of(tried[name]) < _LONG_GAIN * best]
+
+
 def joined(alone: Sequence[Tried], source: Path) -> Names:
     """Return what may go together, of what was right alone and no slower, the fastest first; but no mode."""
     names: Names = ()
     for tried in sorted(alone, key=ratio_of):
         (name,) = tried.variants
         wanted = tried.said == "faster" or (tried.said == "no difference" and name.startswith(EDIT))
-        if wanted and name not in MODES and not excluded(name, names):
+        mode = name in VARIANTS and VARIANTS[name].group == "compile"
+        if wanted and not mode and not excluded(name, names):
             diffs = [Path(each.split(":", 2)[2]) for each in (*names, name) if each.startswith(EDIT)]
             names = (*names, name) if fit_together(source, diffs) else names
     return names

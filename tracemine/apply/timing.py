@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ import numpy as np
 from tracemine.apply.record import Timed
 
 BLOCKS, LEAST_STEPS = 30, 2
+_LEAST_BLOCKS, _RACE_S = 15, 15.0  # so many whatever they take; and no more after so long
 _BLOCK_NS = 12_000_000
 _RESAMPLES = 10_000
 _FASTER, _SLOWER = 0.005, 0.01  # of the unchanged step: less is no difference
@@ -37,7 +39,10 @@ def interleaved(
     """
     took: dict[Name, list[int]] = {name: [] for name in timers}
     wrong: dict[Name, Failed] = {}
+    until = time.monotonic() + _RACE_S
     for number in range(blocks + 1):
+        if number > _LEAST_BLOCKS and time.monotonic() > until:
+            break
         for name in timers if number % 2 else reversed([*timers]):
             if name not in wrong:
                 try:
@@ -75,6 +80,6 @@ def _ratio(mine: Sequence[int], base: Sequence[int]) -> dict[str, float]:
     pairs = np.array([mine, base], dtype=np.float64)
     drawn = np.random.default_rng(0).integers(0, len(base), (_RESAMPLES, len(base)))
     medians = np.median(pairs[:, drawn], axis=2)
-    low, high = np.quantile(medians[0] / np.maximum(medians[1], 1.0), (0.025, 0.975))
+    low, high = map(float, np.quantile(medians[0] / np.maximum(medians[1], 1.0), (0.025, 0.975)))
     middle = _middle(mine) / _middle(base)
     return {"ratio": round(middle, 4), "low": round(min(low, middle), 4), "high": round(max(high, middle), 4)}

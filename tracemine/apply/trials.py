@@ -57,6 +57,18 @@ class Child:
         self.closing.close()
 
 
+def close_all(children: Sequence[Child]) -> None:
+    """End processes, which takes a while each."""
+    if children:
+        with ThreadPoolExecutor(len(children)) as pool:
+            list(pool.map(Child.close, children))
+
+
+def _closed(closing: ExitStack, wrong: Wrong) -> Wrong:
+    closing.close()
+    return wrong
+
+
 def _asked(process: Process, line: bytes, limit_s: float) -> bytes:
     """Ask a process. Raises Wrong where it ends, or does not answer."""
     try:
@@ -124,22 +136,22 @@ class Trials:
         """Return a process with variants applied that computes what the unchanged step does, else what is wrong."""
         diffs = [Path(name.split(":", 2)[2]) for name in names if name.startswith(EDIT)]
         settings = tuple(name for name in names if name in VARIANTS)
-        closing, rounding = ExitStack(), self._rounding(names)
+        closing = ExitStack()
         try:
             folder, refused = closing.enter_context(edited(Path(self.job.folder), diffs))
             if refused:
-                raise Wrong("failed", refused)
+                return _closed(closing, Wrong("failed", refused))
             child = self._child(replace(self.job, variants=settings, folder=str(folder)), closing)
-            nudged, went = self._nudged(rounding).result()
-            again = self.again.result()
-            wrong = faults(computed_in(self.base.file), computed_in(child.file), [computed_in(again.file), nudged], rounding)  # fmt: skip
-            wrong = wrong or course_faults(self.base.said, child.said, [again.said, went])
-            if wrong:
-                raise Wrong("wrong", "; ".join(wrong))
-        except Wrong as wrong:
-            closing.close()
-            return wrong
-        return child
+            wrong = self._faults(child, self._rounding(names))
+        except Wrong as error:
+            return _closed(closing, error)
+        return _closed(closing, Wrong("wrong", "; ".join(wrong))) if wrong else child
+
+    def _faults(self, child: Child, rounding: float) -> list[str]:
+        nudged, went = self._nudged(rounding).result()
+        again = self.again.result()
+        base, mine, runs = computed_in(self.base.file), computed_in(child.file), [computed_in(again.file), nudged]
+        return faults(base, mine, runs, rounding) or course_faults(self.base.said, child.said, [again.said, went])
 
     def _nudged(self, rounding: float) -> Future[tuple[Computed, Checked]]:
         """Run the unchanged step from where each number is one rounding off."""
@@ -163,19 +175,20 @@ class Trials:
         process = closing.enter_context(Process(worker("tracemine.apply.child"), self._environment()))
         try:
             line = _asked(process, msgspec.json.encode(replace(job, out=str(file))), self.limit_s)
-            said = msgspec.json.decode(line, type=Checked)
-            if said.error:
-                raise Wrong("failed", said.error)
         except Wrong:
             closing.close()
             raise
+        said = msgspec.json.decode(line, type=Checked)
+        if said.error:
+            closing.close()
+            raise Wrong("failed", said.error)
         return Child(process, said, file, closing)
 
     def _environment(self) -> dict[str, str]:
         """Return what children begin with: variants share what torch.compile made of what they have in common."""
-        threads = max(_cores() // self.at_once, 1)
-        shared = {"TORCHINDUCTOR_CACHE_DIR": str(self.scratch / "compiled"), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}  # fmt: skip
-        return {**shared, **os.environ}
+        threads = max(2 * _cores() // self.at_once, 1)
+        shared = {"CACHE_DIR": str(self.scratch / "compiled"), "COMPILE_THREADS": str(threads)}
+        return {**{f"TORCHINDUCTOR_{name}": value for name, value in shared.items()}, **os.environ}
 
 
 def side_by_side(base: Checked) -> int:

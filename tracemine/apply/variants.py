@@ -15,6 +15,7 @@ from zlib import crc32
 import msgspec
 import torch
 
+from tracemine.apply.graphs import graphed
 from tracemine.apply.step import Step
 from tracemine.findings.record import Finding
 from tracemine.tables import table_beside
@@ -34,13 +35,16 @@ class StepVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     group: str = ""
     usual: bool = False
     asked: bool = False
+    instead: str = ""
+    gpu: bool = False
+    long: bool = False
     rounding: float = 0.0
 
 
 VARIANTS: Final = msgspec.convert(table_beside(__file__, "variants.toml"), dict[str, StepVariant])
 
 
-MODES: Final = tuple(name for name, variant in VARIANTS.items() if variant.usual)
+MODES: Final = tuple(name for name, variant in VARIANTS.items() if variant.usual and name.startswith("compile"))
 
 
 def asked_for(findings: Sequence[Finding], named: Sequence[str] = ()) -> Wanted:
@@ -48,7 +52,7 @@ def asked_for(findings: Sequence[Finding], named: Sequence[str] = ()) -> Wanted:
     wanted: Wanted = {}
     for name, variant in VARIANTS.items():
         asking = shares_of(findings, variant.rules)
-        unasked = not named and not variant.asked and (variant.usual or asking)
+        unasked = not named and not variant.asked and not variant.instead and (variant.usual or asking)
         if name in named or unasked:
             wanted[name] = asking
     return wanted
@@ -65,7 +69,9 @@ def _shares(finding: Finding) -> Shares | None:
     if step is None or not step.step_saving_ns.mid:
         return None
     scale = step.share_of_unprofiled / step.step_saving_ns.mid
-    low, middle, high = (value * scale for value in (step.step_saving_ns.low, step.step_saving_ns.mid, step.step_saving_ns.high))
+    low, middle, high = (
+        value * scale for value in (step.step_saving_ns.low, step.step_saving_ns.mid, step.step_saving_ns.high)
+    )
     return low, middle, high
 
 
@@ -94,6 +100,18 @@ def _compile(mode: str | None, step: Step) -> None:
         module.compile(mode=mode)
     if not step.modules:
         step.run = torch.compile(step.run, mode=mode)
+
+
+def _compile_by_step(step: Step) -> None:
+    """Compile with CUDA graphs, and tell them where a step begins: what they gave stays until then."""
+    _compile("reduce-overhead", step)
+    run = step.run
+
+    def begun(batch: Any) -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
+        return run(batch)
+
+    step.run = begun
 
 
 def _channels_last(step: Step) -> None:
@@ -150,6 +168,8 @@ BEFORE: Final[Mapping[str, Callable[[], None]]] = {  # `build()` runs
 AFTER: Final[Mapping[str, Callable[[Step], None]]] = {
     "compile": partial(_compile, None),
     "compile_reduce_overhead": partial(_compile, "reduce-overhead"),
+    "compile_graphs_by_step": _compile_by_step,
     "compile_max_autotune": partial(_compile, "max-autotune"),
+    "cuda_graph": graphed,
     "channels_last": _channels_last,
 }

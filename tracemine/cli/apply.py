@@ -38,7 +38,7 @@ def apply(
         list[str] | None,
         typer.Option(
             metavar="[FINDING=]FILE",
-            help="Try a source diff too, in a copy of --source; FINDING, a rule or fingerprint, asks for it. Repeatable.",
+            help="Try a source diff too, in a copy of --source; FINDING, a rule or fingerprint, asks for it.",
         ),
     ] = None,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="Begin no variant after so long: 300s.")] = "inf",

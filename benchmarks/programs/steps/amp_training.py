@@ -47,7 +47,10 @@ def build() -> Any:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)
     scaler = torch.amp.GradScaler(DEVICE, init_scale=1024.0, enabled=DEVICE == "cuda")
     batches = [
-        (torch.randint(0, WORDS, (PARTS, ROWS, LENGTH), device=DEVICE), torch.randint(0, 10, (PARTS, ROWS), device=DEVICE))
+        (
+            torch.randint(0, WORDS, (PARTS, ROWS, LENGTH), device=DEVICE),
+            torch.randint(0, 10, (PARTS, ROWS), device=DEVICE),
+        )
         for _ in range(3)
     ]
 

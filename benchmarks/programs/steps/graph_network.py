@@ -19,10 +19,11 @@ class Layer(nn.Module):
         self.message, self.own = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        own = self.own(x)
         sent = self.message(x[source])
         total = torch.zeros_like(x).index_add_(0, target, sent)
         degree = torch.zeros(x.shape[0], device=x.device).index_add_(0, target, torch.ones_like(target, dtype=x.dtype))
-        return F.relu(self.own(x) + total / degree.clamp(min=1)[:, None])
+        return F.relu(own + total / degree.clamp(min=1)[:, None])
 
 
 class Net(nn.Module):

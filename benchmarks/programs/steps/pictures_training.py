@@ -1,4 +1,4 @@
-"""A residual network trained on pictures under autocast, its weights averaged tensor by tensor, its accuracy printed."""
+"""A residual network trained under autocast, its weights averaged tensor by tensor, its accuracy printed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def build() -> Any:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, foreach=False)
     average = [parameter.detach().clone() for parameter in model.parameters()]
     batches = [
-        (torch.randn(ROWS, 3, SIDE, SIDE, device=DEVICE), torch.randint(0, 100, (ROWS,), device=DEVICE)) for _ in range(3)
+        (torch.randn(ROWS, 3, SIDE, SIDE, device=DEVICE), torch.randint(0, 100, (ROWS,), device=DEVICE))
+        for _ in range(3)
     ]
     right: list[Any] = []
 

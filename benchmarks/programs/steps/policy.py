@@ -1,4 +1,4 @@
-"""An update of proximal policy optimization: advantages backwards in time, epochs of small batches, questions on the way."""
+"""An update of proximal policy optimization: advantages backwards in time, epochs of small batches."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def build() -> Any:
     for _ in range(2):
         states, actions = torch.randn(count, STATE, device=DEVICE), torch.randint(0, ACTIONS, (count,), device=DEVICE)
         rewards, values = torch.randn(2, LENGTH, PLAYERS, device=DEVICE)
-        ends, before = (torch.rand(LENGTH, PLAYERS, device=DEVICE) < 0.02).float(), torch.randn(count, device=DEVICE) - 2
+        ends, before = (
+            (torch.rand(LENGTH, PLAYERS, device=DEVICE) < 0.02).float(),
+            torch.randn(count, device=DEVICE) - 2,
+        )
         batches.append((states, actions, rewards, values, ends, before))
     shown: list[Any] = []
 
@@ -60,7 +63,9 @@ def build() -> Any:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
         optimizer.step()
-        shown.append({"loss": loss.item(), "entropy": entropy.item(), "clipped": ((ratio - 1).abs() > 0.2).float().mean().item()})
+        shown.append(
+            {"loss": loss.item(), "entropy": entropy.item(), "clipped": ((ratio - 1).abs() > 0.2).float().mean().item()}
+        )
         return loss.detach()
 
     def run(batch: Any) -> Tensor:

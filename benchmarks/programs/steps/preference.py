@@ -1,4 +1,4 @@
-"""Direct preference optimization of a small decoder: chosen and rejected answers apart, all log-probabilities written."""
+"""Direct preference optimization of a decoder: chosen and rejected answers apart, log-probabilities written."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def build() -> Any:
     model = Recurrent().to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
     batches = [
-        (torch.randn(ROWS, LENGTH, INPUT, device=DEVICE), torch.randint(0, 10, (ROWS,), device=DEVICE)) for _ in range(3)
+        (torch.randn(ROWS, LENGTH, INPUT, device=DEVICE), torch.randint(0, 10, (ROWS,), device=DEVICE))
+        for _ in range(3)
     ]
 
     def run(batch: tuple[Tensor, Tensor]) -> Any:

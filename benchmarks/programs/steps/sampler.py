@@ -47,7 +47,8 @@ def build() -> Any:
     sigmas = torch.linspace(3.0, 0.1, ROUNDS + 1, device=DEVICE)
     none = torch.zeros(ROWS, 64, device=DEVICE, dtype=torch.bfloat16)
     batches = [
-        (torch.randn(ROWS, 4, SIDE, SIDE, device=DEVICE), torch.randn(ROWS, 64, device=DEVICE).bfloat16()) for _ in range(2)
+        (torch.randn(ROWS, 4, SIDE, SIDE, device=DEVICE), torch.randn(ROWS, 64, device=DEVICE).bfloat16())
+        for _ in range(2)
     ]
 
     def level_of(at: int) -> float:
