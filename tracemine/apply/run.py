@@ -16,7 +16,7 @@ from tracemine.apply.child import TrialJob
 from tracemine.apply.edits import fit_together
 from tracemine.apply.record import Applied, Timed, Tried
 from tracemine.apply.timing import compared
-from tracemine.apply.trials import LIMIT_S, Child, Names, Trials, Wrong, close_all
+from tracemine.apply.trials import LIMIT_S, TOO_LATE, Child, Names, Trials, Wrong, close_all
 from tracemine.apply.variants import EDIT, MODES, VARIANTS, Wanted, excluded, predicted
 
 _ROUNDS = 3  # of leaving one out
@@ -25,7 +25,7 @@ _LONG_GAIN = 0.97  # next to what compiles sooner
 
 @dataclass(slots=True)
 class Trying:
-    """Trials within a budget. Races are kept: what ran in one can be held against each other."""
+    """Trials within a budget. Races are kept, the last one first: what ran in one can be held against each other."""
 
     trials: Trials
     wanted: Wanted
@@ -33,26 +33,27 @@ class Trying:
     until: float
     say: Callable[[str], None]
     alive: dict[Names, Child] = field(default_factory=dict)
-    took: dict[Names, list[int]] = field(default_factory=dict)
+    races: list[Mapping[Names, list[int] | Wrong]] = field(default_factory=list)
 
     def several(self, sets: Iterable[Names], again: Sequence[Names] = (), anew: bool = False) -> dict[Names, Tried]:
         """Try sets of variants, as many at once as there is room for.
 
-        again: what lives and is timed once more next to them. anew: known or not.
+        again: what lives and is timed once more next to each of them. anew: known or not.
         """
         found, left = dict[Names, Tried](), [names for names in dict.fromkeys(sets) if names not in again]
         found |= {names: self.known[names] for names in left if names in self.known and not anew}
         left = [names for names in left if names not in found]
+        if left and time.monotonic() > self.until:
+            found |= not_tried(left)
+            left = []
         while left or again:
-            if left and time.monotonic() > self.until:
-                found |= {n: Tried(variants=n, said="not tried", why="no time was left") for n in left}
-                left = []
             chunk, left = left[: self.trials.at_once], left[self.trials.at_once :]
-            if not chunk and not again:
-                break
-            self.say(", ".join(map(text_of, chunk)) or "once more")
+            self.say(", ".join(map(text_of, chunk)) or "the best once more")
             found |= self._raced(self.trials.built(chunk), again)
-            again = ()
+            if left and time.monotonic() > self.until:
+                found |= not_tried(left)
+                left = []
+            again = again if left else ()
         return {names: replace(tried, **predicted(self.wanted, names)) for names, tried in found.items()}
 
     def keep(self, sets: Iterable[Names]) -> None:
@@ -61,8 +62,9 @@ class Trying:
         close_all([self.alive.pop(names) for names in [*self.alive] if names not in kept])
 
     def beside(self, names: Names, other: Names) -> Timed:
-        """Hold one against another that ran in the same race."""
-        return compared(self.took[other], self.took[names])
+        """Hold one against another, as they were in the last race that both ran in."""
+        both = next(race for race in self.races if all(isinstance(race.get(n), list) for n in (names, other)))
+        return compared(*(taken for taken in (both[other], both[names]) if isinstance(taken, list)))
 
     def _raced(self, built: Mapping[Names, Child | Wrong], again: Sequence[Names]) -> dict[Names, Tried]:
         self.alive |= {names: child for names, child in built.items() if isinstance(child, Child)}
@@ -76,7 +78,7 @@ class Trying:
                 self.keep(set(self.alive) - {names})
             elif isinstance(given, list):
                 found[names] = self._measured(names, took)
-        self.took |= {names: values for names, values in took.items() if isinstance(values, list)}
+        self.races.insert(0, took)
         return found
 
     def _measured(self, names: Names, took: Mapping[Names, list[int] | Wrong]) -> Tried:
@@ -92,6 +94,11 @@ class Trying:
             first_s=round(said.first_s, 1),
             peak_bytes=said.peak_bytes,
         )
+
+
+def not_tried(sets: Iterable[Names]) -> dict[Names, Tried]:
+    """Return results of what was never begun."""
+    return {names: Tried(variants=names, said="not tried", why="no time was left") for names in sets}
 
 
 def text_of(names: Names) -> str:
@@ -164,7 +171,8 @@ def modes_for(alone: Sequence[Tried]) -> list[str]:
     """Return torch.compile's modes to try with other changes, failed alone or not: but what takes long to compile only
     where that made the step faster by more than others did.
     """
-    tried = {t.variants[0]: t for t in alone if t.variants[0] in VARIANTS and t.said != "not tried"}
+    late = {tried.variants[0] for tried in alone if tried.said == "not tried" or tried.why.startswith(TOO_LATE)}
+    tried = {t.variants[0]: t for t in alone if t.variants[0] in VARIANTS and t.variants[0] not in late}
     modes = [name for name in tried if VARIANTS[name].group == "compile"]
     best = min((ratio_of(tried[name]) for name in modes if not VARIANTS[name].long), default=math.inf)
     return [name for name in modes if not VARIANTS[name].long or ratio_of(tried[name]) < _LONG_GAIN * best]
@@ -195,12 +203,14 @@ def _without(trying: Trying, run: Applied, best: Names, compiled: Names) -> Appl
         fewer = [tuple(name for name in best if name != left) for left in best] if len(best) > 1 else []
         racing = [names for names in dict.fromkeys([best, compiled, *fewer]) if names]
         trying.keep(racing)
-        timed = trying.several(racing, [names for names in racing if names in trying.alive], anew=True)
+        timed = trying.several([names for names in (best, compiled) if names not in trying.alive and names], anew=True)
+        timed |= trying.several(racing, [names for names in racing if names in trying.alive], anew=True)
         rows = {tried.variants: tried for tried in run.together} | {n: t for n, t in timed.items() if len(n) > 1}
         alone = tuple(timed.get(tried.variants, tried) for tried in run.alone)
         run = replace(run, alone=alone, together=tuple(rows.values()))
         if timed[best].said != "faster":
-            return replace(run, best=(), beside_compile=None)
+            other = fastest(timed.values())
+            return replace(run, best=other.variants if other else (), beside_compile=None)
         same = [names for names in fewer if timed[names].timed and trying.beside(best, names).said != "faster"]
         best = min(same, key=lambda names: ratio_of(timed[names])) if same else best
         run = replace(run, best=best)

@@ -23,6 +23,7 @@ from tracemine.errors import UsageError
 from tracemine.processes import Ended, Process, TooLate, worker
 
 LIMIT_S = 600.0  # of building and checking a variant
+TOO_LATE = "did not answer in"
 _BLOCK_LIMIT_S = 120.0
 _MOST_AT_ONCE = 8
 _CONTEXT_BYTES, _MEMORY_TIMES = 1 << 30, 1.3  # what a process takes beside tensors, and of tensors while it compiles
@@ -76,7 +77,7 @@ def _asked(process: Process, line: bytes, limit_s: float) -> bytes:
     except Ended as ended:
         raise Wrong("failed", ended.how) from ended
     except TooLate as late:
-        raise Wrong("failed", f"did not answer in {limit_s:.0f} s") from late
+        raise Wrong("failed", f"{TOO_LATE} {limit_s:.0f} s") from late
 
 
 @dataclass(slots=True)
