@@ -38,7 +38,7 @@ ORDER = (
     "experts", "policy", "pictures_training", "detections", "graph_network",
 )  # fmt: skip
 AT_ONCE = 6  # programs whose variants are built at once
-LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 300, 150, 140  # of a program, of beginning its variants, of building one
+LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 300, 200, 130  # of a program, of beginning its variants, of building one
 GRACE_S = 75  # for what has begun
 MODES = ("compile", "compile_reduce_overhead", "compile_max_autotune")
 

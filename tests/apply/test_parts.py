@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +26,7 @@ from tracemine.apply.run import fastest, instead, joined, modes_for, together
 from tracemine.apply.step import NotAStep, Step, built, taken
 from tracemine.apply.table import table
 from tracemine.apply.timing import compared, interleaved
+from tracemine.apply.trials import resting
 from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded
 from tracemine.errors import InputError
 
@@ -171,6 +175,7 @@ def test_what_was_right_is_joined_with_each_mode_and_what_adds_nothing_is_left_o
         ("cudnn_benchmark", "compile_reduce_overhead"): 0.5,
         ("optimizer_fused", "compile_reduce_overhead"): 0.3,
         ("compile",): 0.6,
+        ("compile_max_autotune",): 0.61,
         ("compile_reduce_overhead",): 0.6,
         ("optimizer_fused",): 0.8,
     }
@@ -189,7 +194,9 @@ def test_what_was_right_is_joined_with_each_mode_and_what_adds_nothing_is_left_o
     assert instead(alone) == ["compile_graphs_by_step"]
     races = Races(ratios, tmp_path)
     run = Applied(entry="m:b", device="cpu", step_ns=1, alone=(*alone[:3], *alone[4:]))
-    found = together(races, run, lambda run: None)  # type: ignore[arg-type]
+    found = together(races, run, ["compile_max_autotune"], lambda run: None)  # type: ignore[arg-type]
+    assert found.alone[-1].variants == ("compile_max_autotune",)
+    assert not any("compile_max_autotune" in tried.variants for tried in found.together)
     assert found.best == ("optimizer_fused", "compile_reduce_overhead")
     assert found.compiled == "compile"
     assert found.beside_compile
@@ -208,6 +215,22 @@ def test_a_race_goes_on_without_what_fails() -> None:
     took = interleaved({"a": lambda: 7, "b": fails}, OSError, blocks=6)
     assert took["a"] == [7] * 6
     assert isinstance(took["b"], OSError)
+
+
+def test_what_is_being_built_rests_while_others_are_timed() -> None:
+    def state() -> str:
+        return Path(f"/proc/{child.pid}/stat").read_text("ascii").rpartition(") ")[2][0]
+
+    with subprocess.Popen((sys.executable, "-c", "while True: pass"), process_group=0) as child:
+        try:
+            with resting([child.pid, 1 << 30]):
+                until = time.monotonic() + 10
+                while state() != "T" and time.monotonic() < until:
+                    time.sleep(0.01)
+                assert state() == "T"
+            assert state() != "T"
+        finally:
+            child.kill()
 
 
 def test_how_coarsely_a_step_computes_is_seen() -> None:

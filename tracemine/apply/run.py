@@ -136,24 +136,32 @@ def applied(
         run = Applied(entry=entry, device=said.device, step_ns=said.step_ns, peak_bytes=said.peak_bytes, alone=())
         can = [name for name in wanted if said.device != "cpu" or name not in VARIANTS or not VARIANTS[name].gpu]
         ordered = sorted(can, key=lambda name: -(predicted(wanted, (name,)).get("predicted") or 0.0))
-        alone = trying.several([(name,) for name in ordered])
-        run = replace(run, alone=tuple(alone[(name,)] for name in ordered))
+        late = [name for name in ordered if name in VARIANTS and VARIANTS[name].long and (name,) not in trying.known]
+        for name in late if trials.at_once > 1 else ():
+            trials.begun((name,))
+        alone = trying.several([(name,) for name in ordered if name not in late])
+        run = replace(run, alone=tuple(alone.values()))
         progress(run)
         alone |= trying.several([(name,) for name in instead(run.alone)])
-        run = together(trying, replace(run, alone=tuple(alone.values())), progress)
+        run = together(trying, replace(run, alone=tuple(alone.values())), late, progress)
         trying.keep(())
         return run
 
 
-def together(trying: Trying, run: Applied, progress: Callable[[Applied], None]) -> Applied:
-    """Join what was right alone, with each of torch.compile's modes and without; leave out what adds nothing."""
-    changes, modes = joined(run.alone, Path(trying.trials.job.folder)), modes_for(run.alone)
-    compiled = fastest(tried for tried in run.alone if tried.variants[0] in MODES)
-    held = [tried.variants for tried in (fastest(run.alone), compiled) if tried]
-    trying.keep(held)
-    sets = [changes, *((*changes, mode) for mode in modes)] if changes else []
-    tried = trying.several([names for names in sets if len(names) > 1])
-    best = fastest([*run.alone, *tried.values()])
+def together(trying: Trying, run: Applied, late: Sequence[str], progress: Callable[[Applied], None]) -> Applied:
+    """Join what was right alone, with each of torch.compile's modes and without; leave out what adds nothing.
+
+    late: what takes long to compile is tried alone only now.
+    """
+    changes = joined(run.alone, Path(trying.trials.job.folder))
+    trying.keep(fastest_of(run.alone))
+    sets = [changes, *((*changes, mode) for mode in modes_for(run.alone))] if changes else []
+    tried = trying.several([*(names for names in sets if len(names) > 1), *((name,) for name in late)])
+    run = replace(run, alone=(*run.alone, *(tried.pop((name,)) for name in late)))
+    trying.keep(fastest_of([*run.alone, *tried.values()]))
+    slow = [mode for mode in modes_for(run.alone) if mode in late] if changes else []
+    tried |= trying.several([(*changes, mode) for mode in slow])
+    best, compiled = fastest([*run.alone, *tried.values()]), fastest(t for t in run.alone if t.variants[0] in MODES)
     run = replace(run, together=tuple(tried.values()), best=best.variants if best else ())
     progress(run)
     if best:
@@ -189,6 +197,13 @@ def joined(alone: Sequence[Tried], source: Path) -> Names:
             diffs = [Path(each.split(":", 2)[2]) for each in (*names, name) if each.startswith(EDIT)]
             names = (*names, name) if fit_together(source, diffs) else names
     return names
+
+
+def fastest_of(tried: Sequence[Tried]) -> list[Names]:
+    """Return what is to be held: the fastest, and the fastest of torch.compile's modes."""
+    modes = [one for one in tried if len(one.variants) == 1 and one.variants[0] in MODES]
+    both = fastest(tried), fastest(modes)
+    return [one.variants for one in both if one]
 
 
 def fastest(tried: Iterable[Tried]) -> Tried | None:

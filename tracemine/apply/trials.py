@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -65,6 +66,23 @@ def close_all(children: Sequence[Child]) -> None:
             list(pool.map(Child.close, children))
 
 
+@contextmanager
+def resting(pids: Iterable[int]) -> Iterator[None]:
+    """Let processes rest meanwhile, each with those of its group."""
+    stopped = [*pids]
+    try:
+        _tell(stopped, "SIGSTOP")
+        yield
+    finally:
+        _tell(stopped, "SIGCONT")
+
+
+def _tell(groups: Sequence[int], name: str) -> None:
+    for group in groups:
+        with suppress(OSError, AttributeError):  # it has ended; or the system has no such signals
+            os.killpg(group, getattr(signal, name))
+
+
 def _closed(closing: ExitStack, wrong: Wrong) -> Wrong:
     closing.close()
     return wrong
@@ -95,7 +113,9 @@ class Trials:
     again: Future[Child] = field(init=False)
     at_once: int = 1
     _pool: ThreadPoolExecutor = field(init=False)
+    _coming: dict[Names, Future[Child | Wrong]] = field(default_factory=dict)
     _noise: dict[float, Future[tuple[Computed, Checked]]] = field(default_factory=dict)
+    _building: set[int] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=count)
     _closing: ExitStack = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -109,16 +129,24 @@ class Trials:
             raise UsageError(f"{self.job.entry} does not run: {wrong.why}") from wrong
         self.base.steps = steps_a_block(self.base.said.step_ns)
         self.at_once = side_by_side(self.base.said)
-        self._pool = ThreadPoolExecutor(self.at_once + 2)
+        self._pool = ThreadPoolExecutor(self.at_once + 3)
         stack.callback(self._pool.shutdown, cancel_futures=True)
         self.again = self._pool.submit(self._child, self.job)
-        self._nudged(self.base.said.rounding)
+
+    def begun(self, names: Names) -> Future[Child | Wrong]:
+        """Begin to build a variant: what computes as the unchanged step does stays alive."""
+        with self._lock:
+            if names not in self._coming:
+                rounding = self._rounding(names)
+                if rounding not in self._noise:
+                    self._noise[rounding] = self._pool.submit(self._nudged, rounding)  # before whoever waits for it
+                self._coming[names] = self._pool.submit(self._right, names)
+            return self._coming[names]
 
     def built(self, sets: Sequence[Names]) -> dict[Names, Child | Wrong]:
-        """Build variants side by side, as many as `at_once`: what computes as the unchanged step does stays alive."""
-        for names in sets:
-            self._nudged(self._rounding(names))  # begun before whoever waits for it
-        return dict(zip(sets, self._pool.map(self._right, sets), strict=True))
+        """Build variants side by side, and wait for all."""
+        coming = {names: self.begun(names) for names in sets}
+        return {names: self._coming.pop(names).result() for names in coming}
 
     def raced(self, children: Mapping[Names, Child]) -> dict[Names, list[int] | Wrong]:
         """Time blocks of children in turns with the unchanged step's two processes, whose names are () and ("",)."""
@@ -126,7 +154,7 @@ class Trials:
         alive = {(): self.base, ("",): self.again.result(), **children}
         for child in alive.values():
             child.steps = self.base.steps
-        with self.turn():
+        with self.turn(), resting(self._building):
             return interleaved({names: child.timed for names, child in alive.items()}, Wrong)
 
     def _rounding(self, names: Names) -> float:
@@ -149,23 +177,16 @@ class Trials:
         return _closed(closing, Wrong("wrong", "; ".join(wrong))) if wrong else child
 
     def _faults(self, child: Child, rounding: float) -> list[str]:
-        nudged, went = self._nudged(rounding).result()
+        nudged, went = self._noise[rounding].result()
         again = self.again.result()
         base, mine, runs = computed_in(self.base.file), computed_in(child.file), [computed_in(again.file), nudged]
         return faults(base, mine, runs, rounding) or course_faults(self.base.said, child.said, [again.said, went])
 
-    def _nudged(self, rounding: float) -> Future[tuple[Computed, Checked]]:
+    def _nudged(self, rounding: float) -> tuple[Computed, Checked]:
         """Run the unchanged step from where each number is one rounding off."""
-
-        def run() -> tuple[Computed, Checked]:
-            child = self._child(replace(self.job, nudge=rounding))
-            child.close()
-            return computed_in(child.file), child.said
-
-        with self._lock:
-            if rounding not in self._noise:
-                self._noise[rounding] = self._pool.submit(run)
-            return self._noise[rounding]
+        child = self._child(replace(self.job, nudge=rounding))
+        child.close()
+        return computed_in(child.file), child.said
 
     def _child(self, job: TrialJob, closing: ExitStack | None = None) -> Child:
         """Begin a process, and wait for what it says of its step. Raises Wrong."""
@@ -174,11 +195,15 @@ class Trials:
             file = self.scratch / f"{next(self._numbers)}.pt"
             self._closing.callback(closing.close)
         process = closing.enter_context(Process(worker("tracemine.apply.child"), self._environment()))
+        pid = process.start()
+        self._building.add(pid)
         try:
             line = _asked(process, msgspec.json.encode(replace(job, out=str(file))), self.limit_s)
         except Wrong:
             closing.close()
             raise
+        finally:
+            self._building.discard(pid)
         said = msgspec.json.decode(line, type=Checked)
         if said.error:
             closing.close()
