@@ -305,3 +305,24 @@ def test_the_command_tries_what_findings_ask_for(run: Run, monkeypatch: pytest.M
     ):
         code, _, err = run("apply", trace, "--entry", "m:build", "--quiet", *options)
         assert (code, said in err) == (2, True), err
+
+
+def test_what_was_measured_in_a_step_stays_with_its_finding(run: Run, tmp_path: Path) -> None:
+    trace = ROOT / "fixtures" / "captures" / "decoder_prefill"
+    scan = json.loads(run("scan", trace, "--format", "json")[1])
+    finding = next(one for one in scan["findings"] if one["reported"])
+    mark = (finding["variants"] or [{"identity": {"finding": finding["fingerprint"]}}])[0]["identity"]["finding"]
+    timed = Timed(said="faster", base_ns=100, own_ns=80, ratio=0.8, low=0.78, high=0.83)
+    tried = Tried(variants=("edit:0:/tmp/a.diff",), said="faster", level="L7", timed=timed, findings=(mark, "0" * 16))
+    applied = Applied(entry="m:b", device=scan["trace"]["gpu"], step_ns=100, alone=(tried, result("tf32", ratio=0.9)))
+    file = tmp_path / "applied.jsonl"
+    append(file, applied)
+    code, out, _ = run("scan", trace, "--evidence", file, "--all")
+    assert code == 0
+    assert "L7, in your step a.diff saved 20.0 % (17.0 % to 22.0 %)" in out
+    assert "1 measured in your step: 1 L7" in out
+    code, out, _ = run("explain", trace, finding["fingerprint"][:8], "--evidence", file)
+    assert "in your step a.diff saved" in out
+    other = tmp_path / "other.jsonl"
+    append(other, Applied(entry="m:b", device="another GPU", step_ns=100, alone=(tried,)))
+    assert "in your step" not in run("scan", trace, "--evidence", other)[1]

@@ -36,7 +36,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     predicted_low: float | None = None
     predicted_high: float | None = None
     findings: tuple[str, ...] = ()
-    """Fingerprints of those that ask for it."""
+    """Fingerprints of those that ask for it, of the first variant of each."""
     level: str | None = None
     """`L7` where it is right and faster in the user's own step."""
     timed: Timed | None = None

@@ -17,6 +17,7 @@ import torch
 
 from tracemine.apply.graphs import graphed
 from tracemine.apply.step import Step
+from tracemine.findings.grouping import variants_of
 from tracemine.findings.record import Finding
 from tracemine.tables import table_beside
 
@@ -61,7 +62,7 @@ def asked_for(findings: Sequence[Finding], named: Sequence[str] = ()) -> Wanted:
 def shares_of(findings: Sequence[Finding], rules: Sequence[str]) -> dict[str, Shares | None]:
     """Return, of findings of some rules or fingerprints, the share of the step that each is to save."""
     asking = [f for f in findings if f.rule in rules or any(len(r) >= 4 and f.fingerprint.startswith(r) for r in rules)]
-    return {finding.fingerprint: _shares(finding) for finding in asking}
+    return {variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking}  # what verdicts name
 
 
 def _shares(finding: Finding) -> Shares | None:
