@@ -321,8 +321,9 @@ def test_what_was_measured_in_a_step_stays_with_its_finding(run: Run, tmp_path: 
     assert code == 0
     assert "L7, in your step a.diff saved 20.0 % (17.0 % to 22.0 %)" in out
     assert "1 measured in your step: 1 L7" in out
-    code, out, _ = run("explain", trace, finding["fingerprint"][:8], "--evidence", file)
-    assert "in your step a.diff saved" in out
+    kept = tmp_path / "findings.json"
+    assert run("scan", trace, "--evidence", file, "--format", "json", "-o", kept)[0] == 0
+    assert "in your step a.diff saved" in run("explain", finding["fingerprint"][:8], kept)[1]
     other = tmp_path / "other.jsonl"
     append(other, Applied(entry="m:b", device="another GPU", step_ns=100, alone=(tried,)))
     assert "in your step" not in run("scan", trace, "--evidence", other)[1]
