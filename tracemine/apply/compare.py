@@ -44,6 +44,16 @@ def faults(base: Computed, mine: Computed, runs: Sequence[Computed], rounding: f
     return wrong[:_SHOWN] + ([f"and {len(wrong) - _SHOWN} others"] if len(wrong) > _SHOWN else [])
 
 
+def errors(base: Computed, mine: Computed) -> dict[str, float]:
+    """Return how far outputs, gradients and the rest are apart, of their length: of each kind the most."""
+    found = dict[str, float]()
+    for name, value in base.items():
+        if isinstance(value, tuple) and value[1].is_floating_point():
+            kind, size = name.split()[0].partition(".")[0], max(_sizes(value[1])[1], 1e-300)
+            found[kind] = max(found.get(kind, 0.0), _sizes(value[1] - mine[name][1])[1] / size)
+    return {kind: float(f"{error:.2g}") for kind, error in found.items()}
+
+
 def _apart(base: Any, mine: Any, runs: Sequence[Any], rounding: float) -> str | None:
     """Return how two sampled tensors differ, None where they may."""
     (shape, wanted), (own_shape, given) = base, mine

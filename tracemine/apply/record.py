@@ -44,6 +44,8 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds to build the step and run each batch once, compiling included."""
     peak_bytes: int = 0
     """In steps, at once; on a GPU with what CUDA graphs hold."""
+    errors: dict[str, float] = {}
+    """Of what asks for coarser arithmetic: how far outputs, gradients, … lie apart, of their size."""
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,6 +93,7 @@ class Trying:
             timed=timed,
             first_s=round(said.first_s, 1),
             peak_bytes=said.peak_bytes,
+            errors=self.trials.errors(names, self.alive[names]),
         )
 
 

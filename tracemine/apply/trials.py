@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tracemine.apply.child import Checked, TrialJob
-from tracemine.apply.compare import Computed, computed_in, course_faults, faults
+from tracemine.apply.compare import Computed, computed_in, course_faults, errors, faults
 from tracemine.apply.edits import edited
 from tracemine.apply.timing import interleaved, steps_a_block
 from tracemine.apply.variants import EDIT, VARIANTS
@@ -156,6 +156,11 @@ class Trials:
             child.steps = self.base.steps
         with self.turn(), resting(self._building):
             return interleaved({names: child.timed for names, child in alive.items()}, Wrong)
+
+    def errors(self, names: Names, child: Child) -> dict[str, float]:
+        """Return how far a variant's results lie from the unchanged step's, where it asks for coarser arithmetic."""
+        coarser = any(name in VARIANTS and VARIANTS[name].rounding for name in names)
+        return errors(computed_in(self.base.file), computed_in(child.file)) if coarser else {}
 
     def _rounding(self, names: Names) -> float:
         own = [VARIANTS[name].rounding for name in names if name in VARIANTS]

@@ -14,6 +14,7 @@ from zlib import crc32
 
 import msgspec
 import torch
+from torch.utils._pytree import tree_map_only
 
 from tracemine.apply.graphs import graphed
 from tracemine.apply.step import Step
@@ -155,6 +156,18 @@ def _tf32() -> None:
     torch.backends.cudnn.allow_tf32 = True
 
 
+def _autocast(step: Step) -> None:
+    run, kind = step.run, "cuda" if torch.cuda.is_available() else "cpu"
+
+    def lower(batch: Any) -> Any:
+        with torch.autocast(kind, torch.bfloat16):
+            return tree_map_only(
+                torch.Tensor, lambda value: value.float() if value.dtype == torch.bfloat16 else value, run(batch)
+            )
+
+    step.run = lower
+
+
 def _cudnn_benchmark() -> None:
     torch.backends.cudnn.benchmark = True
 
@@ -172,5 +185,6 @@ AFTER: Final[Mapping[str, Callable[[Step], None]]] = {
     "compile_graphs_by_step": _compile_by_step,
     "compile_max_autotune": partial(_compile, "max-autotune"),
     "cuda_graph": graphed,
+    "autocast_bfloat16": _autocast,
     "channels_last": _channels_last,
 }
