@@ -222,6 +222,7 @@ EDITS: Mapping[str, Mapping[str, Edit]] = {
     },
 }  # fmt: skip
 
+END = "        optimizer.step()\n"
 RUN = "        out = Scaled.apply(model(batch))\n"
 WILD = """import triton
 import triton.language as tl
@@ -244,7 +245,7 @@ FAULTS: Mapping[str, tuple[str, str, Sequence[tuple[str, str]]]] = {
     "wrong_second_shape": ("wrong", "batch 1", [("model(batch))", "model(batch[:size(2048, 6)]))")]),
     "slower": ("slower", "", [(RUN, "        batch[: len(batch) * 3 // 4] @ model[0].weight\n" + RUN)]),
     "leaks": ("wrong", "leaks", [(RUN, "        held.append(torch.ones(1 << 20, device=DEVICE))\n" + RUN)]),
-    "crashes": ("failed", "illegal", [("def build() -> Any:\n", WILD), (RUN, "        wild[(1,)](batch)\n" + RUN)]),
+    "crashes": ("failed", "illegal", [("def build() -> Any:\n", WILD), (END, "        wild[(1,)](batch)\n" + END)]),
 }
 FAULTS_ON_CPU = {
     "slower": ("slower", "", [(RUN, "        import time; time.sleep(0.002)\n" + RUN)]),

@@ -1,6 +1,7 @@
 """One variant in a process of its own: the user's step is built, run, and timed when asked.
 
-Questions and answers are lines of JSON (`tracemine.processes`): first a `TrialJob`, then how many steps to time.
+Questions and answers are lines of JSON (`tracemine.processes`): first a `TrialJob`, then how many steps to time, or
+LOOK: how coarsely it computes, after which it is not to be timed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tracemine.processes import serve
 
 SAMPLED = 1 << 17  # elements of a tensor that are compared, evenly spread
 CHECKED = 8  # batches, each shape first
+LOOK = b"look"
+TRAINED = "after training"
 CURVE = 40  # steps of the short training run
 WARM = 2  # steps before a block is timed on a GPU, that another process has had in between
 _WAITED_S = 0.1
@@ -53,7 +56,6 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     first_s: float = 0.0  # of building, and running each batch once: compiling is in it
     step_ns: int = 0
-    rounding: float = 0.0  # relative, the coarsest that its arithmetic has
     free_bytes: int = 0  # of the GPU's memory
     peak_bytes: int = 0  # in steps, when all is compiled; on a GPU with what CUDA graphs hold
     grown_bytes: int = 0  # over the second half of the short training run
@@ -126,14 +128,13 @@ def checked(job: TrialJob) -> tuple[Running, Checked]:
         loss = _loss(step, running.next())
         losses += [] if loss is None else [loss]
         used[at > CURVE // 2] = running.bytes_used()
-    results |= {f"parameter {name} after training": sampled(p) for name, p in step.named_parameters().items()}
+    results |= {f"parameter {name} {TRAINED}": sampled(p) for name, p in step.named_parameters().items()}
     torch.save(results, job.out)
     peak_bytes = running.peak_bytes()
     return running, Checked(
         device=torch.cuda.get_device_name() if running.on_gpu else "cpu",
         first_s=first_s,
         step_ns=min(running.timed_ns(1) for _ in range(3)),
-        rounding=rounding_of(running.next) if job.first else 0.0,
         free_bytes=torch.cuda.mem_get_info()[0] if running.on_gpu else 0,
         peak_bytes=peak_bytes,
         grown_bytes=max(used[1] - used[0], 0),
@@ -237,11 +238,14 @@ def main() -> None:
 
     def answer(line: bytes) -> bytes:
         if running:
-            return msgspec.json.encode(running[0].timed_ns(int(line)))
+            asked = rounding_of(running[0].next) if line.strip() == LOOK else running[0].timed_ns(int(line))
+            return msgspec.json.encode(asked)
         try:
             step, said = checked(msgspec.json.decode(line, type=TrialJob))
             running.append(step)
         except Exception as error:  # whatever the user's code or a variant raises is a result
+            while "previous error" in str(error) and isinstance(error.__context__, Exception):
+                error = error.__context__  # what ended the capture of a graph
             text = (str(error).strip().splitlines() or [""])[0]
             said = Checked(error=f"{type(error).__name__}: {text[:300]}")
         return msgspec.json.encode(said)

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from tracemine.apply.child import CURVE, Checked
+from tracemine.apply.child import CURVE, TRAINED, Checked
 
 _TIMES_NOISE = 8.0  # as far as that from the unchanged step is the same
 _MOST_ROUNDINGS, _SIZE_ROUNDINGS = 8.0, 4.0  # of the largest element, and of the length of all together
 _LOSS_SHARE = 0.01
+_TRAINED_ROUNDING = 1e-5  # roundings grow in many steps, in some elements by more than in others
 _GROWN_BYTES = 16 << 20
 _MORE_MEMORY, _DEVICE_SHARE = 1.02, 0.01
 _SHOWN = 2
@@ -39,7 +40,8 @@ def faults(base: Computed, mine: Computed, runs: Sequence[Computed], rounding: f
     wrong = [f"gives no {name}" for name in names if name not in mine]
     for name in names:
         if name in mine:
-            why = _apart(base[name], mine[name], [run[name] for run in runs if name in run], rounding)
+            coarse = max(rounding, _TRAINED_ROUNDING if name.endswith(TRAINED) else 0.0)
+            why = _apart(base[name], mine[name], [run[name] for run in runs if name in run], coarse)
             wrong += [f"{name}: {why}"] if why else []
     return wrong[:_SHOWN] + ([f"and {len(wrong) - _SHOWN} others"] if len(wrong) > _SHOWN else [])
 

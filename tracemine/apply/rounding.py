@@ -33,7 +33,8 @@ def _rounding(name: str, out: Any) -> float:
         return 0.0
     kind = name.partition(".")[0]
     products = kind in _PRODUCTS and torch.get_float32_matmul_precision() != "highest"
-    return _TF32 if products or ("convolution" in kind and torch.backends.cudnn.allow_tf32) else 0.0
+    by_cudnn = any(part in kind for part in ("convolution", "cudnn")) and torch.backends.cudnn.allow_tf32
+    return _TF32 if products or by_cudnn else 0.0
 
 
 def rounding_of(run: Callable[[], Any]) -> float:

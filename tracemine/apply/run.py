@@ -141,8 +141,8 @@ def applied(
         for name in late if trials.at_once > 1 else ():
             trials.begun((name,))
         alone = trying.several([(name,) for name in ordered if name not in late])
-        run = replace(run, alone=tuple(alone.values()))
-        progress(run)
+        run, best = replace(run, alone=tuple(alone.values())), fastest(alone.values())
+        progress(replace(run, best=best.variants if best else ()))
         alone |= trying.several([(name,) for name in instead(run.alone)])
         run = together(trying, replace(run, alone=tuple(alone.values())), late, progress)
         trying.keep(())

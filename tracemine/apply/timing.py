@@ -63,7 +63,7 @@ def compared(base: Sequence[int], mine: Sequence[int], again: Sequence[int] = ()
     said = "no difference"
     if measured["high"] < 1 - max(_FASTER, apart):
         said = "faster"
-    elif measured["low"] > 1 + max(_SLOWER, apart):
+    elif measured["low"] > 1 + max(_SLOWER, apart / 2):  # what may be slower is not kept
         said = "slower"
     return Timed(said=said, base_ns=round(_middle(base)), own_ns=round(_middle(mine)), **measured)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tracemine.apply.child import Checked, TrialJob
+from tracemine.apply.child import LOOK, Checked, TrialJob
 from tracemine.apply.compare import Computed, computed_in, course_faults, errors, faults
 from tracemine.apply.edits import edited
 from tracemine.apply.timing import interleaved, steps_a_block
@@ -49,10 +49,15 @@ class Child:
     file: Path
     closing: ExitStack
     steps: int = 0
+    coarser: float = 0.0
 
     def timed(self) -> int:
         """Time a block. Raises Wrong."""
         return msgspec.json.decode(_asked(self.process, str(self.steps).encode(), _BLOCK_LIMIT_S), type=int)
+
+    def rounding(self) -> float:
+        """Return the coarsest rounding of a step. Raises Wrong."""
+        return msgspec.json.decode(_asked(self.process, LOOK, _BLOCK_LIMIT_S), type=float)
 
     def close(self) -> None:
         """End the process."""
@@ -68,7 +73,7 @@ def close_all(children: Sequence[Child]) -> None:
 
 @contextmanager
 def resting(pids: Iterable[int]) -> Iterator[None]:
-    """Let processes rest meanwhile, each with those of its group."""
+    """Let processes rest meanwhile, each with those that it started."""
     stopped = [*pids]
     try:
         _tell(stopped, "SIGSTOP")
@@ -77,10 +82,17 @@ def resting(pids: Iterable[int]) -> Iterator[None]:
         _tell(stopped, "SIGCONT")
 
 
-def _tell(groups: Sequence[int], name: str) -> None:
-    for group in groups:
+def _tell(pids: Sequence[int], name: str) -> None:
+    """Send a signal to processes and those that they started, where the system says which these are."""
+    above = dict[int, int]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            above[int(stat.parent.name)] = int(stat.read_text("utf-8").rpartition(")")[2].split()[1])
+    family = [*pids]
+    for pid in family:
+        family += [child for child, parent in above.items() if parent == pid]
         with suppress(OSError, AttributeError):  # it has ended; or the system has no such signals
-            os.killpg(group, getattr(signal, name))
+            os.kill(pid, getattr(signal, name))
 
 
 def _closed(closing: ExitStack, wrong: Wrong) -> Wrong:
@@ -110,6 +122,7 @@ class Trials:
     limit_s: float = LIMIT_S
     turn: Callable[[], AbstractContextManager[object]] = nullcontext
     base: Child = field(init=False)
+    rounding: float = 0.0
     again: Future[Child] = field(init=False)
     at_once: int = 1
     _pool: ThreadPoolExecutor = field(init=False)
@@ -122,16 +135,22 @@ class Trials:
 
     def begin(self, stack: ExitStack) -> None:
         """Run the unchanged step, and begin to run it once more. Raises UsageError where it does not run."""
-        self._closing = stack
+        self._closing, self._pool = stack, ThreadPoolExecutor(_MOST_AT_ONCE + 3)
+        stack.callback(self._pool.shutdown, cancel_futures=True)
         try:
+            rounding = self._pool.submit(self._looked)
             self.base = self._child(replace(self.job, first=True))
+            self.again = self._pool.submit(self._child, self.job)
+            self.rounding = rounding.result()
         except Wrong as wrong:
             raise UsageError(f"{self.job.entry} does not run: {wrong.why}") from wrong
-        self.base.steps = steps_a_block(self.base.said.step_ns)
         self.at_once = side_by_side(self.base.said)
-        self._pool = ThreadPoolExecutor(self.at_once + 3)
-        stack.callback(self._pool.shutdown, cancel_futures=True)
-        self.again = self._pool.submit(self._child, self.job)
+
+    def _looked(self) -> float:
+        child = self._child(self.job)
+        found = child.rounding()
+        child.close()
+        return found
 
     def begun(self, names: Names) -> Future[Child | Wrong]:
         """Begin to build a variant: what computes as the unchanged step does stays alive."""
@@ -159,12 +178,12 @@ class Trials:
 
     def errors(self, names: Names, child: Child) -> dict[str, float]:
         """Return how far a variant's results lie from the unchanged step's, where it asks for coarser arithmetic."""
-        coarser = any(name in VARIANTS and VARIANTS[name].rounding for name in names)
+        coarser = max(self._rounding(names), child.coarser) > self.rounding
         return errors(computed_in(self.base.file), computed_in(child.file)) if coarser else {}
 
     def _rounding(self, names: Names) -> float:
         own = [VARIANTS[name].rounding for name in names if name in VARIANTS]
-        return max([self.base.said.rounding, *own])
+        return max([self.rounding, *own])
 
     def _right(self, names: Names) -> Child | Wrong:
         """Return a process with variants applied that computes what the unchanged step does, else what is wrong."""
@@ -177,15 +196,19 @@ class Trials:
                 return _closed(closing, Wrong("failed", refused))
             child = self._child(replace(self.job, variants=settings, folder=str(folder)), closing)
             wrong = self._faults(child, self._rounding(names))
+            if wrong and not settings and (coarser := child.rounding()) > self.rounding:
+                # A library's call may compute in TF32 where the loop did not.
+                child.coarser, wrong = coarser, self._faults(child, self.rounding, coarser)
         except Wrong as error:
             return _closed(closing, error)
         return _closed(closing, Wrong("wrong", "; ".join(wrong))) if wrong else child
 
-    def _faults(self, child: Child, rounding: float) -> list[str]:
+    def _faults(self, child: Child, rounding: float, coarser: float = 0.0) -> list[str]:
         nudged, went = self._noise[rounding].result()
         again = self.again.result()
         base, mine, runs = computed_in(self.base.file), computed_in(child.file), [computed_in(again.file), nudged]
-        return faults(base, mine, runs, rounding) or course_faults(self.base.said, child.said, [again.said, went])
+        found = faults(base, mine, runs, max(rounding, coarser))
+        return found or course_faults(self.base.said, child.said, [again.said, went])
 
     def _nudged(self, rounding: float) -> tuple[Computed, Checked]:
         """Run the unchanged step from where each number is one rounding off."""
@@ -199,8 +222,10 @@ class Trials:
         with self._lock:
             file = self.scratch / f"{next(self._numbers)}.pt"
             self._closing.callback(closing.close)
-        process = closing.enter_context(Process(worker("tracemine.apply.child"), self._environment()))
+        threads = max(_cores() // 3, 1) if any(VARIANTS[name].long for name in job.variants) else 1
+        process = closing.enter_context(Process(worker("tracemine.apply.child"), self._environment(threads)))
         pid = process.start()
+        closing.callback(_tell, [pid], "SIGKILL")  # before it is closed: what it started would go on
         self._building.add(pid)
         try:
             line = _asked(process, msgspec.json.encode(replace(job, out=str(file))), self.limit_s)
@@ -215,9 +240,8 @@ class Trials:
             raise Wrong("failed", said.error)
         return Child(process, said, file, closing)
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, threads: int) -> dict[str, str]:
         """Return what children begin with: variants share what torch.compile made of what they have in common."""
-        threads = max(2 * _cores() // self.at_once, 1)
         shared = {"CACHE_DIR": str(self.scratch / "compiled"), "COMPILE_THREADS": str(threads)}
         return {**{f"TORCHINDUCTOR_{name}": value for name, value in shared.items()}, **os.environ}
 

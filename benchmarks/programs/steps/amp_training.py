@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from sizes import DEVICE, size
 from torch import Tensor, nn
 
-WIDTH, HEADS, LAYERS = size(512, 64), 8, size(6, 2)
+WIDTH, HEADS, LAYERS = size(512, 64), 8, size(3, 2)
 ROWS, LENGTH, WORDS, PARTS = size(32, 4), size(256, 12), size(8000, 100), 2
 HALF = torch.float16 if DEVICE == "cuda" else torch.bfloat16
 

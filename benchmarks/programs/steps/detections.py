@@ -9,7 +9,7 @@ import torch
 from sizes import DEVICE, size
 from torch import Tensor
 
-PICTURES, ANCHORS, KEPT = size(4, 2), size(4000, 60), size(100, 12)
+PICTURES, ANCHORS, KEPT = size(2, 2), size(4000, 60), size(50, 12)
 
 
 def decoded(anchors: Tensor, moves: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from sizes import DEVICE, size
 from torch import Tensor, nn
 
-WIDTH, HEADS, LAYERS, WORDS = 512, 8, size(6, 2), size(8192, 256)
-TOKENS, ROWS = size(16, 4), 4
+WIDTH, HEADS, LAYERS, WORDS = 512, 8, size(3, 2), size(8192, 256)
+TOKENS, ROWS = size(8, 4), 4
 END = WORDS - 1
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from sizes import DEVICE, size
 from torch import Tensor, nn
 
-WIDTH, HEADS, LAYERS, WORDS = size(768, 32), size(12, 4), size(4, 2), size(8192, 60)
+WIDTH, HEADS, LAYERS, WORDS = size(768, 32), size(12, 4), size(3, 2), size(8192, 60)
 ROWS, LENGTH = size(4, 2), size(512, 10)
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from sizes import DEVICE, size
 from torch import Tensor, nn
 
-WIDTH, BLOCKS, ROWS, SIDE = size(128, 8), size(8, 2), size(64, 4), size(32, 8)
+WIDTH, BLOCKS, ROWS, SIDE = size(128, 8), size(5, 2), size(64, 4), size(32, 8)
 
 
 class Residual(nn.Module):

@@ -10,7 +10,7 @@ from sizes import DEVICE, size
 from torch import Tensor, nn
 
 STATE, ACTIONS, WIDTH = 32, 6, size(256, 16)
-LENGTH, PLAYERS, EPOCHS, PARTS = size(64, 8), size(64, 4), 2, 4
+LENGTH, PLAYERS, EPOCHS, PARTS = size(32, 8), size(64, 4), 1, 4
 
 
 class Agent(nn.Module):

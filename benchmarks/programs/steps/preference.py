@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from sizes import DEVICE, size
 from torch import Tensor, nn
 
-WIDTH, HEADS, LAYERS, WORDS = size(512, 32), 8, size(4, 1), size(16_000, 60)
+WIDTH, HEADS, LAYERS, WORDS = size(512, 32), 8, size(3, 1), size(16_000, 60)
 ROWS, LENGTH = size(4, 2), size(256, 10)
 
 

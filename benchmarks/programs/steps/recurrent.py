@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from sizes import DEVICE, size
 from torch import Tensor, nn
 
-INPUT, WIDTH, ROWS, LENGTH = size(64, 8), size(256, 16), size(64, 4), size(40, 6)
+INPUT, WIDTH, ROWS, LENGTH = size(64, 8), size(256, 16), size(64, 4), size(32, 6)
 
 
 class Recurrent(nn.Module):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from sizes import DEVICE, size
 from torch import Tensor, nn
 
-WIDTH, DEPTH, ROUNDS, ROWS, SIDE = size(128, 16), size(6, 2), size(8, 3), 4, size(32, 8)
+WIDTH, DEPTH, ROUNDS, ROWS, SIDE = size(128, 16), size(4, 2), size(4, 3), 4, size(32, 8)
 
 
 class Block(nn.Module):
