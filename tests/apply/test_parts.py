@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from tracemine.apply.step import NotAStep, Step, built, taken
 from tracemine.apply.table import table
 from tracemine.apply.timing import compared, interleaved
 from tracemine.apply.trials import resting
-from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded
+from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded, kept
 from tracemine.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -153,7 +154,8 @@ class Races:
 
     def __init__(self, ratios: dict[tuple[str, ...], float], folder: Path) -> None:
         self.ratios, self.asked, self.alive = ratios, list[Any](), dict[Any, Any]()
-        self.trials = SimpleNamespace(job=SimpleNamespace(folder=str(folder)))
+        self.trials = SimpleNamespace(job=SimpleNamespace(folder=str(folder)), course=lambda names, seed: self.wrong)
+        self.until, self.wrong = math.inf, list[str]()
 
     def keep(self, sets: Any) -> None:
         self.alive = dict.fromkeys(sets)
@@ -203,6 +205,10 @@ def test_what_was_right_is_joined_with_each_mode_and_what_adds_nothing_is_left_o
     assert found.beside_compile
     assert found.beside_compile.ratio == 0.3 / 0.6
     assert fastest([result("tf32", said="slower", ratio=1.2)]) is None
+    races.wrong = ["from another seed the loss comes to 2 in place of 1"]
+    found = together(races, run, [], lambda run: None)  # type: ignore[arg-type]
+    assert found.best == ()
+    assert [tried.said for tried in found.together if tried.why.startswith("from another seed")] == ["wrong"]
 
 
 def test_a_race_goes_on_without_what_fails() -> None:
@@ -342,3 +348,23 @@ def test_what_asks_for_coarser_arithmetic_says_how_far_off_it_is() -> None:
     tried = Tried(variants=("tf32",), said="faster", timed=timed, errors=errors(base, mine), peak_bytes=150)
     lines = list(table(Applied(entry="m:b", device="NVIDIA H200", step_ns=100, alone=(tried,), peak_bytes=100)))
     assert "faster; memory +50%; output off by 0.01" in lines[2]
+
+
+def test_what_stays_is_one_patch_with_lines_of_settings(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "m.py").write_text("a = 1\nb = 1\nc = 1\n")
+    names = ["tf32"]
+    for name, old, new in (("first", "a = 1", "a = 2"), ("second", "c = 1", "c = 2")):
+        diff = tmp_path / f"{name}.diff"
+        changed = f" b = 1\n-{old}\n+{new}\n" if name == "second" else f"-{old}\n+{new}\n b = 1\n"
+        diff.write_text(f"--- a/m.py\n+++ b/m.py\n@@ -{1 if name == 'first' else 2},2 +1,2 @@\n{changed}")
+        names.append(edit_name(diff))
+    text = kept(names, source)
+    assert text.startswith('# tf32: torch.set_float32_matmul_precision("high")\n--- a/m.py\n')
+    assert text.count("+++ b/m.py") == 1
+    both = tmp_path / "both.patch"
+    both.write_text(text)
+    with edited(source, [both]) as (folder, refused):
+        assert refused == ""
+        assert (folder / "m.py").read_text() == "a = 2\nb = 1\nc = 2\n"

@@ -26,7 +26,7 @@ SAMPLED = 1 << 17  # elements of a tensor that are compared, evenly spread
 CHECKED = 8  # batches, each shape first
 LOOK = b"look"
 TRAINED = "after training"
-CURVE = 40  # steps of the short training run
+CURVE = 50  # steps of the short training run
 WARM = 2  # steps before a block is timed on a GPU, that another process has had in between
 _WAITED_S = 0.1
 

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import unified_diff
 from pathlib import Path
 
 _LEFT_OUT = shutil.ignore_patterns(".*", "venv", "__pycache__", "node_modules", "*.pt", "*.safetensors")
@@ -34,10 +35,15 @@ def edited(source: Path, diffs: Sequence[Path]) -> Iterator[tuple[Path, str]]:
             yield copy, "; ".join(why for diff in diffs if (why := _refusal(copy, diff)))
 
 
-def fit_together(source: Path, diffs: Sequence[Path]) -> bool:
-    """Say whether diffs can be applied one after another."""
-    with edited(source, diffs) as (_, refused):
-        return not refused
+def patch(source: Path, diffs: Sequence[Path]) -> str:
+    """Return diffs that are applied one after another as one."""
+    found = list[str]()
+    with edited(source, diffs) as (copy, _):
+        for name in sorted({name for diff in diffs for name, _ in _files_of(diff.read_text("utf-8"))}):
+            files = [folder / name for folder in (source, copy)]
+            texts = [file.read_text("utf-8").splitlines(keepends=True) if file.exists() else [] for file in files]
+            found += unified_diff(texts[0], texts[1], f"a/{name}", f"b/{name}")
+    return "".join(found)
 
 
 def _refusal(folder: Path, diff: Path) -> str:

@@ -13,11 +13,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tracemine.apply.child import TrialJob
-from tracemine.apply.edits import fit_together
+from tracemine.apply.edits import edited
 from tracemine.apply.record import Applied, Timed, Tried
 from tracemine.apply.timing import compared
 from tracemine.apply.trials import LIMIT_S, TOO_LATE, Child, Names, Trials, Wrong, close_all
-from tracemine.apply.variants import EDIT, MODES, VARIANTS, Wanted, excluded, predicted
+from tracemine.apply.variants import EDIT, MODES, VARIANTS, Wanted, diffs_of, excluded, predicted
 
 _ROUNDS = 3  # of leaving one out
 _LONG_GAIN = 0.97  # next to what compiles sooner
@@ -166,8 +166,23 @@ def together(trying: Trying, run: Applied, late: Sequence[str], progress: Callab
     run = replace(run, together=tuple(tried.values()), best=best.variants if best else ())
     progress(run)
     if best:
-        run = _without(trying, run, best.variants, compiled.variants if compiled else ())
+        run = _elsewhere(trying, _without(trying, run, best.variants, compiled.variants if compiled else ()))
     return run
+
+
+def _elsewhere(trying: Trying, run: Applied) -> Applied:
+    """Train the best from another seed too: where it goes another way, nothing stays."""
+    if not run.best or time.monotonic() > trying.until:
+        return run
+    try:
+        wrong = "; ".join(trying.trials.course(run.best, seed=1))
+    except Wrong as error:
+        wrong = error.why
+    rows = {t.variants: t for t in (*run.alone, *run.together)}
+    rows[run.best] = replace(rows[run.best], said="wrong", why=wrong, level=None) if wrong else rows[run.best]
+    alone, both = ([rows[tried.variants] for tried in part] for part in (run.alone, run.together))
+    kept = {"best": (), "beside_compile": None} if wrong else {}
+    return replace(run, alone=tuple(alone), together=tuple(both), **kept)
 
 
 def instead(alone: Sequence[Tried]) -> list[str]:
@@ -195,8 +210,8 @@ def joined(alone: Sequence[Tried], source: Path) -> Names:
         wanted = tried.said == "faster" or (tried.said == "no difference" and name.startswith(EDIT))
         mode = name in VARIANTS and VARIANTS[name].group == "compile"
         if wanted and not mode and not excluded(name, names):
-            diffs = [Path(each.split(":", 2)[2]) for each in (*names, name) if each.startswith(EDIT)]
-            names = (*names, name) if fit_together(source, diffs) else names
+            with edited(source, diffs_of((*names, name))) as (_, refused):
+                names = names if refused else (*names, name)
     return names
 
 

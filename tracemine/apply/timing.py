@@ -7,14 +7,12 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from tracemine.apply.record import Timed
+from tracemine.verify.gpu.timing import ratio
 
 BLOCKS, LEAST_STEPS = 30, 2
 _LEAST_BLOCKS, _RACE_S = 15, 15.0  # so many whatever they take; and no more after so long
 _BLOCK_NS = 12_000_000
-_RESAMPLES = 10_000
 _FASTER, _SLOWER = 0.005, 0.01  # of the unchanged step: less is no difference
 
 Name = TypeVar("Name", bound=Hashable)
@@ -58,7 +56,7 @@ def compared(base: Sequence[int], mine: Sequence[int], again: Sequence[int] = ()
     again: those of another process with the unchanged step: by how much two processes differ that do the same is no
     difference either.
     """
-    measured = _ratio(mine, base)
+    measured = ratio(mine, base, on_gpu=False)  # others may be timed there
     apart = 2 * abs(_middle(again) / _middle(base) - 1) if again else 0.0
     said = "no difference"
     if measured["high"] < 1 - max(_FASTER, apart):
@@ -70,16 +68,3 @@ def compared(base: Sequence[int], mine: Sequence[int], again: Sequence[int] = ()
 
 def _middle(values: Sequence[int]) -> float:
     return max(statistics.median(values), 1.0)
-
-
-def _ratio(mine: Sequence[int], base: Sequence[int]) -> dict[str, float]:
-    """Return the ratio of medians with its 95 % interval: rounds are drawn again, both of a round together.
-
-    Not on the GPU, that others may be timed on.
-    """
-    pairs = np.array([mine, base], dtype=np.float64)
-    drawn = np.random.default_rng(0).integers(0, len(base), (_RESAMPLES, len(base)))
-    medians = np.median(pairs[:, drawn], axis=2)
-    low, high = map(float, np.quantile(medians[0] / np.maximum(medians[1], 1.0), (0.025, 0.975)))
-    middle = _middle(mine) / _middle(base)
-    return {"ratio": round(middle, 4), "low": round(min(low, middle), 4), "high": round(max(high, middle), 4)}

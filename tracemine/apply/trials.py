@@ -19,7 +19,7 @@ from tracemine.apply.child import LOOK, Checked, TrialJob
 from tracemine.apply.compare import Computed, computed_in, course_faults, errors, faults
 from tracemine.apply.edits import edited
 from tracemine.apply.timing import interleaved, steps_a_block
-from tracemine.apply.variants import EDIT, VARIANTS
+from tracemine.apply.variants import VARIANTS, diffs_of
 from tracemine.errors import UsageError
 from tracemine.processes import Ended, Process, TooLate, worker
 
@@ -176,6 +176,17 @@ class Trials:
         with self.turn(), resting(self._building):
             return interleaved({names: child.timed for names, child in alive.items()}, Wrong)
 
+    def course(self, names: Names, seed: int) -> list[str]:
+        """Return what is wrong with how variants go on from another seed. Raises Wrong."""
+        job = replace(self.job, seed=seed, start=f"{self.job.start}.{seed}")
+        with edited(Path(job.folder), diffs_of(names)) as (folder, _):
+            own = replace(job, variants=tuple(name for name in names if name in VARIANTS), folder=str(folder))
+            jobs = replace(job, first=True), replace(job, nudge=self._rounding(names)), own
+            children = list(self._pool.map(self._child, jobs))
+        close_all(children)
+        base, nudged, mine = (child.said for child in children)
+        return [f"from another seed {fault}" for fault in course_faults(base, mine, [nudged])]
+
     def errors(self, names: Names, child: Child) -> dict[str, float]:
         """Return how far a variant's results lie from the unchanged step's, where it asks for coarser arithmetic."""
         coarser = max(self._rounding(names), child.coarser) > self.rounding
@@ -187,11 +198,10 @@ class Trials:
 
     def _right(self, names: Names) -> Child | Wrong:
         """Return a process with variants applied that computes what the unchanged step does, else what is wrong."""
-        diffs = [Path(name.split(":", 2)[2]) for name in names if name.startswith(EDIT)]
         settings = tuple(name for name in names if name in VARIANTS)
         closing = ExitStack()
         try:
-            folder, refused = closing.enter_context(edited(Path(self.job.folder), diffs))
+            folder, refused = closing.enter_context(edited(Path(self.job.folder), diffs_of(names)))
             if refused:
                 return _closed(closing, Wrong("failed", refused))
             child = self._child(replace(self.job, variants=settings, folder=str(folder)), closing)

@@ -16,6 +16,7 @@ import msgspec
 import torch
 from torch.utils._pytree import tree_map_only
 
+from tracemine.apply.edits import patch
 from tracemine.apply.graphs import graphed
 from tracemine.apply.step import Step
 from tracemine.findings.grouping import variants_of
@@ -33,6 +34,7 @@ Wanted = dict[str, Mapping[str, Shares | None]]
 class StepVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change, as variants.toml has it."""
 
+    line: str
     rules: tuple[str, ...] = ()
     group: str = ""
     usual: bool = False
@@ -89,6 +91,17 @@ def predicted(wanted: Wanted, names: Sequence[str]) -> dict[str, Any]:
 def edit_name(diff: Path) -> str:
     """Return the name of the variant that is a source diff: by what it holds, so that a changed one is another."""
     return f"{EDIT}{crc32(diff.read_bytes()):08x}:{diff.absolute()}"
+
+
+def diffs_of(names: Sequence[str]) -> list[Path]:
+    """Return the files of those that are source diffs."""
+    return [Path(name.split(":", 2)[2]) for name in names if name.startswith(EDIT)]
+
+
+def kept(best: Sequence[str], source: Path) -> str:
+    """Return what stays as a patch: lines of settings in front, which git passes over, and the diffs as one."""
+    lines = [f"# {name}: {VARIANTS[name].line}\n" for name in best if name in VARIANTS]
+    return "".join([*lines, patch(source, diffs_of(best))])
 
 
 def excluded(name: str, others: tuple[str, ...]) -> bool:

@@ -14,6 +14,7 @@ from tracemine.cli.progress import reading
 from tracemine.cli.request import one_trace
 from tracemine.errors import UsageError
 from tracemine.extras import install
+from tracemine.files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,9 @@ def apply(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Add each result; those that it holds are not made again."),
     ] = None,
+    patch: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what stays, as one diff and the lines of settings.")
+    ] = None,
     form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
     execution_trace: ExecutionTraceOption = None,
     quiet: QuietOption = False,
@@ -74,6 +78,7 @@ def apply(
         from tracemine.apply.record import append, known_in
         from tracemine.apply.run import applied
         from tracemine.apply.table import table
+        from tracemine.apply.variants import kept
     except ImportError as error:
         raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
     wanted, known = _wanted(scan, variants or (), edit or ()), known_in(output, entry)
@@ -81,6 +86,8 @@ def apply(
     result = applied(entry, source.absolute(), wanted, budget_s=limit_s, known=known, say=tell)
     if output:
         append(output, result)
+    if patch:
+        write_file(patch, kept(result.best, source).encode())
     text = json_text(msgspec.json.encode(result).decode()) if form == "json" else "\n".join(table(result))
     write(text + "\n")
     return 0
