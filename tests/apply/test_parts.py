@@ -154,8 +154,8 @@ class Races:
 
     def __init__(self, ratios: dict[tuple[str, ...], float], folder: Path) -> None:
         self.ratios, self.asked, self.alive = ratios, list[Any](), dict[Any, Any]()
-        self.trials = SimpleNamespace(job=SimpleNamespace(folder=str(folder)), course=lambda names, seed: self.wrong)
         self.until, self.wrong = math.inf, list[str]()
+        self.trials = SimpleNamespace(job=SimpleNamespace(folder=str(folder)), course=lambda names, seed: self.wrong)
 
     def keep(self, sets: Any) -> None:
         self.alive = dict.fromkeys(sets)
