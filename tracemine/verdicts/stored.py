@@ -317,7 +317,7 @@ def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]
 def _in_step(tried: Any) -> Iterator[dict[str, Any]]:
     """Yield what `apply` measured of one variant, as a verdict on each finding that asks for it."""
     timed = tried.get("timed") if isinstance(tried, dict) and tried.get("level") == IN_STEP else None
-    given = [timed.get(name) for name in ("ratio", "high", "low")] if isinstance(timed, dict) else []
+    given: list[Any] = [timed.get(name) for name in ("ratio", "high", "low")] if isinstance(timed, dict) else []
     if len(ratios := [ratio for ratio in given if isinstance(ratio, float)]) == 3:
         names = " + ".join(str(name).rpartition("/")[2] for name in tried.get("variants", ()))
         saved, low, high = (percent_text(1 - ratio, 1) for ratio in ratios)
