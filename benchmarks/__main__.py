@@ -13,12 +13,22 @@ SUBJECTS = ("reading", "dataflow", "answers", "predictions", "recordings", "proo
 OTHERS = {
     "causes": "causes/check.py",
     "programs": "programs/run.py",
+    "programs_applied": "programs/applied.py",
     "programs_score": "programs/score.py",
     "programs_reading": "programs/reading.py",
 }
 GPU = frozenset(
     (
-        *("agent_verify", "judge", "programs", "record_causes", "record_compiled", "record_dataflow", "record_deep"),
+        *(
+            "agent_verify",
+            "judge",
+            "programs",
+            "programs_applied",
+            "record_causes",
+            "record_compiled",
+            "record_dataflow",
+            "record_deep",
+        ),
         *("record_fixes", "record_library", "record_loading", "record_models", "record_nsys_models", "record_points"),
         *(
             "record_steps",

@@ -1,6 +1,7 @@
 """One variant in a process of its own: the user's step is built, run, and timed when asked.
 
-Questions and answers are lines of JSON (`tracemine.processes`): first a `TrialJob`, then how many steps to time.
+Questions and answers are lines of JSON (`tracemine.processes`): first a `TrialJob`, then how many steps to time, or
+LOOK: how coarsely it computes, after which it is not to be timed.
 """
 
 from __future__ import annotations
@@ -16,29 +17,35 @@ from typing import Any
 import msgspec
 import torch
 
+from tracemine.apply.rounding import rounding_of
 from tracemine.apply.step import Step, built, numbers_in
 from tracemine.apply.variants import AFTER, BEFORE
 from tracemine.processes import serve
 
-SAMPLED = 1 << 20  # elements of a tensor that are compared, evenly spread
+SAMPLED = 1 << 17  # elements of a tensor that are compared, evenly spread
 CHECKED = 8  # batches, each shape first
-CURVE = 40  # steps of the short training run
-_BEGAN_WITH = "parameters at the start"
+LOOK = b"look"
+TRAINED = "after training"
+CURVE = 50  # steps of the short training run
+WARM = 2  # steps before a block is timed on a GPU, that another process has had in between
+_WAITED_S = 0.1
 
 
 class TrialJob(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is to do.
 
-    out: where what was computed is written. like: what another process wrote, to begin with its parameters. nudge:
-    parameters and inputs begin that much off, relative, or by a rounding of their own if that is more.
+    out: where what was computed is written. start: a file of the parameters to begin with: the first process writes it,
+    that of the unchanged step, and others wait for it. nudge: parameters and inputs begin that much off, relative, or
+    by a rounding of their own if that is more.
     """
 
     entry: str
     folder: str
+    start: str
+    first: bool = False
     out: str = ""
     variants: tuple[str, ...] = ()
     seed: int = 0
-    like: str | None = None
     nudge: float | None = None
 
 
@@ -49,7 +56,8 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     first_s: float = 0.0  # of building, and running each batch once: compiling is in it
     step_ns: int = 0
-    peak_bytes: int = 0
+    free_bytes: int = 0  # of the GPU's memory
+    peak_bytes: int = 0  # in steps, when all is compiled; on a GPU with what CUDA graphs hold
     grown_bytes: int = 0  # over the second half of the short training run
     losses: tuple[float, ...] = ()
 
@@ -75,28 +83,35 @@ class Running:
         return self.step.run(self.step.batches[self._at % len(self.step.batches)])
 
     def timed_ns(self, steps: int) -> int:
-        """Return nanoseconds a step, of a run of steps."""
-        if not self.on_gpu:
-            started = time.perf_counter_ns()
-            for _ in range(steps):
+        """Return nanoseconds a step, of a run of steps: by the clock, from an idle device until it is idle again.
+
+        Each run begins with the same batch: those of another shape take longer.
+        """
+        self._at = 0
+        if self.on_gpu:
+            for _ in range(WARM if steps > 2 * WARM else 1):
                 self.next()
-            return (time.perf_counter_ns() - started) // steps
-        torch.cuda.synchronize()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
+            torch.cuda.synchronize()
+        started = time.perf_counter_ns()
         for _ in range(steps):
             self.next()
-        end.record()
-        end.synchronize()
-        return round(float(begin.elapsed_time(end)) * 1e6 / steps)
-
-    def bytes_used(self) -> tuple[int, int]:
-        """Return how much memory is in use, and was at once."""
         if self.on_gpu:
-            return int(torch.cuda.memory_allocated()), int(torch.cuda.max_memory_allocated())
+            torch.cuda.synchronize()
+        return (time.perf_counter_ns() - started) // steps
+
+    def bytes_used(self) -> int:
+        """Return how much memory is in use."""
+        if self.on_gpu:
+            return int(torch.cuda.memory_allocated())
         pages = Path("/proc/self/statm")  # not on every system
-        used = int(pages.read_text("ascii").split()[1]) * resource.getpagesize() if pages.exists() else 0
-        return used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return int(pages.read_text("ascii").split()[1]) * resource.getpagesize() if pages.exists() else 0
+
+    def peak_bytes(self) -> int:
+        """Return how much memory was in use at once; what CUDA graphs hold is in use though nothing says so."""
+        if not self.on_gpu:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        held = [s for s in torch.cuda.memory_snapshot() if tuple(s.get("segment_pool_id", (0, 0))) != (0, 0)]
+        return int(torch.cuda.max_memory_allocated() + sum(s["total_size"] - s["allocated_size"] for s in held))
 
 
 def checked(job: TrialJob) -> tuple[Running, Checked]:
@@ -104,29 +119,34 @@ def checked(job: TrialJob) -> tuple[Running, Checked]:
     began = time.monotonic()
     running = Running(job)
     step, results = running.step, dict[str, Any]()
-    _begin_alike(step, job, results)
-    _seed(job.seed)
-    computed(step, results)
-    results["random"] = _random_state()
+    _begin_alike(step, job)
+    computed(step, results, job.seed)
     first_s, losses, used = time.monotonic() - began, [], [0, 0]
     for at in range(CURVE):
+        if at == CURVE // 2 and running.on_gpu:
+            torch.cuda.reset_peak_memory_stats()
         loss = _loss(step, running.next())
         losses += [] if loss is None else [loss]
-        used[at > CURVE // 2] = running.bytes_used()[0]
-    results |= {f"parameter {name} after training": sampled(p) for name, p in step.named_parameters().items()}
+        used[at > CURVE // 2] = running.bytes_used()
+    results |= {f"parameter {name} {TRAINED}": sampled(p) for name, p in step.named_parameters().items()}
     torch.save(results, job.out)
+    peak_bytes = running.peak_bytes()
     return running, Checked(
         device=torch.cuda.get_device_name() if running.on_gpu else "cpu",
         first_s=first_s,
         step_ns=min(running.timed_ns(1) for _ in range(3)),
-        peak_bytes=running.bytes_used()[1],
+        free_bytes=torch.cuda.mem_get_info()[0] if running.on_gpu else 0,
+        peak_bytes=peak_bytes,
         grown_bytes=max(used[1] - used[0], 0),
         losses=tuple(losses),
     )
 
 
-def computed(step: Step, results: dict[str, Any]) -> None:
-    """Run chosen batches once, and keep outputs, gradients, buffers and what parameters come to."""
+def computed(step: Step, results: dict[str, Any], seed: int) -> None:
+    """Run chosen batches once, and keep outputs, gradients, buffers and what parameters come to.
+
+    Then the first of them again, when all is compiled: how many random numbers that draws.
+    """
     parameters, gradients = step.named_parameters(), dict[str, Any]()
 
     def keep(name: str, parameter: Any) -> Any:
@@ -138,6 +158,7 @@ def computed(step: Step, results: dict[str, Any]) -> None:
     hooks = [keep(name, p) for name, p in parameters.items() if p.requires_grad and p.is_leaf]
     for number in chosen(step):
         gradients.clear()
+        _seed(seed + number)
         outputs = numbers_in(step.run(step.batches[number]), "output")
         results |= {f"{name} of batch {number}": sampled(value) for name, value in outputs}
         results |= {f"gradient of {name}, batch {number}": value for name, value in gradients.items()}
@@ -145,6 +166,9 @@ def computed(step: Step, results: dict[str, Any]) -> None:
         hook.remove()
     results |= {f"buffer {name}": sampled(buffer) for name, buffer in step.named_buffers().items()}
     results |= {f"parameter {name}": sampled(parameter) for name, parameter in parameters.items()}
+    _seed(seed)
+    step.run(step.batches[0])
+    results["random"] = _random_state()
 
 
 def chosen(step: Step) -> list[int]:
@@ -154,19 +178,25 @@ def chosen(step: Step) -> list[int]:
 
 
 def sampled(value: Any) -> Any:
-    """Return a tensor's shape, and its elements on the host: at most SAMPLED, and no more than twice that."""
+    """Return a tensor's shape, and its elements on the host: at most SAMPLED, and no more than twice that.
+
+    They are an odd number apart, so that they lie in all columns.
+    """
     tensor = torch.as_tensor(value).detach()
     flat = (tensor.to_dense() if tensor.layout != torch.strided else tensor).reshape(-1)
-    return tuple(tensor.shape), flat[:: max(flat.numel() // SAMPLED, 1)].clone().cpu()
+    return tuple(tensor.shape), flat[:: flat.numel() // SAMPLED | 1].clone().cpu()
 
 
-def _begin_alike(step: Step, job: TrialJob, results: dict[str, Any]) -> None:
+def _begin_alike(step: Step, job: TrialJob) -> None:
     """Give parameters the values that the unchanged step began with, and move them by a rounding if asked."""
-    parameters = step.named_parameters()
-    if job.like is None:
-        results[_BEGAN_WITH] = {name: p.detach().cpu().clone() for name, p in parameters.items()}
+    parameters, start = step.named_parameters(), Path(job.start)
+    if job.first:
+        torch.save({name: p.detach().cpu().clone() for name, p in parameters.items()}, f"{start}.new")
+        Path(f"{start}.new").rename(start)
     else:
-        theirs = torch.load(job.like, weights_only=True)[_BEGAN_WITH]
+        while not start.exists():  # whoever asks has a limit
+            time.sleep(_WAITED_S)
+        theirs = torch.load(start, weights_only=True)
         if {n: p.shape for n, p in theirs.items()} != {n: p.shape for n, p in parameters.items()}:
             raise ValueError("it has other parameters than the unchanged step")
         with torch.no_grad():
@@ -208,11 +238,14 @@ def main() -> None:
 
     def answer(line: bytes) -> bytes:
         if running:
-            return msgspec.json.encode(running[0].timed_ns(int(line)))
+            asked = rounding_of(running[0].next) if line.strip() == LOOK else running[0].timed_ns(int(line))
+            return msgspec.json.encode(asked)
         try:
             step, said = checked(msgspec.json.decode(line, type=TrialJob))
             running.append(step)
         except Exception as error:  # whatever the user's code or a variant raises is a result
+            while "previous error" in str(error) and isinstance(error.__context__, Exception):
+                error = error.__context__  # what ended the capture of a graph
             text = (str(error).strip().splitlines() or [""])[0]
             said = Checked(error=f"{type(error).__name__}: {text[:300]}")
         return msgspec.json.encode(said)

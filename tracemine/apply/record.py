@@ -33,18 +33,23 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     predicted: float | None = None
     """The share of the step that findings say it saves."""
+    predicted_low: float | None = None
+    predicted_high: float | None = None
     findings: tuple[str, ...] = ()
-    """Fingerprints of those that ask for it."""
+    """Fingerprints of those that ask for it, of the first variant of each."""
     level: str | None = None
     """`L7` where it is right and faster in the user's own step."""
     timed: Timed | None = None
     first_s: float = 0.0
     """Seconds to build the step and run each batch once, compiling included."""
     peak_bytes: int = 0
+    """In steps, at once; on a GPU with what CUDA graphs hold."""
+    errors: dict[str, float] = {}
+    """Of what asks for coarser arithmetic: how far outputs, gradients, … lie apart, of their size."""
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: each variant alone, then what was joined one after another, and what stays of it."""
+    """A run: each variant alone, then what was tried together, and what stays of it."""
 
     entry: str
     device: str
@@ -53,6 +58,12 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     alone: tuple[Tried, ...]
     together: tuple[Tried, ...] = ()
     best: tuple[str, ...] = ()
+    peak_bytes: int = 0
+    """Of the unchanged step."""
+    beside_compile: Timed | None = None
+    """What stays next to the fastest right one of torch.compile's modes alone: `base_ns` is that mode's."""
+    compiled: str = ""
+    """That mode."""
     schema_version: int = APPLIED_SCHEMA_VERSION
 
 

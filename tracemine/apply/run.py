@@ -1,150 +1,110 @@
-"""Try variants of a step one by one, then the best of them together; each in a process of its own."""
+"""Try variants of a step one by one, then what was right together; each in a process of its own."""
 
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import count
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
-from tracemine.apply.child import Checked, TrialJob
-from tracemine.apply.compare import Computed, computed_in, course_faults, faults
+from tracemine.apply.child import TrialJob
 from tracemine.apply.edits import edited
 from tracemine.apply.record import Applied, Timed, Tried
-from tracemine.apply.timing import compared, interleaved, steps_a_block
-from tracemine.apply.variants import EDIT, VARIANTS, Wanted, excluded
-from tracemine.errors import UsageError
-from tracemine.processes import Ended, Process, TooLate, worker
+from tracemine.apply.timing import compared
+from tracemine.apply.trials import LIMIT_S, TOO_LATE, Child, Names, Trials, Wrong, close_all
+from tracemine.apply.variants import EDIT, MODES, VARIANTS, Wanted, diffs_of, excluded, predicted
 
-LIMIT_S = 600.0  # of building and checking a variant
-_BLOCK_LIMIT_S = 120.0
-
-Trial = Callable[[tuple[str, ...]], Tried]
-
-
-class Wrong(Exception):
-    """A variant does not do what the unchanged step does: what is said of it, and why."""
-
-    def __init__(self, said: str, why: str) -> None:
-        super().__init__(said, why)
-        self.said, self.why = said, why
+_ROUNDS = 3  # of leaving one out
+_LONG_GAIN = 0.97  # next to what compiles sooner
 
 
 @dataclass(slots=True)
-class Child:
-    """A process with a step in it, and what it computed."""
+class Trying:
+    """Trials within a budget. Races are kept, the last one first: what ran in one can be held against each other."""
 
-    process: Process
-    said: Checked
-    file: Path
-    steps: int = 0
+    trials: Trials
+    wanted: Wanted
+    known: Mapping[Names, Tried]
+    until: float
+    say: Callable[[str], None]
+    alive: dict[Names, Child] = field(default_factory=dict)
+    races: list[Mapping[Names, list[int] | Wrong]] = field(default_factory=list)
 
-    def timed(self) -> int:
-        """Time a block. Raises Wrong."""
-        return msgspec.json.decode(_asked(self.process, str(self.steps).encode(), _BLOCK_LIMIT_S), type=int)
+    def several(self, sets: Iterable[Names], again: Sequence[Names] = (), anew: bool = False) -> dict[Names, Tried]:
+        """Try sets of variants, as many at once as there is room for.
 
+        again: what lives and is timed once more next to each of them. anew: known or not.
+        """
+        found, left = dict[Names, Tried](), [names for names in dict.fromkeys(sets) if names not in again]
+        found |= {names: self.known[names] for names in left if names in self.known and not anew}
+        left = [names for names in left if names not in found]
+        if left and time.monotonic() > self.until:
+            found |= not_tried(left)
+            left = []
+        while left or again:
+            chunk, left = left[: self.trials.at_once], left[self.trials.at_once :]
+            self.say(", ".join(map(text_of, chunk)) or "the best once more")
+            found |= self._raced(self.trials.built(chunk), again)
+            if left and time.monotonic() > self.until:
+                found |= not_tried(left)
+                left = []
+            again = again if left else ()
+        return {names: replace(tried, **predicted(self.wanted, names)) for names, tried in found.items()}
 
-def _asked(process: Process, line: bytes, limit_s: float) -> bytes:
-    """Ask a process. Raises Wrong where it ends, or does not answer."""
-    try:
-        return process.ask(line, limit_s)
-    except Ended as ended:
-        raise Wrong("failed", ended.how) from ended
-    except TooLate as late:
-        raise Wrong("failed", f"did not answer in {limit_s:.0f} s") from late
+    def keep(self, sets: Iterable[Names]) -> None:
+        """End all processes but these variants'."""
+        kept = set(sets)
+        close_all([self.alive.pop(names) for names in [*self.alive] if names not in kept])
 
+    def beside(self, names: Names, other: Names) -> Timed:
+        """Hold one against another, as they were in the last race that both ran in."""
+        both = next(race for race in self.races if all(isinstance(race.get(n), list) for n in (names, other)))
+        return compared(*(taken for taken in (both[other], both[names]) if isinstance(taken, list)))
 
-@dataclass(slots=True)
-class Trials:
-    """The unchanged step, twice, and what a rounding comes to in it; variants are held against it."""
+    def _raced(self, built: Mapping[Names, Child | Wrong], again: Sequence[Names]) -> dict[Names, Tried]:
+        self.alive |= {names: child for names, child in built.items() if isinstance(child, Child)}
+        running = {names: self.alive[names] for names in (*built, *again) if names in self.alive}
+        took: dict[Names, list[int] | Wrong] = self.trials.raced(running) if running else {}
+        found = {}
+        for names in (*built, *again):
+            given = took.get(names, built.get(names))
+            if isinstance(given, Wrong):
+                found[names] = Tried(variants=names, said=given.said, why=given.why)
+                self.keep(set(self.alive) - {names})
+            elif isinstance(given, list):
+                found[names] = self._measured(names, took)
+        self.races.insert(0, took)
+        return found
 
-    job: TrialJob
-    scratch: Path
-    base: Child = field(init=False)
-    again: Child = field(init=False)
-    _noise: dict[float, tuple[Computed, Checked]] = field(default_factory=dict)
-    _numbers: Iterator[int] = field(default_factory=count)
-
-    def begin(self, stack: ExitStack) -> None:
-        """Run the unchanged step in two processes. Raises UsageError where it does not run."""
-        try:
-            self.base = stack.enter_context(self._child(self.job))
-            self.job = replace(self.job, like=str(self.base.file))
-            self.again = stack.enter_context(self._child(self.job))
-        except Wrong as wrong:
-            raise UsageError(f"{self.job.entry} does not run: {wrong.why}") from wrong
-        self.base.steps = self.again.steps = steps_a_block(self.base.said.step_ns)
-
-    @contextmanager
-    def right(self, names: Sequence[str]) -> Iterator[Child]:
-        """Give a process with variants applied that computes what the unchanged step does. Raises Wrong."""
-        diffs = [Path(name.split(":", 2)[2]) for name in names if name.startswith(EDIT)]
-        settings = tuple(name for name in names if name in VARIANTS)
-        with edited(Path(self.job.folder), diffs) as (folder, refused):
-            if refused:
-                raise Wrong("failed", refused)
-            with self._child(replace(self.job, variants=settings, folder=str(folder))) as child:
-                rounding = max((VARIANTS[name].rounding for name in settings), default=0.0)
-                nudged, went = self._nudged(rounding)
-                runs = [computed_in(self.again.file), nudged]
-                wrong = faults(computed_in(self.base.file), computed_in(child.file), runs, rounding)
-                wrong = wrong or course_faults(self.base.said, child.said, [self.again.said, went])
-                if wrong:
-                    raise Wrong("wrong", "; ".join(wrong))
-                child.steps = self.base.steps
-                yield child
-
-    def tried(self, names: tuple[str, ...], before: tuple[str, ...] = ()) -> Tried:
-        """Try variants; where some were joined before, they are to be faster than those."""
-        try:
-            with ExitStack() as stack:
-                best = stack.enter_context(self.right(before)) if before else None
-                child = stack.enter_context(self.right(names))
-                timers = {"base": self.base.timed, "again": self.again.timed, "own": child.timed}
-                took = interleaved(timers | ({"best": best.timed} if best else {}))
-                timed = compared(took["base"], took["own"], took["again"])
-                said = compared(took["best"], took["own"]).said if best and timed.said == "faster" else timed.said
-                return self._measured(names, child, timed, said, before)
-        except Wrong as wrong:
-            return Tried(variants=names, said=wrong.said, why=wrong.why)
-
-    @staticmethod
-    def _measured(names: tuple[str, ...], child: Child, timed: Timed, said: str, before: tuple[str, ...]) -> Tried:
+    def _measured(self, names: Names, took: Mapping[Names, list[int] | Wrong]) -> Tried:
+        base, again, own = (took[name] for name in ((), ("",), names))
+        if isinstance(base, Wrong) or isinstance(own, Wrong):
+            return Tried(variants=names, said="failed", why=f"the unchanged step: {base}")
+        timed, said = compared(base, own, again if isinstance(again, list) else ()), self.alive[names].said
         return Tried(
             variants=names,
-            said=said,
-            why=f"beside {' + '.join(before)}" if said != timed.said else "",
-            level="L7" if said == "faster" else None,
+            said=timed.said,
+            level="L7" if timed.said == "faster" else None,
             timed=timed,
-            first_s=round(child.said.first_s, 1),
-            peak_bytes=child.said.peak_bytes,
+            first_s=round(said.first_s, 1),
+            peak_bytes=said.peak_bytes,
+            errors=self.trials.errors(names, self.alive[names]),
         )
 
-    def _nudged(self, rounding: float) -> tuple[Computed, Checked]:
-        """Run the unchanged step from where each number is one rounding off."""
-        if rounding not in self._noise:
-            with self._child(replace(self.job, nudge=rounding)) as child:
-                self._noise[rounding] = computed_in(child.file), child.said
-        return self._noise[rounding]
 
-    @contextmanager
-    def _child(self, job: TrialJob) -> Iterator[Child]:
-        file = self.scratch / f"{next(self._numbers)}.pt"
-        with Process(worker("tracemine.apply.child"), os.environ) as process:
-            line = _asked(process, msgspec.json.encode(replace(job, out=str(file))), LIMIT_S)
-            said = msgspec.json.decode(line, type=Checked)
-            if said.error:
-                raise Wrong("failed", said.error)
-            yield Child(process, said, file)
+def not_tried(sets: Iterable[Names]) -> dict[Names, Tried]:
+    """Return results of what was never begun."""
+    return {names: Tried(variants=names, said="not tried", why="no time was left") for names in sets}
+
+
+def text_of(names: Names) -> str:
+    """Return a set of variants as it is shown: of source diffs their file's name."""
+    return " + ".join(name.rpartition("/")[2] for name in names)
 
 
 def applied(
@@ -153,49 +113,145 @@ def applied(
     wanted: Wanted,
     *,
     budget_s: float = math.inf,
-    known: Mapping[tuple[str, ...], Tried] | None = None,
+    limit_s: float = LIMIT_S,
+    known: Mapping[Names, Tried] | None = None,
     say: Callable[[str], None] = lambda text: None,
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext,
+    progress: Callable[[Applied], None] = lambda run: None,
 ) -> Applied:
-    """Try each variant alone, the largest predicted saving first, then together what is right and faster.
+    """Try each variant alone, the largest predicted saving first, then together what is right.
 
-    known: results of earlier runs, which are not made again. Raises UsageError where the unchanged step does not run.
+    limit_s: of building one. known: results of earlier runs, which are not made again. turn: entered while steps are
+    timed. progress: given what is known so far. Raises UsageError where the unchanged step does not run.
     """
     until = time.monotonic() + budget_s
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-")))
-        trials = Trials(TrialJob(entry=entry, folder=str(source)), scratch)
+        scratch = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-", ignore_cleanup_errors=True))
+        )
+        job = TrialJob(entry=entry, folder=str(source), start=str(scratch / "start.pt"))
+        trials = Trials(job, scratch, limit_s, turn)
         trials.begin(stack)
-
-        def asked(names: tuple[str, ...], before: tuple[str, ...] = ()) -> Tried:
-            if known and names in known:
-                return known[names]
-            if time.monotonic() > until:
-                return Tried(variants=names, said="not tried", why="no time was left")
-            say(" + ".join(names))
-            return trials.tried(names, before)
-
-        ordered = sorted(wanted, key=lambda name: -(wanted[name][0] or 0.0))
-        alone = [replace(asked((n,)), predicted=wanted[n][0], findings=wanted[n][1]) for n in ordered]
-        together, best = joined(alone, lambda before: partial(asked, before=before))
+        trying = Trying(trials, wanted, known or {}, until, say)
         said = trials.base.said
-        rows = tuple(alone), tuple(together)
-        return Applied(
-            entry=entry, device=said.device, step_ns=said.step_ns, alone=rows[0], together=rows[1], best=best
-        )  # fmt: skip
+        run = Applied(entry=entry, device=said.device, step_ns=said.step_ns, peak_bytes=said.peak_bytes, alone=())
+        can = [name for name in wanted if said.device != "cpu" or name not in VARIANTS or not VARIANTS[name].gpu]
+        ordered = sorted(can, key=lambda name: -(predicted(wanted, (name,)).get("predicted") or 0.0))
+        late = [name for name in ordered if name in VARIANTS and VARIANTS[name].long and (name,) not in trying.known]
+        for name in late if trials.at_once > 1 else ():
+            trials.begun((name,))
+        alone = trying.several([(name,) for name in ordered if name not in late])
+        run, best = replace(run, alone=tuple(alone.values())), fastest(alone.values())
+        progress(replace(run, best=best.variants if best else ()))
+        alone |= trying.several([(name,) for name in instead(run.alone)])
+        run = together(trying, replace(run, alone=tuple(alone.values())), late, progress)
+        trying.keep(())
+        return run
 
 
-def joined(alone: Sequence[Tried], beside: Callable[[tuple[str, ...]], Trial]) -> tuple[list[Tried], tuple[str, ...]]:
-    """Join what is right and faster, the most first: what does not make the best faster is left out again.
+def together(trying: Trying, run: Applied, late: Sequence[str], progress: Callable[[Applied], None]) -> Applied:
+    """Join what was right alone, with each of torch.compile's modes and without; leave out what adds nothing.
 
-    next to it: tries variants, held against others too. Returns what was tried, and what stays.
+    late: what takes long to compile is tried alone only now.
     """
-    results: list[Tried] = []
-    best: tuple[str, ...] = ()
-    for tried in sorted((t for t in alone if t.said == "faster"), key=lambda t: t.timed.ratio if t.timed else 1.0):
+    changes = joined(run.alone, Path(trying.trials.job.folder))
+    trying.keep(fastest_of(run.alone))
+    sets = [changes, *((*changes, mode) for mode in modes_for(run.alone))] if changes else []
+    tried = trying.several([*(names for names in sets if len(names) > 1), *((name,) for name in late)])
+    run = replace(run, alone=(*run.alone, *(tried.pop((name,)) for name in late)))
+    trying.keep(fastest_of([*run.alone, *tried.values()]))
+    slow = [mode for mode in modes_for(run.alone) if mode in late] if changes else []
+    tried |= trying.several([(*changes, mode) for mode in slow])
+    best, compiled = fastest([*run.alone, *tried.values()]), fastest(t for t in run.alone if t.variants[0] in MODES)
+    run = replace(run, together=tuple(tried.values()), best=best.variants if best else ())
+    progress(run)
+    if best:
+        run = _elsewhere(trying, _without(trying, run, best.variants, compiled.variants if compiled else ()))
+    return run
+
+
+def _elsewhere(trying: Trying, run: Applied) -> Applied:
+    """Train the best from another seed too: where it goes another way, nothing stays."""
+    if not run.best or time.monotonic() > trying.until:
+        return run
+    try:
+        wrong = "; ".join(trying.trials.course(run.best, seed=1))
+    except Wrong as error:
+        wrong = error.why
+    rows = {t.variants: t for t in (*run.alone, *run.together)}
+    rows[run.best] = replace(rows[run.best], said="wrong", why=wrong, level=None) if wrong else rows[run.best]
+    alone, both = ([rows[tried.variants] for tried in part] for part in (run.alone, run.together))
+    kept = {"best": (), "beside_compile": None} if wrong else {}
+    return replace(run, alone=tuple(alone), together=tuple(both), **kept)
+
+
+def instead(alone: Sequence[Tried]) -> list[str]:
+    """Return variants to try where others did not do."""
+    failed = {tried.variants[0] for tried in alone if tried.said in ("wrong", "failed")}
+    return [name for name, variant in VARIANTS.items() if variant.instead in failed]
+
+
+def modes_for(alone: Sequence[Tried]) -> list[str]:
+    """Return torch.compile's modes to try with other changes, failed alone or not: but what takes long to compile only
+    where that made the step faster by more than others did.
+    """
+    late = {tried.variants[0] for tried in alone if tried.said == "not tried" or tried.why.startswith(TOO_LATE)}
+    tried = {t.variants[0]: t for t in alone if t.variants[0] in VARIANTS and t.variants[0] not in late}
+    modes = [name for name in tried if VARIANTS[name].group == "compile"]
+    best = min((ratio_of(tried[name]) for name in modes if not VARIANTS[name].long), default=math.inf)
+    return [name for name in modes if not VARIANTS[name].long or ratio_of(tried[name]) < _LONG_GAIN * best]
+
+
+def joined(alone: Sequence[Tried], source: Path) -> Names:
+    """Return what may go together, of what was right alone and no slower, the fastest first; but no mode."""
+    names: Names = ()
+    for tried in sorted(alone, key=ratio_of):
         (name,) = tried.variants
-        if not best:
-            best = (name,)
-        elif not excluded(name, best):
-            results.append(beside(best)((*best, name)))
-            best = results[-1].variants if results[-1].said == "faster" else best
-    return results, best
+        wanted = tried.said == "faster" or (tried.said == "no difference" and name.startswith(EDIT))
+        mode = name in VARIANTS and VARIANTS[name].group == "compile"
+        if wanted and not mode and not excluded(name, names):
+            with edited(source, diffs_of((*names, name))) as (_, refused):
+                names = names if refused else (*names, name)
+    return names
+
+
+def fastest_of(tried: Sequence[Tried]) -> list[Names]:
+    """Return what is to be held: the fastest, and the fastest of torch.compile's modes."""
+    modes = [one for one in tried if len(one.variants) == 1 and one.variants[0] in MODES]
+    both = fastest(tried), fastest(modes)
+    return [one.variants for one in both if one]
+
+
+def fastest(tried: Iterable[Tried]) -> Tried | None:
+    """Return what is faster than the unchanged step by most."""
+    faster = [(one.timed.ratio, one) for one in tried if one.said == "faster" and one.timed]
+    return min(faster, key=lambda pair: pair[0])[1] if faster else None
+
+
+def _without(trying: Trying, run: Applied, best: Names, compiled: Names) -> Applied:
+    """Leave one out of the best, and time it again: what is as fast without it stays without it."""
+    for _ in range(_ROUNDS):
+        fewer = [tuple(name for name in best if name != left) for left in best] if len(best) > 1 else []
+        racing = [names for names in dict.fromkeys([best, compiled, *fewer]) if names]
+        trying.keep(racing)
+        timed = trying.several([names for names in (best, compiled) if names not in trying.alive and names], anew=True)
+        timed |= trying.several(racing, [names for names in racing if names in trying.alive], anew=True)
+        rows = {tried.variants: tried for tried in run.together} | {n: t for n, t in timed.items() if len(n) > 1}
+        alone = tuple(timed.get(tried.variants, tried) for tried in run.alone)
+        run = replace(run, alone=alone, together=tuple(rows.values()))
+        if timed[best].said != "faster":
+            other = fastest(timed.values())
+            return replace(run, best=other.variants if other else (), beside_compile=None)
+        same = [names for names in fewer if timed[names].timed and trying.beside(best, names).said != "faster"]
+        best = min(same, key=lambda names: ratio_of(timed[names])) if same else best
+        run = replace(run, best=best)
+        if compiled and timed[compiled].timed:
+            run = replace(run, beside_compile=trying.beside(best, compiled), compiled=compiled[0])
+        if not same:
+            break
+    return run
+
+
+def ratio_of(tried: Tried) -> float:
+    """Return the ratio that was measured."""
+    return tried.timed.ratio if tried.timed else math.inf

@@ -14,6 +14,7 @@ from tracemine.cli.progress import reading
 from tracemine.cli.request import one_trace
 from tracemine.errors import UsageError
 from tracemine.extras import install
+from tracemine.files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,13 +36,19 @@ def apply(
         ),
     ] = None,
     edit: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Try a source diff too, in a copy of --source. May be repeated."),
+        list[str] | None,
+        typer.Option(
+            metavar="[FINDING=]FILE",
+            help="Try a source diff too, in a copy of --source; FINDING, a rule or fingerprint, asks for it.",
+        ),
     ] = None,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="Begin no variant after so long: 300s.")] = "inf",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Add each result; those that it holds are not made again."),
+    ] = None,
+    patch: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what stays, as one diff and the lines of settings.")
     ] = None,
     form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
     execution_trace: ExecutionTraceOption = None,
@@ -55,7 +62,7 @@ def apply(
     \b
     Examples:
       tracemine apply run/ --entry my_model:build
-      tracemine apply run/ --entry my_model:build --try tf32 --edit faster.diff --budget 300s -o applied.jsonl
+      tracemine apply run/ --entry my_model:build --try tf32 --edit host_sync=faster.diff --budget 300s -o applied.jsonl
     """
     check_format(form, _FORMATS)
     limit_s = _seconds(budget)
@@ -71,6 +78,7 @@ def apply(
         from tracemine.apply.record import append, known_in
         from tracemine.apply.run import applied
         from tracemine.apply.table import table
+        from tracemine.apply.variants import kept
     except ImportError as error:
         raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
     wanted, known = _wanted(scan, variants or (), edit or ()), known_in(output, entry)
@@ -78,6 +86,8 @@ def apply(
     result = applied(entry, source.absolute(), wanted, budget_s=limit_s, known=known, say=tell)
     if output:
         append(output, result)
+    if patch:
+        write_file(patch, kept(result.best, source).encode())
     text = json_text(msgspec.json.encode(result).decode()) if form == "json" else "\n".join(table(result))
     write(text + "\n")
     return 0
@@ -94,15 +104,18 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _wanted(scan: Scan, named: Sequence[str], edits: Sequence[Path]) -> Wanted:
+def _wanted(scan: Scan, named: Sequence[str], edits: Sequence[str]) -> Wanted:
     """Return what is to be tried: what is named; else torch.compile's modes and what findings ask for."""
-    from tracemine.apply.variants import VARIANTS, asked_for, edit_name
+    from tracemine.apply.variants import VARIANTS, asked_for, edit_name, shares_of
 
     unknown = [name for name in named if name not in VARIANTS]
     if unknown:
         raise UsageError(f"--try: there is no {unknown[0]}", hint=f"there are {', '.join(VARIANTS)}")
-    lost = [file for file in edits if not file.is_file()]
-    if lost:
-        raise UsageError(f"--edit: there is no file {lost[0]}")
-    wanted = asked_for([finding for finding in scan.findings if finding.reported], named)
-    return wanted | {edit_name(file): (None, ()) for file in edits}
+    reported = [finding for finding in scan.findings if finding.reported]
+    wanted = asked_for(reported, named)
+    for given in edits:
+        rules, _, name = given.rpartition("=")
+        if not Path(name).is_file():
+            raise UsageError(f"--edit: there is no file {name}")
+        wanted[edit_name(Path(name))] = shares_of(reported, rules.split(",") if rules else ())
+    return wanted

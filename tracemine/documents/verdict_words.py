@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tracemine.findings.record import CALL, KERNEL, PINNED
+from tracemine.findings.record import CALL, IN_STEP, KERNEL, PINNED
 from tracemine.units import count_text, range_text, time_text
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ def _judged_texts(known: Sequence[tuple[Finding | Variant, Verified]]) -> list[s
         parts.append(f"{len(refuted):,} refuted: GPU {time_text(sum(refuted))} less than predicted")
     open_ = [verdict for _, verdict in known if verdict.basis == "predicted"]
     parts += _reached_text([one.level for one in open_ if one.eager_ns is not None], "timed, and not settled")
-    return parts + _reached_text([one.level for one in open_ if one.eager_ns is None], "not timed")
+    parts += _reached_text([one.level for one in open_ if one.level == IN_STEP], "measured in your step")
+    return parts + _reached_text([v.level for v in open_ if v.eager_ns is None and v.level != IN_STEP], "not timed")
 
 
 def _reached_text(levels: Sequence[str], says: str) -> list[str]:

@@ -96,6 +96,7 @@ class Alike(msgspec.Struct, frozen=True, kw_only=True):
 
 # What a verdict is of, where no library's call stands in the place of a chain.
 KERNEL, PINNED, GRAPH, CALL = "kernel", "pinned memory", "CUDA graph", "another call"
+IN_STEP = "L7"  # the level of what `apply` found right and faster in the program that was given
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     # What the finding's saving of GPU time rests on now: `measured`; `predicted`, where the verdict leaves that open;
     # `refuted`: one kernel loses, or is wrong, and nothing is claimed.
     basis: str
-    level: str  # L0 to L6
+    level: str  # L0 to L7
     says: str
     device: str | None  # null: without a GPU
     state: str | None  # of the cache: `cold`, `warm`

@@ -30,6 +30,7 @@ _STYLES = {
     "L4": "bold green",
     "L5": "bold green",
     "L6": "bold green",
+    "L7": "bold green",
 }
 _COLUMNS = ("", "finding", "calls", "level", "predicted", "measured", "error", "eager", "fused", "compile", "copy")
 _WIDE, _NARROW = 110, 78

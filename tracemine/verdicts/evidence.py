@@ -14,7 +14,7 @@ from tracemine.devices import Device, devices, find_device
 from tracemine.errors import InputError, Location
 from tracemine.files import read_file, read_head
 from tracemine.findings.grouping import scan_of_variants
-from tracemine.findings.record import CALL, GRAPH, Finding, Scan, Share, Verified
+from tracemine.findings.record import CALL, GRAPH, IN_STEP, Finding, Scan, Share, Verified
 from tracemine.findings.verdicts import account
 from tracemine.units import count_text
 from tracemine.verdicts.levels import CANNOT_TELL, LOSES, WRONG
@@ -50,8 +50,10 @@ class _Item:
         return self.entry.on_cpu or same_gpu(self.entry.gpu, gpu)
 
     def suits(self, finding: Finding) -> bool:
-        """Return whether it is of what such a finding is about: idle time is what a CUDA graph closes."""
-        return finding.on_gpu != (self.entry.said.by == GRAPH)
+        """Return whether it is of what such a finding is about: a CUDA graph closes idle time, a step has all."""
+        said = self.entry.said
+        in_step = isinstance(said, StoredVerdict) and said.level == IN_STEP
+        return in_step or finding.on_gpu != (said.by == GRAPH)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ LEVELS = {
     "L4": "faster than eager",
     "L5": "not slower than torch.compile",
     "L6": "the step got shorter",
+    "L7": "right and faster in your own step",
 }
 # What a verdict says where a level was tried and not reached: other programs read these.
 LOSES, CANNOT_TELL, WRONG, UNSTABLE = "this fusion loses", "cannot tell from eager", "wrong on ", "unstable: "

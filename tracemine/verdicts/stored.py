@@ -20,8 +20,8 @@ from msgspec import Meta, structs
 
 from tracemine import files
 from tracemine.errors import InputError, Location
-from tracemine.findings.record import CALL, KERNEL, Finding
-from tracemine.units import count_text
+from tracemine.findings.record import CALL, IN_STEP, KERNEL, Finding
+from tracemine.units import count_text, percent_text
 from tracemine.verdicts.candidate import KERNEL_VARIANT, LIBRARY, Candidate
 from tracemine.verdicts.verdict import TABLE_MARK, VERDICTS_SCHEMA_VERSION, verdict
 
@@ -31,7 +31,7 @@ _VALIDATION = "the results of a reproduction come without it"
 
 Ns = Annotated[int, Meta(ge=0, le=1 << 53)]
 Ratio = Annotated[float, Meta(gt=0, le=1e9)]
-Level = Annotated[str, Meta(pattern="^L[0-6]$")]
+Level = Annotated[str, Meta(pattern="^L[0-7]$")]
 Mark = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 
 
@@ -307,9 +307,26 @@ def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]
         yield from ((one, value.get("gpu")) for one in value["verdicts"])
     elif isinstance(value, dict) and "fingerprint" in value:
         yield value, None
+    elif isinstance(value, dict) and "entry" in value and isinstance(value.get("alone"), list):
+        yield from ((one, value.get("device")) for tried in value["alone"] for one in _in_step(tried))
     elif depth and isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _within(each, path, depth - 1)
+
+
+def _in_step(tried: Any) -> Iterator[dict[str, Any]]:
+    """Yield what `apply` measured of one variant, as a verdict on each finding that asks for it."""
+    timed = tried.get("timed") if isinstance(tried, dict) and tried.get("level") == IN_STEP else None
+    given: list[Any] = [timed.get(name) for name in ("ratio", "high", "low")] if isinstance(timed, dict) else []
+    if len(ratios := [ratio for ratio in given if isinstance(ratio, float)]) == 3:
+        names = " + ".join(str(name).rpartition("/")[2] for name in tried.get("variants", ()))
+        saved, low, high = (percent_text(1 - ratio, 1) for ratio in ratios)
+        for mark in tried.get("findings", ()):
+            yield {
+                "fingerprint": mark,
+                "level": IN_STEP,
+                "says": f"in your step {names} saved {saved} ({low} to {high})",
+            }
 
 
 def _times_of(said: StoredVerdict) -> list[StoredTimes]:

@@ -130,7 +130,7 @@ def _known_well(samples: Mapping[str, Any]) -> bool:
     return True
 
 
-def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
+def ratio(first: Sequence[int], second: Sequence[int], on_gpu: bool = True) -> dict[str, float]:
     """Return how many times as long the first takes as the second: medians, and a paired bootstrap's 95 % interval.
 
     Where the second is nothing, it is taken to be a nanosecond.
@@ -145,7 +145,7 @@ def ratio(first: Sequence[int], second: Sequence[int]) -> dict[str, float]:
     pairs = torch.tensor([first[:count], second[:count]], dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(0, count, (_RESAMPLES, count), generator=generator)
-    if torch.cuda.is_available():  # sorting is slow on a core
+    if on_gpu and torch.cuda.is_available():  # sorting is slow on a core
         pairs, drawn = pairs.cuda(), drawn.cuda()
     medians = pairs[:, drawn].quantile(0.5, dim=2)
     found = medians[0] / medians[1].clamp_min(1.0)

@@ -1,0 +1,374 @@
+"""Does `apply` find what makes a step faster: `python benchmarks/programs/applied.py OUT [PROGRAM...]`?
+
+Each step of `steps/` is recorded and scanned; then `apply` tries torch.compile's modes, settings that findings ask for
+and the changes of `applied_edits.py`, alone and together. Into a step of its own six faults are planted, and ten
+changes that do nothing. Several programs build at once; while one is timed or recorded all others rest.
+
+OUT/PROGRAM.json: what came of it, written as it comes. OUT/summary.json: the judgement. `--device cpu` tries the
+machinery where no GPU is; `--judge` judges what is there, scanning recordings anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+
+from programs.applied_edits import EDITS, FAULTS, FAULTS_ON_CPU, NOTHING, STEPS, diff_of  # noqa: E402
+
+FAULTY = "plain"
+# By what is learnt most of in the time there is.
+ORDER = (
+    "language_model", "experts", "recommender", "sampler", "recurrent", FAULTY, "preference", "generate",
+    "detections", "pictures_training", "policy", "amp_training", "graph_network",
+)  # fmt: skip
+# Products of the library alone: to tune Triton's takes minutes a program, and these are bound by what they launch.
+TUNED = {f"TORCHINDUCTOR_MAX_AUTOTUNE_{kind}_BACKENDS": "ATEN" for kind in ("GEMM", "CONV")}
+AT_ONCE = 5  # programs whose variants are built at once
+LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 320, 220, 140  # of a program, of beginning its variants, of building one
+GRACE_S = 75  # for what has begun
+MODES = ("compile", "compile_reduce_overhead", "compile_max_autotune")
+
+
+# -- only one at a time is timed ---------------------------------------------------------------------------------------
+
+
+def parents() -> dict[int, int]:
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Return a process and all that it started, as they are now."""
+    above, found = parents(), [pid]
+    for each in found:
+        found += [child for child, parent in above.items() if parent == each]
+    return found
+
+
+def told(pids: Sequence[int], what: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, what)
+
+
+def stopped(pid: int) -> list[int]:
+    """Let a process and all that it started rest."""
+    resting: list[int] = []
+    for _ in range(5):  # what began while others were stopped
+        new = [each for each in descendants(pid) if each not in resting]
+        if not new:
+            break
+        told(new, signal.SIGSTOP)
+        resting += new
+    return resting
+
+
+@contextmanager
+def turn(out: Path, mine: int) -> Iterator[None]:
+    """Wait until no other program is timed, and let all of them rest."""
+    with (out / "turn").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        resting: list[int] = []
+        try:
+            for other in (int(each.name) for each in (out / "running").iterdir()):
+                if other != mine:
+                    resting += stopped(other)
+            time.sleep(0.1)  # what they had asked of the GPU
+            yield
+        finally:
+            told(resting, signal.SIGCONT)
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+# -- one program -------------------------------------------------------------------------------------------------------
+
+
+def record(name: str, out: Path, runner: int) -> None:
+    """Record three steps; in a process of its own, for a profiler leaves traces in it."""
+    import torch
+
+    sys.path.insert(0, str(STEPS))
+    from importlib import import_module
+
+    from tracemine.recording import capture
+
+    torch.manual_seed(0)
+    step = import_module(name).build()
+    batches = itertools.cycle(step.batches)
+    for _ in range(6):
+        step.run(next(batches))
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    with turn(out, runner), capture(out / "recordings" / name, steps=len(step.batches), timed=12, quiet=True) as run:
+        for batch in run.steps(batches):
+            step.run(batch)
+
+
+def findings_of(folder: Path) -> list[Any]:
+    from tracemine.pipeline import analyse, mined
+
+    return [finding for finding in mined(analyse(folder)).findings if finding.reported]
+
+
+def edits_of(name: str, folder: Path, on_gpu: bool) -> dict[Path, Sequence[str]]:
+    """Write a program's diffs; return the rules that advise each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    faults = FAULTS if on_gpu else {**FAULTS, **FAULTS_ON_CPU}
+    planted = {fault: ((), changes) for fault, (_, _, changes) in faults.items()}
+    planted |= {nothing: ((), changes) for nothing, changes in NOTHING.items()}
+    edits = planted if name == FAULTY else {key: (edit.rules, edit.changes) for key, edit in EDITS[name].items()}
+    found = {}
+    for key, (rules, changes) in edits.items():
+        (folder / f"{key}.diff").write_text(diff_of(name, changes), "utf-8")
+        found[folder / f"{key}.diff"] = rules
+    return found
+
+
+def one(name: str, out: Path, on_gpu: bool, until: float) -> None:
+    """Record, scan and apply; write what came of it, as it comes."""
+    import msgspec
+
+    from tracemine.apply.run import applied
+    from tracemine.apply.variants import asked_for, edit_name, shares_of
+
+    began, said = time.monotonic(), dict[str, Any](program=name)
+
+    def keep(run: Any = None, **more: Any) -> None:
+        said.update(more, took_s=round(time.monotonic() - began, 1))
+        if run is not None:
+            said["run"] = msgspec.to_builtins(run)
+        (out / f"{name}.new").write_text(json.dumps(said, indent=1))
+        (out / f"{name}.new").rename(out / f"{name}.json")
+
+    keep()
+    findings: list[Any] = []
+    if name != FAULTY:
+        try:
+            command = (sys.executable, __file__, str(out), name, "--record", str(os.getpid()))
+            done = subprocess.run(command, timeout=90, capture_output=True, text=True, check=False)
+            if done.returncode:
+                keep(recording=done.stderr[-1500:])
+            findings = findings_of(out / "recordings" / name)
+        except Exception as error:  # goes on without predictions
+            keep(recording=f"{said.get('recording', '')}\n{type(error).__name__}: {str(error)[:500]}")
+    asking = {} if name == FAULTY else asked_for(findings)
+    edits = edits_of(name, out / "diffs" / name, on_gpu)
+    wanted = {edit_name(file): shares_of(findings, rules) for file, rules in edits.items()} | asking
+    keep(findings=[[f.fingerprint, f.rule, f.title] for f in findings], scanned_s=round(time.monotonic() - began, 1))
+    try:
+        run = applied(
+            f"{name}:build",
+            STEPS,
+            wanted,
+            budget_s=max(min(BUDGET_S, until - time.time()), 1),
+            limit_s=BUILD_LIMIT_S,
+            say=lambda text: print(f"{name} {time.monotonic() - began:.0f} s: {text}", flush=True),
+            turn=lambda: turn(out, os.getpid()),
+            progress=keep,
+        )
+        keep(run, whole=True)
+    except Exception as error:  # what fails is a result
+        keep(error=f"{type(error).__name__}: {str(error)[:500]}", trace=traceback.format_exc()[-2000:])
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+
+
+def all_of(names: Sequence[str], out: Path, device: str, within: float, jobs: int) -> None:
+    """Run programs, several at once, each with a limit; begin none after so long."""
+    running, left, began = dict[str, tuple[Any, float]](), list(names), time.monotonic()
+    until = time.time() + within
+    environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
+    environment = {"OMP_NUM_THREADS": "2", **TUNED, **environment}
+    environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parent.parent), environment.get("PYTHONPATH", "")])
+    while running or left:
+        passed = time.monotonic() - began
+        for name, (process, since) in list(running.items()):
+            late = time.monotonic() - since > LIMIT_S or passed > within + GRACE_S
+            if process.poll() is None and late:
+                family = descendants(process.pid)
+                told(family, signal.SIGKILL)
+                process.wait(10)
+                print(f"{name}: stopped after {time.monotonic() - since:.0f} s", flush=True)
+            if process.poll() is not None:
+                (out / "running" / str(process.pid)).unlink(missing_ok=True)
+                del running[name]
+                for other, _ in running.values():  # it may have let them rest
+                    if late:
+                        told(descendants(other.pid), signal.SIGCONT)
+                print(f"{name}: ended after {time.monotonic() - since:.0f} s, {passed:.0f} s in all", flush=True)
+        while left and len(running) < jobs and passed < within:
+            name = left.pop(0)
+            command = (sys.executable, __file__, str(out), name, "--one", str(until), "--device", device)
+            with (out / f"{name}.log").open("w") as log:
+                process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            (out / "running" / str(process.pid)).touch()
+            running[name] = process, time.monotonic()
+        if not running and passed >= within:
+            print(f"not begun: {', '.join(left)}", flush=True)
+            break
+        time.sleep(0.5)
+
+
+# -- what it showed ----------------------------------------------------------------------------------------------------
+
+
+def rows_of(run: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    return {tuple(tried["variants"]): tried for tried in (*run["alone"], *run["together"])}
+
+
+def shown(names: Sequence[str]) -> str:
+    return " + ".join(name.rpartition("/")[2].removesuffix(".diff") for name in names)
+
+
+def judged(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Of one program: what stays, its gain with its interval, what was predicted, and next to torch.compile alone."""
+    run = said.get("run")
+    if not run:
+        return {"error": said.get("error", "nothing was tried")}
+    rows, best = rows_of(run), tuple(run["best"])
+    chosen = rows.get(best)
+    modes = {name: rows.get((name,), {}) for name in MODES}
+    faster = [mode["timed"]["ratio"] for mode in modes.values() if mode.get("timed") and mode["said"] != "wrong"]
+    found: dict[str, Any] = {
+        "whole": said.get("whole", False),
+        "step_ms": round(run["step_ns"] / 1e6, 3),
+        "chosen": shown(best) or "nothing",
+        "modes": {
+            name: mode["timed"]["ratio"] if mode.get("timed") else mode.get("why") for name, mode in modes.items()
+        },
+        "failed": {shown(n): f"{t['said']}: {t['why']}" for n, t in rows.items() if t["said"] in ("wrong", "failed")},
+        "slower": [shown(names) for names, tried in rows.items() if tried["said"] == "slower"],
+        "took_s": said["took_s"],
+    }
+    ratio = chosen["timed"]["ratio"] if chosen else 1.0
+    beside = run["beside_compile"]["ratio"] if run.get("beside_compile") else ratio / min([1.0, *faster])
+    found["times_best_mode"] = round(1 / beside, 4)
+    if chosen:
+        timed = chosen["timed"]
+        found["saved"] = [round(1 - timed[key], 4) for key in ("high", "ratio", "low")]
+        found["width"] = round((timed["high"] - timed["low"]) / max(1 - timed["ratio"], 1e-9), 4)
+        found["peak"] = round(chosen["peak_bytes"] / max(run["peak_bytes"], 1), 3)
+        if chosen["predicted"] is not None:
+            found["predicted"] = [chosen[key] for key in ("predicted_low", "predicted", "predicted_high")]
+            low, high = 1 - timed["high"], 1 - timed["low"]
+            found["holds"] = chosen["predicted_low"] <= high and low <= chosen["predicted_high"]
+    return found
+
+
+def planted(said: Mapping[str, Any], on_gpu: bool) -> dict[str, Any]:
+    """Which faults were named, and which changes that do nothing were called no difference."""
+    rows = {shown(names): tried for names, tried in rows_of(said.get("run", {"alone": [], "together": []})).items()}
+    faults = FAULTS if on_gpu else {**FAULTS, **FAULTS_ON_CPU}
+    named = {}
+    for name, (as_what, why, _) in faults.items():
+        tried = rows.get(name, {"said": "not tried", "why": ""})
+        ratio = tried["timed"]["ratio"] if tried.get("timed") else None
+        right = tried["said"] == as_what and why in tried["why"]
+        named[name] = {"right": right, "said": tried["said"], "why": tried["why"], "ratio": ratio}
+    nothing = {name: rows[name]["said"] for name in NOTHING if name in rows}
+    return {
+        "faults": named,
+        "named": sum(one["right"] for one in named.values()),
+        "nothing": sum(said == "no difference" for said in nothing.values()),
+        "nothing_ratios": [rows[name]["timed"]["ratio"] for name in nothing if rows[name].get("timed")],
+        "error": said.get("error"),
+    }
+
+
+def summary(out: Path, on_gpu: bool) -> dict[str, Any]:
+    """What the whole run showed, bar by bar."""
+    said = {file.stem: json.loads(file.read_text()) for file in sorted(out.glob("*.json")) if file.stem != "summary"}
+    programs = {name: judged(one) for name, one in said.items() if name != FAULTY}
+    tried = {name: one for name, one in programs.items() if one.get("whole")}
+    times = sorted(one["times_best_mode"] for one in tried.values())
+    mean = [math.exp(sum(map(math.log, part)) / len(part)) if part else None for part in (times, times[:-2])]
+    widths = sorted(one["width"] for one in tried.values() if "width" in one)
+    known = [one["holds"] for one in tried.values() if "holds" in one]
+    return {
+        "programs": programs,
+        "planted": planted(said[FAULTY], on_gpu) if FAULTY in said else None,
+        "bars": {
+            "programs to the end": f"{len(tried)} of {len(programs)}",
+            "times_best_mode, geometric mean": mean[0],
+            "without the two largest": mean[1],
+            "above 1.02": sum(each > 1.02 for each in times),
+            "below 0.99": sum(each < 0.99 for each in times),
+            "predicted holds": f"{sum(known)} of {len(known)}",
+            "width of interval by saving, median": widths[len(widths) // 2] if widths else None,
+        },
+    }
+
+
+def rescanned(out: Path) -> None:
+    """Say again what was predicted, from the recordings."""
+    from tracemine.apply.variants import VARIANTS, asked_for, predicted, shares_of
+
+    for file in out.glob("*.json"):
+        said, folder = json.loads(file.read_text()), out / "recordings" / file.stem
+        if not folder.exists() or not said.get("run"):
+            continue
+        findings = findings_of(folder)
+        wanted = asked_for(findings, list(VARIANTS))
+        rows = [*said["run"]["alone"], *said["run"]["together"]]
+        for name in {name for tried in rows for name in tried["variants"] if name.startswith("edit:")}:
+            wanted[name] = shares_of(findings, EDITS[file.stem][shown([name])].rules)
+        for tried in rows:
+            tried.update(predicted(wanted, tried["variants"]))
+        said["findings"] = [[f.fingerprint, f.rule, f.title] for f in findings]
+        file.write_text(json.dumps(said, indent=1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--within", type=float, default=1e9, help="seconds after which nothing more is begun")
+    parser.add_argument("--jobs", type=int, default=AT_ONCE, help="programs that are built at once")
+    parser.add_argument("--judge", action="store_true", help="run nothing; judge what is there")
+    parser.add_argument("--one", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--record", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    out = chosen.out.resolve()
+    on_gpu = chosen.device != "cpu"
+    if chosen.record:
+        record(chosen.programs[0], out, chosen.record)
+        return
+    if chosen.one:
+        one(chosen.programs[0], out, on_gpu, chosen.one)
+        return
+    for folder in ("running", "recordings"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    if chosen.judge:
+        rescanned(out)
+    else:
+        all_of(chosen.programs or ORDER, out, chosen.device, chosen.within, chosen.jobs)
+    found = summary(out, on_gpu)
+    (out / "summary.json").write_text(json.dumps(found, indent=1))
+    for name, program in found["programs"].items():
+        print(name, json.dumps(program), flush=True)
+    print(json.dumps({"planted": found["planted"], "bars": found["bars"]}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
