@@ -53,7 +53,7 @@ def screen(folder: Path) -> str:
     """The first screen of a recording, without its path."""
     report, text = tracemine.scan(folder), StringIO()
     render("text", report.scan, text, Drawing(whole=False, width=100))
-    return re.sub(r"\S*" + re.escape(folder.name) + r"\S*", "TRACE", text.getvalue())
+    return re.sub(r"\S*/" + re.escape(folder.name) + r"(?=[\s/])\S*", "TRACE", text.getvalue())
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ _PART_STYLES = {
 _WORK, _IDLE = "█", "░"
 _NARROW = {"cause": 16, "place": 12}  # columns that give way, and how far
 _LEFT_OUT = "effort"  # where that is not enough
-_NOTES = 2
+_NOTES, MOST_LINES = 2, 24
 _GAP = 2  # columns between two
 
 
@@ -50,6 +50,17 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
 
 def rows_of(screen: Screen, width: int) -> Iterator[Text]:
     """Yield the lines of a screen, none wider than that."""
+    above, below = [*_above_notes(screen, width)], [*_commands(screen, width)]
+    yield from above
+    yield from _notes(screen, width, MOST_LINES - len(above) - len(below))
+    yield from below
+
+
+def _commands(screen: Screen, width: int) -> Iterator[Text]:
+    return _wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, _folded(width))
+
+
+def _above_notes(screen: Screen, width: int) -> Iterator[Text]:
     yield from _wrapped(screen.doubts, width, "bold red", 2 if screen.rows else 3)
     yield from _wrapped(screen.headline, width, _BOLD, 2)
     yield from _about(screen, width)
@@ -59,11 +70,10 @@ def rows_of(screen: Screen, width: int) -> Iterator[Text]:
     yield from _wrapped(screen.beside, width, _DIM, 1)
     yield Text()
     yield from _table(screen, width)
+    yield from _wrapped(screen.at_once, width, "bold cyan", _folded(width))
     yield from _wrapped(screen.total, width, _BOLD if screen.rows else "", 2)
     for number, text in enumerate(screen.nothing):
         yield from _wrapped(text, width, "" if number else _BOLD, 2)
-    yield from _notes(screen, width)
-    yield from _wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, _folded(width))
 
 
 def _about(screen: Screen, width: int) -> Iterator[Text]:
@@ -165,18 +175,21 @@ def _todo(row: ScreenRow, width: int, indent: int) -> Iterator[Text]:
         yield Text.assemble(" " * indent, one)
 
 
-def _notes(screen: Screen, width: int) -> Iterator[Text]:
-    """Yield a line a note, two at most, or two lines of the one that decides what was looked for; and how many more."""
+def _notes(screen: Screen, width: int, room: int) -> Iterator[Text]:
+    """Yield two notes at most, or one that decides what was looked for, and how many more there are.
+
+    room: lines, of which a note has two where it needs them.
+    """
     notes, label = screen.notes, "Note: "
     shown = notes[: 1 if screen.unpriced else _NOTES]
     behind = f" (+{len(notes) - len(shown):,} more: --all)" if len(notes) > len(shown) else ""
-    for number, note in enumerate(shown):
-        last = behind if number == len(shown) - 1 else ""
-        if screen.unpriced:
-            yield from _wrapped(f"{label}{note}{last}", width, "", 2)
-            continue
-        (text,) = _wrapped(note, width - len(label) - len(last), "", 1)
-        yield Text.assemble((label, _DIM), text, (last, _DIM))
+    for left, note in zip(range(len(shown) - 1, -1, -1), shown, strict=True):
+        last = "" if left else behind
+        texts = [*_wrapped(note, width - len(label) - len(last), "", 2 if room - left >= 2 else 1)]
+        room -= len(texts)
+        for number, text in enumerate(texts):
+            lead = Text.assemble((" " * len(label) if number else label, _DIM), text)
+            yield Text.assemble(lead, (last if number == len(texts) - 1 else "", _DIM))
 
 
 def _wrapped(text: str, width: int, style: str, most: int) -> Iterator[Text]:
