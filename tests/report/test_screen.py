@@ -166,6 +166,7 @@ def fixed(first: str, second: str, *saves_ns: int) -> Scan:
     [
         (NORM_BY_COMPILE, GRAPH, 'model = torch.compile(model, mode="reduce-overhead")'),
         (GRAPH, NORM_BY_COMPILE, 'model = torch.compile(model, mode="reduce-overhead")'),
+        (NORM_BY_COMPILE, NORM_BY_COMPILE, "model = torch.compile(model)"),
         (NORM_BY_COMPILE, LAYOUT, "model = torch.compile(model)"),
         (NORM_BY_COMPILE, "So:\n\n    loss = torch.compile(loss)", "step = torch.compile(step)  # what calls them all"),
     ],
@@ -192,6 +193,8 @@ def test_the_same_edit_is_said_once() -> None:
     first, second = first_screen(fixed(GRAPH, GRAPH, 1_000_000, 500_000)).rows
     assert first.todo.endswith('model = torch.compile(model, mode="reduce-overhead")')
     assert second.todo == "The same edit as 1"
+    first, second = first_screen(fixed(NORM_BY_COMPILE, NORM_BY_COMPILE, 1_000_000, 500_000)).rows
+    assert first.todo == second.todo  # of two blocks
 
 
 def test_a_word_or_two_before_code_is_not_what_to_do() -> None:

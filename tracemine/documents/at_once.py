@@ -18,7 +18,8 @@ _WHOLE = "model = torch.compile(model)"
 _ITSELF = re.compile(r"(?P<what>[\w.]+) = torch\.compile\((?P=what)[,.)]")
 _STRIP = re.compile(r"\w+ = torch\.compile\(lambda |@torch\.compile ")
 _NO_MODEL = ("optimizer", "attend")  # compiled alone: nothing else is in them
-_OF_MODEL = ("model", "block", "norm", "forward")
+_BLOCK = "block.forward"  # of any class
+_OF_MODEL = ("model", _BLOCK, "norm.forward", "forward")
 _GRAPH = 'mode="reduce-overhead"'
 _GAINS = 1.1  # of what the best of its rows saves
 
@@ -38,14 +39,20 @@ def at_once(rows: Sequence[tuple[int, Finding]], unit: TimeUnit, whole_ns: int) 
     return f"{', '.join(numbers[:-1])} and {numbers[-1]} in one edit ({of}): {_one_edit(list(edits.values()))}"
 
 
-def said_once(todos: Sequence[tuple[int, str]]) -> tuple[str, ...]:
-    """Return what to do for each row, and of what was said above the row that says it.
+def said_once(rows: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:
+    """Return what to do for each row, and of what was said for another cause above, which row says it.
 
-    >>> said_once([(1, "call it once"), (2, "look"), (3, "call it once")])
-    ('call it once', 'look', 'The same edit as 1')
+    rows: number, rule and what to do. One cause at two places is two edits; so is a block that is not named.
+
+    >>> said_once([(1, "gap", "call it once"), (2, "gap", "call it once"), (3, "loop", "call it once")])
+    ('call it once', 'call it once', 'The same edit as 1')
     """
-    first = {todo: number for number, todo in reversed(todos)}
-    return tuple(todo if first[todo] == number else f"The same edit as {first[todo]}" for number, todo in todos)
+    said = []
+    for number, rule, todo in rows:
+        above = (at for at, other, text in rows if at < number and text == todo and other != rule)
+        first = None if _BLOCK in todo else next(above, None)
+        said.append(todo if first is None else f"The same edit as {first}")
+    return tuple(said)
 
 
 def _edit(finding: Finding) -> str:
@@ -81,7 +88,7 @@ def _one_edit(edits: Sequence[str]) -> str:
     for one in edits:
         if _GRAPH in one:
             return one
-    if len(set(edits)) == 1:
+    if len(set(edits)) == 1 and not edits[0].startswith(_BLOCK):
         return edits[0]
     if all(one.startswith(_OF_MODEL) for one in edits):
         return _WHOLE

@@ -9,7 +9,7 @@ from tracemine.documents.words import blocks, first_sentence
 
 _WORDS = 20  # characters of a sentence that says something
 _FEW = 2  # statements, of which the first says what to do
-_COMPILES = " = torch.compile("
+_COMPILES, _SETTING = " = torch.compile(", re.compile(r"[\w.]+\.\w+ = \w+")
 
 
 def effort(fix: str) -> int | None:
@@ -38,7 +38,7 @@ def next_step(fix: str, width: int) -> str:
     said = list(_statements(code))
     if not said or (sentence and (_is_block(code) or len(said) > _FEW)):
         return sentence
-    step = next((one for one in said if _COMPILES in one), said[0])  # more than a setting before it
+    step = said[-1] if _SETTING.fullmatch(said[0]) and _COMPILES in said[-1] else said[0]
     written = next((one for one in code.splitlines() if step in one), step)
     whole = re.sub(r"\s{2,}#", "  #", written).strip()
     tried = (f"{sentence}: {step}" if leads else whole, whole, step)

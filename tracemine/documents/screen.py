@@ -95,7 +95,7 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         whole=saved.whole,
         alone=saved.name == "step_saving_ns",
         own=any(own_of(one, frames or {}) for _, one in saved.rows),
-        rows=_said_once(rows),
+        rows=_said_once(rows, saved),
         at_once=at_once(saved.rows, saved.unit, saved.whole_ns) if rows and saved.name == "step_saving_ns" else "",
         total=_total(scan, saved) if rows or scan.reported else "",
         nothing=nothing,
@@ -105,8 +105,8 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
     )
 
 
-def _said_once(rows: Sequence[ScreenRow]) -> tuple[ScreenRow, ...]:
-    todos = said_once([(row.number, row.todo) for row in rows])
+def _said_once(rows: Sequence[ScreenRow], saved: _Saved) -> tuple[ScreenRow, ...]:
+    todos = said_once([(row.number, one.rule, row.todo) for row, (_, one) in zip(rows, saved.rows, strict=False)])
     return tuple(replace(row, todo=todo) for row, todo in zip(rows, todos, strict=True))
 
 
