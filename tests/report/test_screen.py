@@ -208,6 +208,15 @@ def test_a_statement_that_compiles_says_more_than_a_setting_before_it() -> None:
     assert next_step(fix, 45) == "model = torch.compile(model)  # in eval mode"
 
 
+def test_a_finding_that_saves_once_others_are_done_is_not_called_small() -> None:
+    scan = fixed(GRAPH, "Call `f` once.", 1_000_000, 500_000)
+    first, second = scan.findings
+    assert second.per_step is not None
+    later = msgspec.structs.replace(second.per_step, step_saving_alone_ns=NOTHING)
+    scan = msgspec.structs.replace(scan, findings=(first, msgspec.structs.replace(second, per_step=later)))
+    assert first_screen(scan).total.startswith("Together with 1 more, worth it after these (--all): ")
+
+
 def test_where_the_step_gains_nothing_gpu_time_is_said_to_be_saved() -> None:
     assert NORM.per_step is not None
     per_step = msgspec.structs.replace(NORM.per_step, step_saving_ns=NOTHING)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 3
 _WORTH = 0.01  # of the step, or of GPU time: a row
+_LATER = 2  # times what it saves alone: its part once others are done
 _SURE = 0.3  # of the middle: ends of an interval that is sure
 _UNPROFILED = {"captured": "unprofiled, timed", "estimated": "unprofiled", "recorded": "as recorded"}
 
@@ -244,7 +245,7 @@ def _total(scan: Scan, saved: _Saved) -> str:
     behind = f" {refuted} refuted: --all" if refuted else ""
     together = all_of(scan, saved.name).mid
     lead = {1: "This finding", 2: "Both findings together"}.get(every, f"All {every} findings together")
-    lead = f"Together with {count_text(smaller, 'smaller finding')} (--all)" if smaller else lead
+    lead = f"Together with {_others(scan, saved, smaller)} (--all)" if smaller else lead
     if not saved.rows:
         small = f"{count_text(every, 'finding')} below 1% of the step" if every else "No finding is left"
         return f"{small}{f', {refuted:,} refuted' if refuted else ''}: --all"
@@ -254,6 +255,15 @@ def _total(scan: Scan, saved: _Saved) -> str:
     after = unit.text(max(saved.whole_ns - together, 0))
     per = " per step" if saved.whole == "step" else ""
     return f"{lead}: {text}, {unit.text(saved.whole_ns)} → {after} {unit.name}{per}.{behind}"
+
+
+def _others(scan: Scan, saved: _Saved, count: int) -> str:
+    """Return how many findings are no rows, and whether they are small, or save once the rows' fixes are done."""
+    shown = {number for number, _ in saved.rows}
+    others = [one for number, one in enumerate(claimed(scan), 1) if number not in shown]
+    alone, part = (sum(f(one, saved.name).mid for one in others) for f in (_saving, of_finding))
+    later = part >= max(_WORTH * saved.whole_ns, _LATER * alone)
+    return f"{count} more, worth it after these" if later else count_text(count, "smaller finding")
 
 
 def _notes(scan: Scan) -> tuple[str, ...]:
