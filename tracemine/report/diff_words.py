@@ -91,11 +91,17 @@ def share_text(change_ns: int, whole_ns: int) -> str:
 
 def step_text(change: StepChange) -> str:
     """Return before, after, and the change of a step or of its GPU work; the interval where it is an estimate."""
+    both, more, status = step_cells(change)
+    return f"{both}  {more}: {status}"
+
+
+def step_cells(change: StepChange) -> tuple[str, str, str]:
+    """Return the same in cells: before and after, the change, what that is."""
     before, after = change.before_ns.mid, change.after_ns.mid
-    text = f"{change_text(before, after)}  {signed(after - before)} {share_text(after - before, before)}".rstrip()
+    more = f"{signed(after - before)} {share_text(after - before, before)}".rstrip()
     if change.change_ns.low != change.change_ns.high:
-        text += f", {signed(change.change_ns.low)} to {signed(change.change_ns.high)}"
-    return f"{text}: {change.status}"
+        more += f", {signed(change.change_ns.low)} to {signed(change.change_ns.high)}"
+    return change_text(before, after), more, change.status
 
 
 def basis_text(difference: Difference) -> str:

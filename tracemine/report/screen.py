@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -13,6 +12,7 @@ from tracemine.documents.bar import IDLE
 from tracemine.documents.screen import Screen, ScreenRow, first_screen
 from tracemine.report.console import console_for
 from tracemine.report.escape import line
+from tracemine.report.wrapping import end_of, wrapped
 from tracemine.units import shares
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _about(screen: Screen, width: int) -> Iterator[Text]:
     if cell_len(path) + cell_len(facts) + 3 <= width:
         yield Text.assemble(path, (f" · {facts}", _DIM))
         return
-    yield Text(_end_of(path, width))
+    yield Text(end_of(path, width))
     yield from _wrapped(facts, width, _DIM, _folded(width))
 
 
@@ -193,47 +193,4 @@ def _notes(screen: Screen, width: int, room: int) -> Iterator[Text]:
 
 
 def _wrapped(text: str, width: int, style: str, most: int) -> Iterator[Text]:
-    """Yield a text in so many lines at most; what does not fit is cut at a word."""
-    lines = _lines(line(text, 2_000), width)
-    for number, one in enumerate(lines[:most]):
-        cut = number == most - 1 and len(lines) > most
-        yield Text(f"{_fitting(one, width - 1)}…" if cut else one, style)
-
-
-def _lines(text: str, width: int) -> list[str]:
-    """Return a text wrapped by the cells that its characters take, a word that is too wide broken."""
-    if cell_len(text) <= width:
-        return [text] if text else []
-    if text.isascii():
-        return wrap(text, width, break_on_hyphens=False)
-    found, now = [], ""
-    for word in text.split(" "):
-        while cell_len(word) > width:
-            head = _fitting(word, width)
-            found += [now] if now else []
-            found, now, word = [*found, head], "", word[len(head) :]
-        longer = f"{now} {word}" if now else word
-        if cell_len(longer) > width:
-            found, longer = [*found, now], word
-        now = longer
-    return [*found, now] if now else found
-
-
-def _fitting(text: str, width: int) -> str:
-    """Return as much of the beginning of a text as fits."""
-    while cell_len(text) > width:
-        text = text[: -max((cell_len(text) - width) // 2, 1)]
-    return text.rstrip()
-
-
-def _end_of(text: str, width: int) -> str:
-    """Return a text, or its end behind "…" where it is too wide.
-
-    >>> _end_of("runs/decoder.json.gz", 12)
-    '…der.json.gz'
-    """
-    if cell_len(text) <= width:
-        return text
-    while cell_len(text) > width - 1:
-        text = text[max((cell_len(text) - width + 1) // 2, 1) :]
-    return f"…{text}"
+    return (Text(one, style) for one in wrapped(line(text, 2_000), width, most))
