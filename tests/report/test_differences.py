@@ -153,3 +153,4 @@ def test_what_does_not_compare_has_no_tables(tmp_path: Path) -> None:
     assert (tmp_path / "diff.html").read_text("utf-8") == refused
     assert "nothing compares: the programs have nothing in common" in refused
     assert 'id="by-kernel"' not in refused and 'id="by-kernel"' in compares
+    assert [compares.count(f'id="tracemine-trace-{side}"') for side in ("before", "after")] == [1, 1]
