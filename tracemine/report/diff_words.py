@@ -140,7 +140,7 @@ def noise_text(noise: Noise) -> str:
 
     >>> from tracemine.comparison.record import Noise
     >>> noise_text(Noise(span=0.041, gpu=0.01, source="measured"))
-    '4.1 % of the step and of idle time, 1.0 % of GPU work (the spread of the steps)'
+    '4.1% of the step and of idle time, 1.0% of GPU work (the spread of the steps)'
     """
     source = _NOISE.get(noise.source, noise.source)
     span, gpu = percent_text(noise.span, 1), percent_text(noise.gpu, 1)
