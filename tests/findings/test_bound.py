@@ -264,9 +264,7 @@ def test_two_causes_of_idle_time_are_named_with_their_shares() -> None:
 
 def test_causes_that_are_half_of_the_idle_time_together_are_not_unknown() -> None:
     found = idle(*[("host", 60), ("graph", 50), ("unknown", 90)] * 4)
-    assert headline(scanned(found)) == (
-        "host-bound: the GPU idles 75%, 30% of that for the host, 25% for graph launch"
-    )
+    assert headline(scanned(found)) == ("host-bound: the GPU idles 75%, 30% of that for the host, 25% for graph launch")
 
 
 def test_causes_that_are_less_than_half_of_the_idle_time_are_unknown() -> None:

@@ -152,7 +152,7 @@ def test_a_buffer_written_in_ten_thousand_slices_takes_no_quadratic_time() -> No
     begun = time.process_time()
     writers = LastWriters()
     for place in range(10_000):
-        writers.write(1, place * 7919% 10_000, place * 7919% 10_000 + 1)
+        writers.write(1, place * 7919 % 10_000, place * 7919 % 10_000 + 1)
     for place in range(10_000):
         assert len(writers.read(1, place, place + 1)[1]) == 1
     assert time.process_time() - begun < 5

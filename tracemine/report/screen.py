@@ -185,11 +185,21 @@ def _notes(screen: Screen, width: int, room: int) -> Iterator[Text]:
     behind = f" (+{len(notes) - len(shown):,} more: --all)" if len(notes) > len(shown) else ""
     for left, note in zip(range(len(shown) - 1, -1, -1), shown, strict=True):
         last = "" if left else behind
-        texts = [*_wrapped(note, width - len(label) - len(last), "", 2 if room - left >= 2 else 1)]
+        texts = _noted(note, width - len(label), len(last), 2 if room - left >= 2 else 1)
         room -= len(texts)
         for number, text in enumerate(texts):
-            lead = Text.assemble((" " * len(label) if number else label, _DIM), text)
-            yield Text.assemble(lead, (last if number == len(texts) - 1 else "", _DIM))
+            counted = last if number == len(texts) - 1 else ""
+            yield Text.assemble((" " * len(label) if number else label, _DIM), text, (counted, _DIM))
+
+
+def _noted(note: str, width: int, room: int, most: int) -> list[str]:
+    """Return a note's lines, with so much room behind the last."""
+    lines = wrapped(line(note, 2_000), width, most)
+    if cell_len(lines[-1]) + room <= width:
+        return lines
+    if len(lines) < most:
+        return [*lines, ""]
+    return [*lines[:-1], *wrapped(f"{lines[-1].removesuffix('…')} …", width - room, 1)]
 
 
 def _wrapped(text: str, width: int, style: str, most: int) -> Iterator[Text]:
