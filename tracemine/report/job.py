@@ -41,10 +41,20 @@ def render_text(job: Job, width: int, *, whole: bool = False) -> str:
     lines += [f"Note: {line(note, longest=width - 6)}" for note in (job.notes if whole else job.notes[:_NOTES])]
     more = len(job.findings) - len(shown)
     hidden = f" · {count_text(more, 'finding')} more: --all" if more > 0 else ""
-    alone = next((one.ranks[0] for one in job.findings if len(one.ranks) == 1), job.ranks[0].rank)
-    lines.append(f"Next: scan FOLDER --rank {alone} (that rank alone){hidden}")
-    folded = (row for text in lines for row in (wrap(text, width) if " · " in text else (text,)) or [""])
-    return "\n".join(text if len(text) <= width else text[: width - 1] + "…" for text in folded) + "\n"
+    lines.append(f"Next: scan FOLDER --rank {_first(job)} (that rank alone){hidden}")
+    return "\n".join(row for text in lines for row in _folded(text, width)) + "\n"
+
+
+def _first(job: Job) -> int:
+    """Return the rank to look at first: one that is named alone."""
+    return next((one.ranks[0] for one in job.findings if len(one.ranks) == 1), job.ranks[0].rank)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return a line, or of several facts so many as they need."""
+    if " · " in text:
+        return wrap(text, width)
+    return [text if len(text) <= width else text[: width - 1] + "…"]
 
 
 def _rows(number: int, finding: JobFinding, job: Job, width: int, *, whole: bool) -> Iterator[str]:
