@@ -135,7 +135,7 @@ def test_a_trace_that_is_none_fails_with_2_and_says_so(runner: Path) -> None:
 def test_another_form_is_kept_beside(runner: Path) -> None:
     ran = step(runner, "Scan", {"traces": SLOW, "format": "text"})
     assert ran.code == 0
-    assert "findings together" in ran.kept("report.text").read_text()
+    assert "Next: explain 1 FILE" in ran.kept("report.text").read_text()
     assert step(runner, "Scan", {"traces": SLOW, "format": "nonsense"}).code == 2
 
 

@@ -84,12 +84,12 @@ def percent_text(part: float, whole: float) -> str:
     """Return a share in percent; "–" of nothing.
 
     >>> percent_text(1, 8), percent_text(1, 0), percent_text(1, 3000)
-    ('12.5 %', '–', '<0.1 %')
+    ('12.5%', '–', '<0.1%')
     """
     if not whole:
         return "–"
     share = 100 * part / whole
-    return "<0.1 %" if 0 < share < 0.1 else f"{share:.1f} %".replace("-", MINUS)
+    return "<0.1%" if 0 < share < 0.1 else f"{share:.1f}%".replace("-", MINUS)
 
 
 def range_text(low_ns: int, high_ns: int) -> str:
@@ -170,11 +170,11 @@ def parse_time(text: str) -> int:
 
 
 def parse_percent(text: str) -> Fraction:
-    """Return the share that "1%" or "0.5 %" says, exactly.
+    """Return the share that "1%" or "0.5%" says, exactly.
 
-    Raises ValueError for everything else, and for more than 100 %.
+    Raises ValueError for everything else, and for more than 100%.
 
-    >>> parse_percent("0.5 %")
+    >>> parse_percent("0.5%")
     Fraction(1, 200)
     """
     found = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,18})?|\.\d{1,18})\s*%\s*", text, re.ASCII)

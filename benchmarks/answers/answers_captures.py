@@ -182,14 +182,14 @@ MORE = (
         ("kineto_resnet50_nw0_a.json.gz",),
         "−6.7 % by mean of a pair of recordings; 27 ms less, where 0.46 to 2.14 were predicted",
         "by medians, −30 %; what is measured beyond what was predicted is said",
-        lambda a: "(−30.5 %)" in a.text and "more than predicted" in " ".join(a.text.split()),
+        lambda a: "(−30.5%)" in a.text and "more than predicted" in " ".join(a.text.split()),
         after="kineto_resnet50_nw4_b.json.gz",
     ),
     Public(
         ("k2a_loader_workers0.json.gz",),
         "−22.8 % by mean: one last step of 174 ms hid half of it; nothing predicted",
         "medians 133 and 88.8 ms, −33 %; the loader's finding is fixed",
-        lambda a: "133 → 88.8 ms" in a.text and "(−33.4 %)" in a.text and "data_loading" in a.text,
+        lambda a: "133 → 88.8 ms" in a.text and "(−33.4%)" in a.text and "data_loading" in a.text,
         after="k2b_loader_workers4.json.gz",
     ),
     *(

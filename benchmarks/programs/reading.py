@@ -1,8 +1,9 @@
-"""Ask a reader what to change first, who sees first screens alone: `python benchmarks/programs/reading.py RECORDINGS`.
+"""Ask a reader what to change first, who sees first screens alone: `python benchmarks/programs/reading.py RECORDINGS…`.
 
-    reading.py RECORDINGS                   print the screens, numbered, without the programs' names
-    reading.py RECORDINGS --key             print what was measured of each: fixes, best first, and which are close
-    reading.py RECORDINGS --answers FILE    count a reader's answers: lines "NUMBER FIX", as --key names it
+    reading.py RECORDINGS…                   print the screens, numbered, without the programs' names
+    reading.py RECORDINGS… --key             print what was measured of each: fixes, best first, and which are close
+    reading.py RECORDINGS… --answers FILE    count a reader's answers: lines "NUMBER FIX", as --key names it
+    reading.py RECORDINGS… --order SEED      any of these in another order than the names', for a reader who saw one
 
 The reader answers in words; who knows the key says which fix the words mean, or "none". An answer is right where the
 fix gains at least nine tenths of what the best one did; a first change is one fix, so what joins two is left out. So
@@ -14,9 +15,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -53,35 +55,47 @@ def screen(folder: Path) -> str:
     """The first screen of a recording, without its path."""
     report, text = tracemine.scan(folder), StringIO()
     render("text", report.scan, text, Drawing(whole=False, width=100))
-    return re.sub(r"\S*" + re.escape(folder.name) + r"\S*", "TRACE", text.getvalue())
+    return re.sub(r"\S*/" + re.escape(folder.name) + r"(?=[\s/])\S*", "TRACE", text.getvalue())
+
+
+def asked(places: Sequence[Path], order: int | None) -> list[tuple[Path, list[tuple[str, float]]]]:
+    """Return the recordings of which something gained enough, with what was measured of each, in the order asked."""
+    found = []
+    for place in places:
+        runs = json.loads((place / "runs.json").read_text("utf-8"))["programs"]
+        every = ((place / name, gains(variants)) for name, variants in sorted(runs.items()))
+        found += [(one, measured) for one, measured in every if one.is_dir() and measured and measured[0][1] >= GAIN]
+    if order is not None:
+        random.Random(order).shuffle(found)
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recordings", type=Path)
+    parser.add_argument("recordings", type=Path, nargs="+")
     parser.add_argument("--key", action="store_true")
     parser.add_argument("--answers", type=Path)
+    parser.add_argument("--order", type=int)
     options = parser.parse_args()
-    runs = json.loads((options.recordings / "runs.json").read_text("utf-8"))["programs"]
-    every = {name: gains(variants) for name, variants in sorted(runs.items()) if (options.recordings / name).is_dir()}
-    asked = {name: measured for name, measured in every.items() if measured and measured[0][1] >= GAIN}
+    questions = asked(options.recordings, options.order)
     if options.answers:
         given = dict(line.split()[:2] for line in options.answers.read_text("utf-8").splitlines() if line.strip())
         right = of_close = 0
-        for number, (name, measured) in enumerate(asked.items(), 1):
+        for number, (folder, measured) in enumerate(questions, 1):
             answer = given.get(str(number), "none")
             good = dict(measured).get(answer, 0.0) >= RIGHT * measured[0][1]
             right, of_close = right + good, of_close + (good and close(measured))
             said = "right" if good else f"{answer} gains {dict(measured).get(answer, 0.0):.0%}"
-            print(f"{number:>3} {name:<20} best {measured[0][0]} {measured[0][1]:.0%}: {said}")
-        print(f"{right} of {len(asked)} right; of {sum(map(close, asked.values()))} close ones {of_close}")
+            print(f"{number:>3} {folder.name:<20} best {measured[0][0]} {measured[0][1]:.0%}: {said}")
+        count = sum(close(measured) for _, measured in questions)
+        print(f"{right} of {len(questions)} right; of {count} close ones {of_close}")
         return 0
-    for number, (name, measured) in enumerate(asked.items(), 1):
+    for number, (folder, measured) in enumerate(questions, 1):
         if options.key:
             each = ", ".join(f"{variant} {gain:.0%}" for variant, gain in measured)
-            print(f"{number:>3} {name}{' (close)' if close(measured) else ''}: {each}")
+            print(f"{number:>3} {folder.name}{' (close)' if close(measured) else ''}: {each}")
         else:
-            print(f"=== {number} ===\n{screen(options.recordings / name)}")
+            print(f"=== {number} ===\n{screen(folder)}")
     return 0
 
 

@@ -334,7 +334,7 @@ def test_a_notebook_shows_twenty_rows_at_most_and_says_how_many_more() -> None:
     ("scan", "says"),
     [
         (EMPTY, "Nothing was looked for. The trace holds no GPU activity:"),
-        (QUIET, "The GPU was busy for 99.0 % of the time, and no rule matched."),
+        (QUIET, "The GPU was busy for 99.0% of the time, and no rule matched."),
     ],
 )
 def test_a_notebook_says_why_there_is_no_finding(scan: Scan, says: str) -> None:

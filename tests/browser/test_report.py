@@ -362,6 +362,14 @@ def test_several_traces_have_a_line_and_a_fold_each(show: Show, tmp_path: Path) 
     assert page.locator("canvas[data-view]").count() == 2
 
 
+def drawn_twice(page: Any) -> list[Any]:
+    """The canvases of both sides, once what was asked is drawn."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    found = page.query_selector_all("canvas[data-view]")
+    assert len(found) == 2
+    return list(found)
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_two_recordings_stand_side_by_side(show: Show, tmp_path: Path, width: int, scheme: str) -> None:
     file = tmp_path / "diff.html"
@@ -372,6 +380,12 @@ def test_two_recordings_stand_side_by_side(show: Show, tmp_path: Path, width: in
     bars = page.query_selector_all(".bar")
     before, after = (sum(piece.bounding_box()["width"] for piece in bar.query_selector_all("svg")) for bar in bars)
     assert after / before == pytest.approx(1092 / 1360, abs=0.02)  # one scale
+    for presses in (0, 2):  # of one of the timelines: the other goes with it
+        for _ in range(presses):
+            page.click("[data-do=in] >> nth=1")
+        views = [[float(at) for at in one.get_attribute("data-view").split()] for one in drawn_twice(page)]
+        assert views[0][1] - views[0][0] == pytest.approx(views[1][1] - views[1][0])
+    assert views[0][1] - views[0][0] < 1e6
     page.click(".tabs button:text('Kernels')")
     if width > 1000:
         page.click(".tab:not([hidden]) [data-sort='2']")

@@ -61,7 +61,7 @@ def _said(scan: Scan) -> list[str]:
             10,
             120,
             "add ×10 (float32 [4096, 8192]) is the same call each time, and nothing reads what it makes: a benchmark's "
-            "loop, and no chain for one kernel. A call moves 403 MB in 120 µs: 3.36 TB/s, 69.9 % of the 4.80 TB/s that "
+            "loop, and no chain for one kernel. A call moves 403 MB in 120 µs: 3.36 TB/s, 69.9% of the 4.80 TB/s that "
             "the data sheet states; a large copy reaches 4.30 TB/s.",
         ),
         (
@@ -70,7 +70,7 @@ def _said(scan: Scan) -> list[str]:
             100,
             50,
             "relu ×100 (float32 [2048, 8192]) is the same call each time, and nothing reads what it makes: a "
-            "benchmark's loop, and no chain for one kernel. A call moves 134 MB in 50.0 µs: 2.68 TB/s, 55.9 % of the "
+            "benchmark's loop, and no chain for one kernel. A call moves 134 MB in 50.0 µs: 2.68 TB/s, 55.9% of the "
             "4.80 TB/s that the data sheet states; a large copy reaches 4.30 TB/s.",
         ),
     ],

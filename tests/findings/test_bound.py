@@ -44,7 +44,7 @@ def test_a_host_that_launches_too_slowly_bounds_the_step() -> None:
     found = bound(trace)
     assert (found.by, found.cause, found.work, found.work_share) == ("host", "host_bound", "gemm", 1.0)
     assert found.idle_share == 0.7778
-    assert headline(scanned(trace)) == "host-bound: the GPU idles 78 %"
+    assert headline(scanned(trace)) == "host-bound: the GPU idles 78%"
 
 
 def test_idle_time_that_nothing_explains_is_the_headline_all_the_same() -> None:
@@ -53,7 +53,7 @@ def test_idle_time_that_nothing_explains_is_the_headline_all_the_same() -> None:
         trace.kernel(GEMM, at * 100_000, 20_000)
     found = bound(trace)
     assert (found.by, found.cause, found.cause_share) == ("unknown", None, None)
-    assert headline(scanned(trace)) == "the GPU idles 78 %, cause unknown"
+    assert headline(scanned(trace)) == "the GPU idles 78%, cause unknown"
 
 
 def test_gaps_that_are_little_of_the_idle_time_do_not_explain_it() -> None:
@@ -131,7 +131,7 @@ def test_work_that_is_not_classified_is_said_to_be_that() -> None:
     run(trace, ("mystery", 1_000, 100_000), (GEMM, 101_000, 10_000), late=False)
     found = bound(trace)
     assert (found.work, found.work_share, found.unclassified_share) == (None, 0.9091, 0.9091)
-    assert work_text(found) == "of its work 91 % is not classified"
+    assert work_text(found) == "of its work 91% is not classified"
 
 
 def test_a_trace_without_activities_has_no_headline() -> None:
@@ -175,7 +175,7 @@ def test_a_loop_that_copies_from_the_host_is_bound_by_that() -> None:
     assert (found.transfers.bytes, found.transfers.memory) == (25_000_000, "pinned")
     assert round(found.transfers.bytes_per_s / 1e9, 1) == 27.8 and 0.88 < found.transfers.alone_share < 0.92
     assert headline(scanned(offloading(copies=True))).startswith(
-        "transfer-bound: the GPU does nothing but copy to and from the host 90 % of the time: "
+        "transfer-bound: the GPU does nothing but copy to and from the host 90% of the time: "
         "25.0 MB at 27.8 GB/s, pinned memory"
     )
     assert bound(offloading(copies=True, memory="pageable")).transfers is not None
@@ -255,23 +255,21 @@ def test_two_causes_of_idle_time_are_named_with_their_shares() -> None:
         ("graph launch", "graph_launch", 0.4),
     ]
     assert headline(scanned(idle(*[("host", 60), ("graph", 40)] * 4))) == (
-        "host-bound: the GPU idles 69 %, 60 % of that for the host, 40 % for graph launch"
+        "host-bound: the GPU idles 69%, 60% of that for the host, 40% for graph launch"
     )
     assert headline(scanned(idle(*[("host", 30), ("graph", 90)] * 4))) == (
-        "the GPU idles 73 %, 75 % of that for graph launch, 25 % for the host"
+        "the GPU idles 73%, 75% of that for graph launch, 25% for the host"
     )
 
 
 def test_causes_that_are_half_of_the_idle_time_together_are_not_unknown() -> None:
     found = idle(*[("host", 60), ("graph", 50), ("unknown", 90)] * 4)
-    assert headline(scanned(found)) == (
-        "host-bound: the GPU idles 75 %, 30 % of that for the host, 25 % for graph launch"
-    )
+    assert headline(scanned(found)) == ("host-bound: the GPU idles 75%, 30% of that for the host, 25% for graph launch")
 
 
 def test_causes_that_are_less_than_half_of_the_idle_time_are_unknown() -> None:
     found = idle(*[("host", 50), ("graph", 40), ("unknown", 95)] * 4)
-    assert headline(scanned(found)) == "the GPU idles 74 %, cause unknown"
+    assert headline(scanned(found)) == "the GPU idles 74%, cause unknown"
 
 
 def test_shares_are_of_what_was_recorded_where_the_estimate_has_the_rest_at_the_edges_of_steps() -> None:
@@ -285,4 +283,4 @@ def test_shares_are_of_what_was_recorded_where_the_estimate_has_the_rest_at_the_
     found = bound(trace)
     assert found.causes_recorded
     assert [(one.name, one.share) for one in found.causes] == [("host", 0.6316), ("graph launch", 0.3684)]
-    assert "; of the idle time as recorded 63 % for the host and 37 % for graph launch" in headline(scanned(trace))
+    assert "; of the idle time as recorded 63% for the host and 37% for graph launch" in headline(scanned(trace))

@@ -64,8 +64,8 @@ def joint(scan: Scan) -> Scan:
 
 
 PLANTED: dict[str, tuple[Callable[[Scan], Scan], str]] = {
-    "a share of the step": (lambda scan: each_step(scan, True, share_of_unprofiled=1.01), "between 0 and 100 %"),
-    "a share of idle time": (idle_share, "between 0 and 100 %"),
+    "a share of the step": (lambda scan: each_step(scan, True, share_of_unprofiled=1.01), "between 0 and 100%"),
+    "a share of idle time": (idle_share, "between 0 and 100%"),
     "a part of the step": (part_grown, "parts of a step do not add up"),
     "a variant": (lambda scan: first(scan, measured_ns=scan.findings[-1].measured_ns + 1), "variants do not add up"),
     "cost of the trace": (lambda scan: first(scan, measured_ns=10**12, variants=()), "cost more than there is"),

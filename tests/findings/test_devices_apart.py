@@ -44,15 +44,15 @@ def _drawn(scan: Scan, name: str) -> str:
         (
             (800, 200),
             [
-                "device 0: 800 µs of GPU work a step, idle 20 % as recorded",
-                "device 1: 200 µs of GPU work a step, idle 80 %",
+                "device 0: 800 µs of GPU work a step, idle 20% as recorded",
+                "device 1: 200 µs of GPU work a step, idle 80%",
             ],
-            "the GPUs are not equally busy: as recorded device 0 idles 20 %, device 1 80 %",
+            "the GPUs are not equally busy: as recorded device 0 idles 20%, device 1 80%",
         ),
         (
             (300, 300, 900),
-            ["device 0: 300 µs of GPU work a step, idle 70 %", "device 2: 900 µs of GPU work a step, idle 10 %"],
-            "the GPUs are not equally busy: as recorded device 2 idles 10 %, device 0 70 %",
+            ["device 0: 300 µs of GPU work a step, idle 70%", "device 2: 900 µs of GPU work a step, idle 10%"],
+            "the GPUs are not equally busy: as recorded device 2 idles 10%, device 0 70%",
         ),
     ],
 )
@@ -70,7 +70,7 @@ def test_each_of_several_devices_has_its_line_and_the_first_line_says_what_is_un
 def test_devices_that_are_equally_busy_have_a_line_each_and_no_more() -> None:
     scan = _scanned((500, 600))
     assert "equally" not in headline(scan)
-    assert "device 1: 600 µs of GPU work a step, idle 40 % as recorded" in _drawn(scan, "text")
+    assert "device 1: 600 µs of GPU work a step, idle 40% as recorded" in _drawn(scan, "text")
 
 
 def test_one_device_has_no_line_of_its_own() -> None:
@@ -83,4 +83,4 @@ def test_where_no_step_is_known_it_is_the_whole_that_counts() -> None:
     scan = _scanned((800, 200), marked=False, steps=1)
     assert scan.trace.steps == 0
     assert scan.summary.devices[1] == DeviceTime(ordinal=1, busy_ns=200_000, idle_share=0.7959)
-    assert "device 1: 200 µs of GPU work in all, idle 80 % as recorded" in _drawn(scan, "text")
+    assert "device 1: 200 µs of GPU work in all, idle 80% as recorded" in _drawn(scan, "text")

@@ -49,13 +49,13 @@ def _said(scan: Scan) -> list[str]:
     [
         (
             (2_000, 18_000),
-            "attention in bfloat16 (90.0 % of GPU time) at 244 TFLOP/s, 18.7 % of the data sheet's 1,307 TFLOP/s; "
-            "products in bfloat16 (10.0 % of GPU time) at 550 TFLOP/s, 42.0 % of the data sheet's 1,307 TFLOP/s.",
+            "attention in bfloat16 (90.0% of GPU time) at 244 TFLOP/s, 18.7% of the data sheet's 1,307 TFLOP/s; "
+            "products in bfloat16 (10.0% of GPU time) at 550 TFLOP/s, 42.0% of the data sheet's 1,307 TFLOP/s.",
         ),
         (
             (7_000, 9_000),
-            "attention in bfloat16 (56.2 % of GPU time) at 489 TFLOP/s, 37.4 % of the data sheet's 1,307 TFLOP/s; "
-            "products in bfloat16 (43.8 % of GPU time) at 157 TFLOP/s, 12.0 % of the data sheet's 1,307 TFLOP/s.",
+            "attention in bfloat16 (56.2% of GPU time) at 489 TFLOP/s, 37.4% of the data sheet's 1,307 TFLOP/s; "
+            "products in bfloat16 (43.8% of GPU time) at 157 TFLOP/s, 12.0% of the data sheet's 1,307 TFLOP/s.",
         ),
     ],
 )

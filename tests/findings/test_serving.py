@@ -237,7 +237,7 @@ def test_padding_is_told_with_the_engines_own_switch() -> None:
     half = ReplayedBatch(rows=32, graphs=1, iterations=4, tokens=(17,), padded_share=0.4688)
     found = serving_of(served(FRAMES["sglang"], ["step[DECODE bs=17]"] * 4))
     texts = [*serving_texts(replace(found, replayed=(half,)))]
-    assert texts[-1].endswith("46.9 % of what it computes is padding; capture a size between: --cuda-graph-bs")
+    assert texts[-1].endswith("46.9% of what it computes is padding; capture a size between: --cuda-graph-bs")
     full = replace(half, padded_share=0.02)
     assert "capture" not in [*serving_texts(replace(found, replayed=(full,)))][-1].partition("for")[2]
 

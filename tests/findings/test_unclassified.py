@@ -36,7 +36,7 @@ def _warnings(tmp_path: Path, *kernels: tuple[str, int]) -> tuple[str, ...]:
 
 def test_kernels_of_no_known_class_are_named_most_first(tmp_path: Path) -> None:
     warnings = _warnings(tmp_path, ("ampere_sgemm_128x64_nn", 800), ("my_secret", 50), ("other_secret", 150))
-    says = "What these kernels do is not known, for 20.0 % of GPU time: other_secret (15.0 %), my_secret (5.0 %)."
+    says = "What these kernels do is not known, for 20.0% of GPU time: other_secret (15.0%), my_secret (5.0%)."
     assert says in warnings
 
 

@@ -110,6 +110,11 @@ def test_the_command_changes_nothing_before_it_is_told_to(
         assert (code, err) == (0, "nothing was changed: --apply does it\n")
         assert out.splitlines()[-2].startswith("create  C0: −150.0 GPU-hours in 1 job")
         assert not world.issues
+        _, out, _ = run("fleet", "tickets", jobs.dataset.uri, *where, "--label", "perf", "--finding", 2)
+        assert out.splitlines()[-1].startswith("create  A0: ") and out.endswith(" · label perf\n")
+        assert (
+            run("fleet", "tickets", jobs.dataset.uri, *where, "--finding", "c")[1].splitlines()[-1][:10] == "create  C0"
+        )
         assert run("fleet", "tickets", jobs.dataset.uri, *where, "--apply", "--max", 1)[0] == 0
         assert len(world.issues) == 1
     code, out, _ = run("fleet", "tickets", jobs.dataset.uri, "--project", "fleet", "--out", tmp_path / "out")
@@ -120,4 +125,7 @@ def test_wrong_calls_are_refused(jobs: Made, run: Run) -> None:
     with pytest.raises(UsageError, match="--project"):
         tickets_of(jobs.dataset.uri, "two words")
     assert run("fleet", "tickets", jobs.dataset.uri, "--project", "fleet")[2].startswith("where to?")
+    files = ("fleet", "tickets", jobs.dataset.uri, "--project", "fleet", "--out", "x")
+    assert run(*files, "--finding", "9")[2].startswith("--finding: 0 findings begin with '9'")
+    assert run(*files, "--label", "perf")[2].startswith("--label, --assignee, --milestone, --codeowners: are of a")
     assert run("fleet", "tickets", jobs.dataset.uri, "--project", "fleet", "--out", "x", "--price", "-1")[0] == 2

@@ -314,9 +314,9 @@ HOSTILE = (
 OWN = {
     "id", "variant_of", "shows", "rule", "per", "bound_by", "takes", "gpu_work", "all_save", "missing", "next",
     "next_cursor", "saves", "saves_gpu", "costs", "evidence", "moves", "gpu_time", "limits", "false_positives",
-    "host_time", "title", "what", "why", "references", "step", "cost",
+    "host_time", "verdict", "recorded", "title", "what", "why", "references", "step", "cost",
 }  # fmt: skip
-SEVERAL_LINES = {"untrusted.fix": TEXT, "untrusted.text": LONGEST_ANSWER}
+SEVERAL_LINES = {"untrusted.fix": TEXT, "untrusted.record": TEXT, "untrusted.text": LONGEST_ANSWER}
 
 
 def faults(given: dict[str, Any]) -> list[str]:
@@ -353,6 +353,7 @@ def calls(mark: str) -> list[tuple[str, dict[str, Any]]]:
     return [
         ("traces", {}),
         ("scan", {"path": "run", "min_saving": "0ns", "limit": 25}),
+        ("doctor", {"path": "run"}),
         *(("top", {"path": "run", "by": by}) for by in (*BY, "host", "host_tree", "waits")),
         ("explain", {"path": "run", "id": mark, "details": True}),
         ("why_not", {"path": "run"}),

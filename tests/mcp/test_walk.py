@@ -32,6 +32,7 @@ def walk() -> Walk:
         found: Walk = {"server": session.client.server_info, "tools": (await session.client.list_tools()).tools}
         found["scan"] = await session.answer("scan", path=CAPTURE)
         found["all"] = await session.answer("scan", path=CAPTURE, limit=25)
+        found["doctor"] = await session.answer("doctor", path=BEFORE)
         first = found["all"]["untrusted"]["findings"][0]["id"]
         found["explain"] = await session.answer("explain", path=CAPTURE, id=first)
         found["why_not"] = await session.answer("why_not", path=CAPTURE, operator="aten::mm", limit=25)
@@ -47,7 +48,7 @@ def walk() -> Walk:
 def test_the_server_says_what_it_is_and_its_tools_in_few_words(walk: Walk) -> None:
     assert (walk["server"].name, walk["server"].version) == ("tracemine", __version__)
     names = [tool.name for tool in walk["tools"]]
-    assert names == ["traces", "scan", "top", "explain", "why_not", "diff", "emit", "verify"]
+    assert names == ["traces", "scan", "doctor", "top", "explain", "why_not", "diff", "emit", "verify"]
     for tool in walk["tools"]:
         assert tool.input_schema["type"] == "object"
         assert tool.input_schema["additionalProperties"] is False
@@ -64,6 +65,14 @@ def test_a_scan_says_in_short_what_makes_the_step_slow(walk: Walk) -> None:
     assert scan["total"] == whole["total"] == len(whole["untrusted"]["findings"]) == 4
     assert scan["untrusted"]["findings"] == whole["untrusted"]["findings"][:3]
     assert scan["next"] == f"explain {scan['untrusted']['findings'][0]['id']}"
+
+
+def test_a_recording_is_checked_and_how_to_record_it_right_is_code(walk: Walk) -> None:
+    doctor = walk["doctor"]
+    assert (doctor["verdict"], doctor["next"]) == ("limited", "scan it")
+    assert {"shapes", "stacks"} <= {*doctor["recorded"]}
+    assert any("execution trace" in one for one in doctor["untrusted"]["missing"])
+    assert "record_shapes=True" in doctor["untrusted"]["record"]
 
 
 def test_a_finding_is_explained_with_its_fix_its_figures_and_when_its_rule_is_wrong(walk: Walk) -> None:

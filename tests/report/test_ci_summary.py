@@ -74,7 +74,7 @@ def test_a_gate_without_a_baseline_says_why_on_the_log(run: Run, tmp_path: Path)
     assert err.splitlines() == [
         f"tracemine: {SLOW}: failed, 2 of 4 findings reach --fail-on high; µs per step, saved:",
         "  high      252  Unfused RMSNorm ×5 · record.py:45 forward (10bb3930e730d027)",
-        "  high      119  Unfused rotary embedding ×2 · record.py:69 forward (1fb1923ef514b93d)",
+        "  high      192  Unfused rotary embedding ×2 · record.py:69 forward (1fb1923ef514b93d)",
     ]
 
 

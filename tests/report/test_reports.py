@@ -48,7 +48,7 @@ def test_the_empty_report_is_as_it_is(golden: Golden) -> None:
 
 @pytest.mark.parametrize("report", ["text", "markdown"])
 def test_a_busy_gpu_is_given_as_the_reason_for_finding_nothing(report: str) -> None:
-    assert "The GPU was busy for 99.0 % of the time, and no rule matched." in drawn(report, QUIET)
+    assert "The GPU was busy for 99.0% of the time, and no rule matched." in drawn(report, QUIET)
 
 
 def test_what_was_left_out_is_given_as_the_reason_for_finding_nothing() -> None:

@@ -17,6 +17,8 @@ from rich.cells import cell_len
 from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
 from tests.screens import tool
 from tracemine.causes import load_rules
+from tracemine.documents.at_once import ALSO
+from tracemine.documents.next_step import next_step
 from tracemine.documents.screen import first_screen, sure_of
 from tracemine.documents.words import cause_of
 from tracemine.findings.record import NOTHING, Range, Scan, Source
@@ -112,11 +114,11 @@ def test_the_headline_has_the_figures_of_the_bar() -> None:
     assert found.headline == f"Host-bound: the GPU idles {idle} of the step; memory-bound {memory}"
 
 
-def test_notes_are_two_lines_and_the_rest_is_counted() -> None:
+def test_notes_are_two_and_the_rest_is_counted() -> None:
     lines = screen(msgspec.structs.replace(SCAN, warnings=MANY))
-    notes = [line for line in lines if line.startswith("Note: ")]
-    assert len(notes) == 2
-    assert notes[1].endswith("(+38 more: --all)")
+    first, second = (at for at, line in enumerate(lines) if line.startswith("Note: "))
+    assert (second - first, lines[-1][:5]) == (2, "Next:")
+    assert lines[-2].endswith("(+38 more: --all)")
 
 
 def test_the_users_own_line_is_shown_and_never_a_librarys() -> None:
@@ -141,7 +143,78 @@ def test_certainty_is_one_scale() -> None:
 def test_rows_save_a_hundredth_at_least_and_the_rest_is_counted() -> None:
     found = first_screen(SCAN)
     assert all(not row.share.startswith("<") and row.share != "0%" for row in found.rows)
-    assert found.total.endswith(f"{3 - len(found.rows)} smaller: --all")
+    assert found.total.startswith(f"Together with {3 - len(found.rows)} smaller findings (--all): ")
+
+
+NORM_BY_COMPILE = "Compile it:\n\n    block.forward = torch.compile(block.forward)"
+GRAPH = 'Compile it as a graph:\n\n    model = torch.compile(model, mode="reduce-overhead")'
+LAYOUT = f"Keep it so:\n\n    model = model.to(memory_format=torch.channels_last)\n\n{ALSO}."
+
+
+def fixed(first: str, second: str, *saves_ns: int) -> Scan:
+    findings = []
+    for one, fix, ns in zip((NORM, GAP), (first, second), saves_ns, strict=True):
+        assert one.per_step is not None
+        saving = {"step_saving_ns": Range(ns, ns, ns), "step_saving_alone_ns": Range(ns, ns, ns)}
+        per_step = msgspec.structs.replace(one.per_step, **saving)
+        findings.append(msgspec.structs.replace(one, fix=fix, per_step=per_step, module=None))
+    return msgspec.structs.replace(SCAN, findings=tuple(findings))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "edit"),
+    [
+        (NORM_BY_COMPILE, GRAPH, 'model = torch.compile(model, mode="reduce-overhead")'),
+        (GRAPH, NORM_BY_COMPILE, 'model = torch.compile(model, mode="reduce-overhead")'),
+        (NORM_BY_COMPILE, NORM_BY_COMPILE, "model = torch.compile(model)"),
+        (NORM_BY_COMPILE, LAYOUT, "model = torch.compile(model)"),
+        (NORM_BY_COMPILE, "So:\n\n    loss = torch.compile(loss)", "step = torch.compile(step)  # what calls them all"),
+    ],
+)
+def test_rows_that_one_compilation_does_are_said_to_be_one_edit(first: str, second: str, edit: str) -> None:
+    found = first_screen(fixed(first, second, 1_000_000, 500_000))
+    assert found.at_once == f"1 and 2 in one edit (1,500 µs, 30%): {edit}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "saves_ns"),
+    [
+        (NORM_BY_COMPILE, "Call `f` once.", (1_000_000, 500_000)),  # the second is no compiler's
+        (LAYOUT, LAYOUT, (1_000_000, 500_000)),  # nothing says that it can be compiled
+        (NORM_BY_COMPILE, GRAPH, (1_000_000, 60_000)),  # the first alone is about as much
+        (NORM_BY_COMPILE, "So:\n\n    optimizer.step = torch.compile(optimizer.step)", (1_000_000, 500_000)),
+    ],
+)
+def test_rows_that_no_compilation_does_are_not(first: str, second: str, saves_ns: tuple[int, int]) -> None:
+    assert first_screen(fixed(first, second, *saves_ns)).at_once == ""
+
+
+def test_the_same_edit_is_said_once() -> None:
+    first, second = first_screen(fixed(GRAPH, GRAPH, 1_000_000, 500_000)).rows
+    assert first.todo.endswith('model = torch.compile(model, mode="reduce-overhead")')
+    assert second.todo == "The same edit as 1"
+    first, second = first_screen(fixed(NORM_BY_COMPILE, NORM_BY_COMPILE, 1_000_000, 500_000)).rows
+    assert first.todo == second.todo  # of two blocks
+
+
+def test_a_word_or_two_before_code_is_not_what_to_do() -> None:
+    fix = "Make it a multiple of 8 where it is chosen.\n\nA vocabulary:\n\n    a = 1\n    b = 2\n    c = 3"
+    assert next_step(fix, 90) == "Make it a multiple of 8 where it is chosen"
+
+
+def test_a_statement_that_compiles_says_more_than_a_setting_before_it() -> None:
+    fix = "Freeze the weights:\n\n    config.freezing = True\n    model = torch.compile(model)   # in eval mode"
+    assert next_step(fix, 90) == "Freeze the weights: model = torch.compile(model)"
+    assert next_step(fix, 45) == "model = torch.compile(model)  # in eval mode"
+
+
+def test_a_finding_that_saves_once_others_are_done_is_not_called_small() -> None:
+    scan = fixed(GRAPH, "Call `f` once.", 1_000_000, 500_000)
+    first, second = scan.findings
+    assert second.per_step is not None
+    later = msgspec.structs.replace(second.per_step, step_saving_alone_ns=NOTHING)
+    scan = msgspec.structs.replace(scan, findings=(first, msgspec.structs.replace(second, per_step=later)))
+    assert first_screen(scan).total.startswith("Together with 1 more, worth it after these (--all): ")
 
 
 def test_where_the_step_gains_nothing_gpu_time_is_said_to_be_saved() -> None:

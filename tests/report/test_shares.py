@@ -23,7 +23,7 @@ from tracemine.timeline import Timeline
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 TRACES = sorted([*FIXTURES.glob("kineto/*.json.gz"), *FIXTURES.glob("nsys/*.sqlite")])
 _PERCENT = re.compile("(?<![\\d.,+−-])(\\d[\\d,]*\\.?\\d*)[ \u00a0]?%")
-_TOO_MUCH = "saves 209.1 % of the step's GPU time"
+_TOO_MUCH = "saves 209.1% of the step's GPU time"
 
 scanned = cache(scan)
 
@@ -83,7 +83,7 @@ def test_no_share_is_above_its_whole(trace: Path, kind: str) -> None:
 def test_a_planted_share_is_seen() -> None:
     assert shares(_TOO_MUCH) == [209.1]
     assert list(of_json({"a": [{"share_of_unprofiled": 2.0, "x_share": {"low": 0.5}}], "b": 7})) == [200.0, 50.0]
-    assert shares("GPU work −511 µs (−43.0 %), 1,250 % more") == [1250.0]
+    assert shares("GPU work −511 µs (−43.0%), 1,250% more") == [1250.0]
 
 
 @pytest.mark.parametrize("streams", [1, 2, 4])

@@ -114,7 +114,7 @@ def test_a_vision_transformer_that_waits_for_the_host_is_one_stretch() -> None:
     assert max(found["launch_gap"]) == 147
     gaps = rows_of_trace(path)[1]["gaps"]
     late = sum(d for d, c in zip(column(gaps, "dur_ns"), column(gaps, "cause"), strict=True) if c == "host_bound")
-    assert late > 0.8 * 7_559_844, "84 % of the span is idle"
+    assert late > 0.8 * 7_559_844, "84% of the span is idle"
 
 
 def test_a_training_loop_that_reads_its_batches_itself_stalls_once_a_step() -> None:

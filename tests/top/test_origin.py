@@ -84,7 +84,7 @@ def test_what_nothing_is_known_of_is_a_row_of_its_own(tmp_path: Path) -> None:
         assert sums(found[by]) == {None: 40}
         assert any("recorded" in note for note in found[by].notes)
     assert sums(found["operator"]) == {None: 10, "aten::add": 30}
-    assert found["operator"].notes == ("not known: 25.0 % was launched outside of every operator",)
+    assert found["operator"].notes == ("not known: 25.0% was launched outside of every operator",)
 
 
 def test_backward_passes_count_for_their_forward_module_and_line() -> None:

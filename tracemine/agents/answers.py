@@ -44,6 +44,12 @@ class AskScan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cursor: Cursor = None
 
 
+class AskDoctor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `doctor` takes."""
+
+    path: TracePath
+
+
 class AskTop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `top` takes."""
 

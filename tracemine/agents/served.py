@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from tracemine.agents import kernels, tools
+from tracemine.agents import checkups, kernels, tools
 from tracemine.agents.answers import (
     AskDiff,
+    AskDoctor,
     AskEmit,
     AskExplain,
     AskScan,
@@ -72,6 +73,13 @@ TOOLS: Mapping[str, Tool] = {
         AskScan,
         ScanAnswer,
         _reading(tools.scan),
+    ),
+    "doctor": Tool(
+        "Check a recording",
+        "Say whether a recording can be trusted, what it lacks, and the code that records it right.",
+        AskDoctor,
+        checkups.DoctorAnswer,
+        _reading(checkups.doctor),
     ),
     "top": Tool(
         "Say where the time goes",

@@ -102,7 +102,7 @@ def _row(each: KernelLine) -> Iterator[str]:
     for ratio in (each.arithmetic_intensity, each.ridge):
         yield "" if ratio is None else ratio_text(ratio)
     for percent in (kernel.occupancy_percent, kernel.l2_hit_percent, kernel.compute_percent, kernel.memory_percent):
-        yield "" if percent is None else f"{percent:.0f} %"
+        yield "" if percent is None else f"{percent:.0f}%"
     yield each.bound or ""
 
 

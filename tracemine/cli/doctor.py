@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tracemine.cli.console import write
 from tracemine.cli.options import ExecutionTraceOption, QuietOption, check_format
-from tracemine.cli.progress import reading
-from tracemine.cli.request import one_trace
-from tracemine.cli.standard_input import from_standard_input
+from tracemine.cli.request import ScanRequest, analysed, one_trace
 
 _FORMATS = ("text", "json")
 _SERIOUS = 1
@@ -37,14 +34,11 @@ def doctor(
     import msgspec
 
     from tracemine.doctor import check_up, render
-    from tracemine.pipeline import analyse, mined
+    from tracemine.pipeline import ScanOptions, mined
     from tracemine.report.escape import json_text
 
-    path = one_trace(trace, quiet=quiet)
-    with from_standard_input(path) as file, reading(path, quiet=quiet) as progress:
-        analysis = analyse(file, execution_trace=execution_trace, progress=progress)
-    found = check_up(analysis.timeline, mined(analysis))
-    if path != file:
-        found = msgspec.structs.replace(found, path=str(Path(path)))
+    request = ScanRequest(options=ScanOptions(), quiet=quiet, execution_trace=execution_trace)
+    analysis = analysed(one_trace(trace, quiet=quiet), request)
+    found = check_up(analysis.timeline, mined(analysis, request.options))
     write(json_text(msgspec.json.encode(found).decode()) + "\n" if form == "json" else render(found))
     return _SERIOUS if found.serious else 0

@@ -14,6 +14,7 @@ import typer
 
 from tracemine.cli.console import options, say, write
 from tracemine.cli.options import (
+    FindingOption,
     GPUOption,
     NoColorOption,
     OutputOption,
@@ -27,12 +28,16 @@ from tracemine.cli.options import (
 from tracemine.cli.progress import reading
 from tracemine.cli.tickets import (
     ApplyOption,
+    AssigneeOption,
+    CodeOwnersOption,
     GitHubOption,
     GitHubUrlOption,
     JiraOption,
     JiraProjectOption,
     JiraTypeOption,
+    LabelOption,
     MaxOption,
+    MilestoneOption,
     OutOption,
     Where,
     deliver,
@@ -48,8 +53,10 @@ if TYPE_CHECKING:
     from tracemine.fleet.run import Engine, Total
     from tracemine.fleet.task import TaskOutcome
     from tracemine.report import Drawing
+    from tracemine.tickets import TicketsAsked
 
 _FORMATS = ("text", "json", "html")
+_SHOWN = 10  # findings that an error names
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|MB|M|GiB|GB|G)", re.IGNORECASE)
 _MOST_BYTES, _MOST, _MOST_ATTEMPTS = 1 << 50, 1_000_000_000, 100
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
@@ -221,6 +228,7 @@ def _drawn(found: FleetReport, format_: str, how: Drawing) -> str:
 def tickets(
     dataset: DatasetArgument,
     project: FleetProjectOption,
+    finding: FindingOption = None,
     out: OutOption = None,
     github: GitHubOption = None,
     github_url: GitHubUrlOption = None,
@@ -228,6 +236,10 @@ def tickets(
     jira_project: JiraProjectOption = None,
     jira_type: JiraTypeOption = "Task",
     apply: ApplyOption = False,
+    label: LabelOption = None,
+    assignee: AssigneeOption = None,
+    milestone: MilestoneOption = None,
+    codeowners: CodeOwnersOption = None,
     redact: FleetRedactOption = False,
     most: MaxOption = 5,
     hours: HoursOption = None,
@@ -243,6 +255,7 @@ def tickets(
     Examples:
       tracemine fleet tickets fleet/ --project fleet --out tickets/
       tracemine fleet tickets fleet/ --project fleet --github you/model --hours hours.csv --price 2.50 --apply
+      tracemine fleet tickets fleet/ --project fleet --github you/model --label perf --codeowners . --apply
     """
     from tracemine.fleet.report import hours_of
     from tracemine.fleet.tickets import tickets_of
@@ -251,9 +264,22 @@ def tickets(
     where.check()
     if price is not None:
         _positive(price, "--price")
+    filing, owners = where.filed(label or (), assignee or (), milestone, codeowners)
     known = None if hours is None else hours_of(hours)
-    deliver(tickets_of(dataset, project, hours=known, price=price, redact=redact), where, unseen=True)
+    found = tickets_of(dataset, project, hours=known, price=price, redact=redact, filing=filing, owners=owners)
+    deliver(found if finding is None else _one_of(found, finding), where, unseen=True)
     return 0
+
+
+def _one_of(found: TicketsAsked, mark: str) -> TicketsAsked:
+    """Return what is asked of one finding: its number, most worth first, or first digits. Raises UsageError."""
+    known = [draft.mark.key.rpartition("/")[2] for draft in found.drafts]
+    numbered = known[int(mark) - 1 : int(mark)] if mark.isdecimal() and 0 < int(mark) <= len(known) else []
+    named = numbered or [one for one in known if one.startswith(mark)]
+    if len(named) != 1:
+        says = f"--finding: {count_text(len(named), 'finding')} begin with {mark[:40]!a}"
+        raise UsageError(says, hint=f"there are: {', '.join(known[:_SHOWN])}{', …' if len(known) > _SHOWN else ''}")
+    return found.of_one(named[0])
 
 
 def _engine(processes: int | None, ray: str | None) -> Engine:

@@ -26,7 +26,7 @@ def mcp(
 ) -> int:
     """Answer a coding agent over standard input and output, by the Model Context Protocol.
 
-    Tools: traces, scan, top, explain, why_not, diff, emit, verify. An agent's configuration names this command.
+    Tools: traces, scan, doctor, top, explain, why_not, diff, emit, verify. An agent's configuration names this command.
     It reads, and neither writes nor runs anything, unless an option allows it.
 
     Needs `pip install mcp`. Exit code: 0 the agent is done, 2 the call is wrong.

@@ -13,9 +13,7 @@ import typer
 from tracemine.cli.complete import complete_rule
 from tracemine.cli.console import options, say, write
 from tracemine.cli.options import ExecutionTraceOption, GPUOption, NoColorOption, QuietOption, RulesOption, group_help
-from tracemine.cli.progress import reading
-from tracemine.cli.request import device_named, one_trace, rules_asked
-from tracemine.cli.standard_input import from_standard_input
+from tracemine.cli.request import ScanRequest, analysed, device_named, one_trace, rules_asked
 from tracemine.errors import UsageError
 from tracemine.report.escape import line
 from tracemine.units import count_text
@@ -184,7 +182,7 @@ def why(
     """
     from tracemine.matching.catalogue import chosen
     from tracemine.matching.nearest_miss import why as why_of
-    from tracemine.pipeline import ScanOptions, analyse, mined
+    from tracemine.pipeline import ScanOptions, mined
     from tracemine.report.rule_why import render
 
     if Path(rule).exists() and not Path(trace).exists():
@@ -192,11 +190,10 @@ def why(
     known = rules_asked(rules)
     asked = chosen(known, [rule])[0]
     device = None if gpu is None else device_named(gpu)
-    path = one_trace(trace, quiet=quiet)
-    with from_standard_input(path) as file, reading(path, quiet=quiet) as bar:
-        analysis = analyse(file, execution_trace=execution_trace, progress=bar)
+    request = ScanRequest(options=ScanOptions(rules=known, device=device), quiet=quiet, execution_trace=execution_trace)
+    analysis = analysed(one_trace(trace, quiet=quiet), request)
     found = why_of(asked, analysis.rows[asked.rows])
-    scan = mined(analysis, ScanOptions(rules=known, device=device))
+    scan = mined(analysis, request.options)
     alone = mined(analysis, ScanOptions(rules=(asked,), device=device))
     text = StringIO()
     render(found, scan, alone.dropped, text, options(sys.stdout, top=0, no_color=no_color))

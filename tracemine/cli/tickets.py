@@ -21,7 +21,7 @@ from tracemine.report.escape import line
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan, Source
-    from tracemine.tickets import Action, Filing, GitHub, Jira, TicketsAsked
+    from tracemine.tickets import Action, CodeOwners, Filing, GitHub, Jira, TicketsAsked
 
 _NO_FINDING = "no finding asks for a ticket"
 _LONGEST_NAME = 255
@@ -122,12 +122,7 @@ def tickets(
     """
     where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
     where.check()
-    filing = _filing(label or (), assignee or (), milestone)
-    if where.is_files_only and (codeowners is not None or filing != services.Filing()):
-        raise UsageError(
-            "--label, --assignee, --milestone, --codeowners: are of a service", hint="name --github or --jira"
-        )
-    owners = None if codeowners is None else services.read_owners(codeowners)
+    filing, owners = where.filed(label or (), assignee or (), milestone, codeowners)
     scan, frames = _read(path, quiet=quiet)
     found = services.findings_of(scan, project, after=after, redact=redact, frames=frames, filing=filing, owners=owners)
     if finding is not None:
@@ -168,6 +163,16 @@ class Where:
     def is_files_only(self) -> bool:
         """Return whether no service is named."""
         return self.github is None and self.jira is None
+
+    def filed(
+        self, labels: Sequence[str], assignees: Sequence[str], milestone: str | None, codeowners: Path | None
+    ) -> tuple[Filing, CodeOwners | None]:
+        """Return how new tickets are filed, and whose lines are whose. Raises UsageError: of no service."""
+        filing = _filing(labels, assignees, milestone)
+        if self.is_files_only and (codeowners is not None or filing != services.Filing()):
+            says = "--label, --assignee, --milestone, --codeowners: are of a service"
+            raise UsageError(says, hint="name --github or --jira")
+        return filing, None if codeowners is None else services.read_owners(codeowners)
 
     def service(self) -> GitHub | Jira:
         """Return the service. Raises UnseenError."""

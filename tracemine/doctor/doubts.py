@@ -147,7 +147,7 @@ def _few_steps(timeline: Timeline, scan: Scan) -> Iterator[Doubt]:
     elif step.count == 1:
         says = "a single step: what of it is usual is not known"
     else:
-        says = "two steps: their spread is assumed, 10 % of a step"
+        says = "two steps: their spread is assumed, 10% of a step"
     yield Doubt(name="few_steps", serious=False, says=says, do="record three steps or more")
 
 

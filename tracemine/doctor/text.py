@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from tracemine.doctor.record import Checkup, Doubt
 from tracemine.report.escape import line
+from tracemine.report.wrapping import wrapped
 
 LINES, COLUMNS = 24, 100
 _NAME = 16  # columns of a part's name
@@ -28,7 +28,7 @@ def render(found: Checkup) -> str:
 
 def _head(found: Checkup) -> str:
     first = next((doubt.says for doubt in found.doubts if doubt.serious), "")
-    return textwrap.shorten(f"{_HEADS[found.verdict]} {line(first)}", COLUMNS, placeholder=" …")
+    return wrapped(f"{_HEADS[found.verdict]} {line(first)}".strip(), COLUMNS, 1)[0]
 
 
 def _about(found: Checkup) -> str:
@@ -59,15 +59,8 @@ def _doubts(doubts: tuple[Doubt, ...], room: int) -> Iterator[str]:
 def _block(doubt: Doubt) -> list[str]:
     mark = "!!  " if doubt.serious else "!   "
     text = f"{line(doubt.says, longest=600)}{f' → {doubt.do}' if doubt.do else ''}"
-    return textwrap.wrap(
-        text,
-        COLUMNS,
-        initial_indent=mark,
-        subsequent_indent="    ",
-        max_lines=2,
-        placeholder=" …",
-        break_on_hyphens=False,
-    )
+    first, *more = wrapped(text, COLUMNS - len(mark), 2)
+    return [mark + first, *(" " * len(mark) + one for one in more)]
 
 
 def _code(found: Checkup) -> Iterator[str]:

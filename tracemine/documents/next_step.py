@@ -9,6 +9,7 @@ from tracemine.documents.words import blocks, first_sentence
 
 _WORDS = 20  # characters of a sentence that says something
 _FEW = 2  # statements, of which the first says what to do
+_COMPILES, _SETTING = " = torch.compile(", re.compile(r"[\w.]+\.\w+ = \w+")
 
 
 def effort(fix: str) -> int | None:
@@ -34,29 +35,39 @@ def next_step(fix: str, width: int) -> str:
     'Look at the line, and take what it does out of the loop'
     """
     sentence, leads, code = _lead(fix)
-    statements = list(_statements(code))
-    if not statements or (sentence and (_is_block(code) or len(statements) > _FEW)):
+    said = list(_statements(code))
+    if not said or (sentence and (_is_block(code) or len(said) > _FEW)):
         return sentence
-    whole = re.sub(r"\s{2,}#", "  #", code.splitlines()[0]) if statements[0] in code.splitlines()[0] else statements[0]
-    tried = (f"{sentence}: {statements[0]}" if leads else whole, whole, statements[0])
-    return next((text for text in tried if len(text) <= width), statements[0])
+    step = said[-1] if _SETTING.fullmatch(said[0]) and _COMPILES in said[-1] else said[0]
+    written = next((one for one in code.splitlines() if step in one), step)
+    whole = re.sub(r"\s{2,}#", "  #", written).strip()
+    tried = (f"{sentence}: {step}" if leads else whole, whole, step)
+    return next((text for text in tried if len(text) <= width), step)
+
+
+def statements(fix: str) -> tuple[str, ...]:
+    """Return the statements of the code that a fix prints first, each on one line, without comments."""
+    return tuple(_statements(_lead(fix)[2]))
 
 
 def _lead(fix: str) -> tuple[str, bool, str]:
     r"""Return the sentence that says what to do, whether it leads up to code, and that code.
 
-    Where a paragraph leads up to code that is its last sentence, unless that is a word or two; else its first.
+    Where a paragraph leads up to code that is its last sentence, unless that is a word or two; else its first, or the
+    first of all.
 
     >>> _lead("It is slow. Call it once a step:\n\n    f()"), _lead("Call it once. Then go.\n\n    f()")
     (('Call it once a step', True, 'f()'), ('Call it once', False, 'f()'))
     """
-    before = ""
+    first = before = ""
     for is_code, text in blocks(fix):
         if is_code:
             leads = before.endswith(":")
             last = re.split(r"(?<=[.!?])\s+(?=[A-Z`])", before)[-1]
             said = last if leads and len(last) >= _WORDS else first_sentence(before)
+            said = said if len(said) >= _WORDS else first_sentence(first)
             return said.rstrip(".:"), leads, text
+        first = first or text
         before = text if not before or text.endswith(":") else before
     return first_sentence(before).rstrip("."), False, ""
 

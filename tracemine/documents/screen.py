@@ -7,7 +7,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tracemine.documents.at_once import at_once, said_once
 from tracemine.documents.bar import BarPart, bar_parts, covered_text
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import effort, next_step
@@ -27,6 +29,7 @@ from tracemine.documents.words import (
     saved_alone,
 )
 from tracemine.findings.labels import class_of
+from tracemine.findings.notes import LIGHT, SLOWED
 from tracemine.perfmodel import Range
 from tracemine.rows.user_frames import is_own
 from tracemine.units import TimeUnit, count_text
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 3
 _WORTH = 0.01  # of the step, or of GPU time: a row
+_LATER = 2  # times what it saves alone: its part once others are done
 _SURE = 0.3  # of the middle: ends of an interval that is sure
-_SLOWED = "makes the host take about"
 _UNPROFILED = {"captured": "unprofiled, timed", "estimated": "unprofiled", "recorded": "as recorded"}
 
 
@@ -68,6 +71,7 @@ class Screen(Struct, frozen=True, kw_only=True):
     alone: bool  # a row's saving is that of its fix alone, and rows do not add up
     own: bool  # some row names a line of the user's
     rows: tuple[ScreenRow, ...]
+    at_once: str  # rows that one edit does
     total: str
     nothing: tuple[str, ...]  # why there is no row
     unpriced: bool  # the first note says that no GPU time is estimated, and the way out
@@ -92,13 +96,19 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         whole=saved.whole,
         alone=saved.name == "step_saving_ns",
         own=any(own_of(one, frames or {}) for _, one in saved.rows),
-        rows=tuple(rows),
+        rows=_said_once(rows, saved),
+        at_once=at_once(saved.rows, saved.unit, saved.whole_ns) if rows and saved.name == "step_saving_ns" else "",
         total=_total(scan, saved) if rows or scan.reported else "",
         nothing=nothing,
         unpriced=bool(unestimated(scan)),
         notes=_notes(scan),
         commands=_commands(rows, judged=judged),
     )
+
+
+def _said_once(rows: Sequence[ScreenRow], saved: _Saved) -> tuple[ScreenRow, ...]:
+    todos = said_once([(row.number, one.rule, row.todo) for row, (_, one) in zip(rows, saved.rows, strict=False)])
+    return tuple(replace(row, todo=todo) for row, todo in zip(rows, todos, strict=True))
 
 
 def all_rows(scan: Scan, frames: Mapping[str, Source] | None = None, width: int = 100) -> tuple[ScreenRow, ...]:
@@ -155,6 +165,15 @@ def _row(
         effort="–" if lines is None else count_text(lines, "line"),
         todo=next_step(finding.fix, width),
     )
+
+
+def off_terminal(total: str) -> str:
+    """Return what all findings save without the option that lists more of them on a terminal.
+
+    >>> off_terminal("Together with 2 smaller findings (--all): 3 ms. 1 refuted: --all")
+    'Together with 2 smaller findings: 3 ms. 1 refuted'
+    """
+    return total.replace(" (--all)", "").removesuffix(": --all")
 
 
 def whole_percent(part_ns: int, whole_ns: int) -> str:
@@ -222,14 +241,11 @@ def _about(scan: Scan, saved: _Saved) -> tuple[str, ...]:
 def _total(scan: Scan, saved: _Saved) -> str:
     """Return what all findings save together, once, with before and after; and how many more there are."""
     every, unit = len(claimed(scan)), saved.unit
-    refuted = len(scan.reported) - every
-    more = [
-        f"{every - len(saved.rows):,} smaller" if every > len(saved.rows) else "",
-        f"{refuted} refuted" if refuted else "",
-    ]
-    behind = f" {', '.join(filter(None, more))}: --all" if any(more) else ""
+    refuted, smaller = len(scan.reported) - every, every - len(saved.rows)
+    behind = f" {refuted} refuted: --all" if refuted else ""
     together = all_of(scan, saved.name).mid
     lead = {1: "This finding", 2: "Both findings together"}.get(every, f"All {every} findings together")
+    lead = f"Together with {_others(scan, saved, smaller)} (--all)" if smaller else lead
     if not saved.rows:
         small = f"{count_text(every, 'finding')} below 1% of the step" if every else "No finding is left"
         return f"{small}{f', {refuted:,} refuted' if refuted else ''}: --all"
@@ -241,11 +257,20 @@ def _total(scan: Scan, saved: _Saved) -> str:
     return f"{lead}: {text}, {unit.text(saved.whole_ns)} → {after} {unit.name}{per}.{behind}"
 
 
+def _others(scan: Scan, saved: _Saved, count: int) -> str:
+    """Return how many findings are no rows, and whether they are small, or save once the rows' fixes are done."""
+    shown = {number for number, _ in saved.rows}
+    others = [one for number, one in enumerate(claimed(scan), 1) if number not in shown]
+    alone, part = (sum(f(one, saved.name).mid for one in others) for f in (_saving, of_finding))
+    later = part >= max(_WORTH * saved.whole_ns, _LATER * alone)
+    return f"{count} more, worth it after these" if later else count_text(count, "smaller finding")
+
+
 def _notes(scan: Scan) -> tuple[str, ...]:
     """Return what to know before believing the rest, the most important first; each once."""
     first = (unestimated(scan), no_lines(scan), unequal_text(scan.summary.devices))
-    known = [text for text in dict.fromkeys((*first, *notes_below(scan))) if text]
-    return tuple(sorted(known, key=lambda text: _SLOWED in text))  # its figures are without that already
+    known = [text for text in dict.fromkeys((*first, *notes_below(scan))) if text and LIGHT not in text]
+    return tuple(sorted(known, key=lambda text: SLOWED in text))  # its figures are without that already
 
 
 def _sentence(text: str) -> str:

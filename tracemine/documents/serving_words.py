@@ -69,7 +69,7 @@ def _replayed_text(each: ReplayedBatch) -> str:
 
     >>> from tracemine.findings.record import ReplayedBatch
     >>> _replayed_text(ReplayedBatch(rows=32, graphs=1, iterations=4, tokens=(29, 30), padded_share=0.08))
-    '4 iterations replay 1 graph captured for 32 tokens, and serve 29, 30: 8.0 % of what it computes is padding'
+    '4 iterations replay 1 graph captured for 32 tokens, and serve 29, 30: 8.0% of what it computes is padding'
     """
     text = f"{count_text(each.iterations, 'iteration')} replay {count_text(each.graphs, 'graph')}"
     if each.iterations == 1:

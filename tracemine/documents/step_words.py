@@ -81,17 +81,17 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     >>> from tracemine.findings.record import Bound, Share
     >>> facts = dict(bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
     >>> print(bound_text(Bound(by="host", idle_share=0.75, cause="host_bound", cause_share=0.98, **facts)))
-    host-bound: the GPU idles 75 %
+    host-bound: the GPU idles 75%
     >>> print(bound_text(Bound(by="unknown", idle_share=0.75, cause=None, cause_share=None, **facts)))
-    the GPU idles 75 %, cause unknown
+    the GPU idles 75%, cause unknown
     >>> held = "`hipMemcpyWithStream` in `aten::copy_`"
     >>> print(bound_text(Bound(by="unknown", idle_share=0.75, cause=None, cause_share=None, held=held, **facts)))
-    the GPU idles 75 %, most of it while the host waits in `hipMemcpyWithStream` in `aten::copy_`
+    the GPU idles 75%, most of it while the host waits in `hipMemcpyWithStream` in `aten::copy_`
     >>> print(bound_text(Bound(by="gpu", idle_share=0.02, cause="host_bound", cause_share=0.98, **facts)))
-    GPU-bound: the GPU is busy 98 %
+    GPU-bound: the GPU is busy 98%
     >>> unclear = dict(idle_share=0.75, cause=None, cause_share=None, unprofiled_idle_share=Share(0.02, 0.1, 0.4))
     >>> print(bound_text(Bound(by="unclear", **unclear, **facts), as_recorded=False))
-    GPU or host, cannot tell: unprofiled, the GPU is busy 90 % (60–98 %)
+    GPU or host, cannot tell: unprofiled, the GPU is busy 90% (60–98%)
     """
     share = bound.unprofiled_idle_share
     low, mid, high = (bound.idle_share,) * 3 if share is None else (share.low, share.mid, share.high)
@@ -127,7 +127,7 @@ def _causes_text(bound: Bound, *, as_recorded: bool) -> str:
     >>> both = [IdleCause(name=name, cause=name, share=share) for name, share in (("host", 0.6), ("graph launch", 0.3))]
     >>> bound = Bound(by="host", idle_share=0.75, cause="host", cause_share=0.6, causes=tuple(both), **facts)
     >>> _causes_text(bound, as_recorded=True)
-    ', 60 % of that for the host, 30 % for graph launch'
+    ', 60% of that for the host, 30% for graph launch'
     """
     each = [f"{share_text(share)} for {_for(name)}" for name, share in _named_causes(bound)]
     if bound.causes_recorded and not as_recorded:
@@ -145,7 +145,7 @@ def _transfers_text(transfers: Transfers) -> str:
 
     >>> from tracemine.findings.record import Transfers
     >>> _transfers_text(Transfers(alone_share=0.97, bytes=50_950_000_000, bytes_per_s=27_700_000_000, memory="pinned"))
-    'the GPU does nothing but copy to and from the host 97 % of the time: 51.0 GB at 27.7 GB/s, pinned memory'
+    'the GPU does nothing but copy to and from the host 97% of the time: 51.0 GB at 27.7 GB/s, pinned memory'
     """
     memory = "" if transfers.memory is None else f", {transfers.memory} memory"
     moved = f"{bytes_text(transfers.bytes)} at {bytes_text(transfers.bytes_per_s)}/s{memory}"
@@ -160,7 +160,7 @@ def recorded_text(bound: Bound) -> str:
     >>> from tracemine.findings.record import Bound, Share
     >>> facts = dict(by="gpu", bare_communication_share=0.0, work="attention", work_share=0.61, unclassified_share=0.0)
     >>> recorded_text(Bound(idle_share=0.25, cause="data_loading", cause_share=1.0, **facts))
-    'as recorded it idles 25 %, 100 % of that for data loading'
+    'as recorded it idles 25%, 100% of that for data loading'
     >>> recorded_text(Bound(idle_share=0.08, cause="data_loading", cause_share=1.0, **facts))
     ''
     """
@@ -180,7 +180,7 @@ def work_text(bound: Bound) -> str:
     >>> from tracemine.findings.record import Bound
     >>> facts = dict(idle_share=0.2, bare_communication_share=0.0, cause=None, cause_share=None, unclassified_share=0.0)
     >>> work_text(Bound(by="gpu", work="attention", work_share=0.61, **facts))
-    'of its work 61 % is attention'
+    'of its work 61% is attention'
     """
     whose = "its other work" if bound.by == "communication" else "its work"
     what = "not classified" if bound.work is None else _WORK.get(bound.work, bound.work)
@@ -203,21 +203,21 @@ def _spread_text(low: float, high: float) -> str:
     """Return the ends of a share, in brackets; "" where they read the same.
 
     >>> _spread_text(0.821, 0.894), _spread_text(0.821, 0.822)
-    (' (82–89 %)', '')
+    (' (82–89%)', '')
     """
     first, last = (f"{100 * each:.0f}" for each in (low, high))
-    return "" if first == last else f" ({first}–{last} %)"
+    return "" if first == last else f" ({first}–{last}%)"
 
 
 def share_text(share: float) -> str:
     """Return a share without decimals, that says neither all nor nothing where it is neither.
 
     >>> share_text(0.614), share_text(0.9996), share_text(0.001), share_text(1)
-    ('61 %', 'over 99 %', 'below 1 %', '100 %')
+    ('61%', 'over 99%', 'below 1%', '100%')
     """
     if 0.995 <= share < 1:
-        return "over 99 %"
-    return "below 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+        return "over 99%"
+    return "below 1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"
 
 
 def step_texts(steps: StepSummary) -> Iterator[str]:
@@ -251,7 +251,7 @@ def unequal_text(devices: Sequence[DeviceTime]) -> str:
     >>> from tracemine.findings.record import DeviceTime
     >>> of = [DeviceTime(ordinal=at, busy_ns=1, idle_share=idle) for at, idle in enumerate((0.33, 0.2, 0.83))]
     >>> unequal_text(of), unequal_text(of[:2])
-    ('the GPUs are not equally busy: as recorded device 1 idles 20 %, device 2 83 %', '')
+    ('the GPUs are not equally busy: as recorded device 1 idles 20%, device 2 83%', '')
     """
     if not devices:
         return ""

@@ -121,7 +121,7 @@ def ceiling_text(scan: Scan) -> str:
     ...     after_ns=Range(5_000, 6_000, 7_000), gpu_time_after_ns=Range(4_000, 5_000, 6_000), least_gpu_time_ns=3_000,
     ...     least_known_share=0.8)
     >>> print(_ceiling(parts, findings=True))
-    roofline floor of GPU time 3.00 µs (20 % of it as it is); these fixes reach 5.00 µs (now 8.00 µs)
+    roofline floor of GPU time 3.00 µs (20% of it as it is); these fixes reach 5.00 µs (now 8.00 µs)
     """
     parts = scan.summary.parts
     return "" if parts is None else _ceiling(parts, findings=bool(scan.findings))

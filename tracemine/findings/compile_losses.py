@@ -25,8 +25,8 @@ _ATTENTION, _CAUSAL = "aten::scaled_dot_product_attention", 5  # the position of
 _MOST_STACKS = 64
 # Measured with torch 2.11 on H200s: benchmarks/results/inductor_h200.md.
 _OF_JOINS = (
-    "torch.compile has made such joins slower (2.7 to 27 µs, another to 308 µs; torch 2.11, H200): write into one "
-    "tensor that was made before, or leave them out of what is compiled."
+    "write into one tensor that was made before, or leave the join out of what is compiled. torch.compile has made "
+    "such joins slower (2.7 to 27 µs, another to 308 µs; torch 2.11, H200)."
 )
 _OF_CAUSAL = (
     "compiled, that library has made a mask of it, which another kernel takes (271 to 671 µs; torch 2.11, H200): look "
@@ -54,8 +54,8 @@ def _joins(flow: Flow) -> Iterator[str]:
         return
     most = found[computed[found].argmax()]
     name = names.values[names.codes[nodes.op_row[most]]].removeprefix("aten::")
-    times = "" if len(found) == 1 else f", one of {count_text(len(found), 'such call')},"
-    yield f"`{name}` joins {int(computed[most])} computed tensors{times} and {_OF_JOINS}"
+    times = "" if len(found) == 1 else f" (one of {count_text(len(found), 'such call')})"
+    yield f"torch.compile may slow down a `{name}` of {int(computed[most])} computed tensors{times}: {_OF_JOINS}"
 
 
 def _causal(timeline: Timeline) -> Iterator[str]:

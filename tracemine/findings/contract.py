@@ -171,7 +171,7 @@ def _sum(ranges: Iterable[Range]) -> Range:
 
 
 _RULES: tuple[tuple[str, Callable[[Scan], bool]], ...] = (
-    ("a share of a whole is not between 0 and 100 %", _shares),
+    ("a share of a whole is not between 0 and 100%", _shares),
     ("the parts of a step do not add up to it", _parts_add_up),
     ("a finding's variants do not add up to it", _variants_add_up),
     ("findings cost more than there is", _cost_is_there),

@@ -42,9 +42,9 @@ class CallShare(Struct, frozen=True):
         >>> from tracemine.devices import find_device
         >>> device = find_device("AMD Instinct MI300X")
         >>> CallShare("attention", "bfloat16", 65_800_000, 17.6e12, 1e9, 1.3074e15).text(66_000_000, device)
-        "attention in bfloat16 (99.7 % of GPU time) at 267 TFLOP/s, 20.5 % of the data sheet's 1,307 TFLOP/s"
+        "attention in bfloat16 (99.7% of GPU time) at 267 TFLOP/s, 20.5% of the data sheet's 1,307 TFLOP/s"
         >>> CallShare("products", "bfloat16", 1_000_000, 1e9, 2e9, 1.3074e15).text(4_000_000, device)
-        "products in bfloat16 (25.0 % of GPU time) at 2.00 TB/s, 37.7 % of the data sheet's 5.30 TB/s"
+        "products in bfloat16 (25.0% of GPU time) at 2.00 TB/s, 37.7% of the data sheet's 5.30 TB/s"
         """
         what = f"{self.operation} in {self.dtype} ({percent_text(self.spent_ns, gpu_busy_ns)} of GPU time)"
         rate, moved = self.flops * _S / self.spent_ns, self.nbytes * _S / self.spent_ns

@@ -24,6 +24,9 @@ from tracemine.rows.table import Rows, category, number
 from tracemine.timeline import RecordedDevice, Timeline
 from tracemine.units import count_text, percent_text, ratio_text, time_text
 
+LIGHT = "Idle time is measured by the light window"  # which is no caveat
+SLOWED = "slows the host"
+_SLOWS = 1.1  # times: less than that is noise
 _SHARE_TO_NAME = 0.1  # of the GPU's time, whose kernels are named where their class is not known
 _KERNELS_NAMED = 3
 _LONGEST_NAME = 80
@@ -110,18 +113,13 @@ def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[
     if not timeline.activities.num_rows:
         return
     if timeline.light.num_rows and slowdown is not None:
-        times = ratio_text(slowdown.host or slowdown.usual)
-        yield (
-            f"Idle time is measured: recording the light window makes the host take about {times} times as long, and "
-            "what closing gaps saves is said without that."
-        )
+        slows = slowdown.host or slowdown.usual
+        how = f"slows the host {ratio_text(slows)} times" if slows >= _SLOWS else "does not slow the host"
+        yield f"{LIGHT}: recording it {how}. What closing gaps saves is said without that."
     elif slowdown is not None:
         times = ratio_text(slowdown.usual)
         what = slowdown.what[0].upper() + slowdown.what[1:]
-        yield (
-            f"{what} makes the host take about {times} times as long: gaps are longer here than in production, "
-            "and what closing them saves is estimated without that."
-        )
+        yield f"{what} {SLOWED} {times} times: gaps are longer here; savings are said without that."
     if timeline.meta.format == "nsys" and timeline.ops.num_rows:
         yield (
             "Nsight Systems and NVTX ranges slow the host. By how much was not measured: gaps count as they were "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -22,8 +23,9 @@ from tracemine.tickets.content import FindingPlace, fix_blocks, how_to_check, le
 from tracemine.tickets.document import Block, Bullets, Folded, Name, Paragraph, Run, Runs, Strong, Text, TicketTable
 from tracemine.tickets.marks import check_project, key_of
 from tracemine.tickets.names import ShownNames
+from tracemine.tickets.owners import CodeOwners
 from tracemine.tickets.plan import TicketsAsked
-from tracemine.tickets.record import NS_AN_HOUR, Figures, TicketDraft, TicketMark
+from tracemine.tickets.record import NS_AN_HOUR, Figures, Filing, TicketDraft, TicketMark
 from tracemine.tickets.titles import distinct_titles
 from tracemine.units import count_text
 from tracemine.version import __version__
@@ -92,10 +94,13 @@ def tickets_of(
     hours: Mapping[str, float] | None = None,
     price: float | None = None,
     redact: bool = False,
+    filing: Filing = Filing(),  # noqa: B008 - frozen
+    owners: CodeOwners | None = None,
 ) -> TicketsAsked:
     """Return the tickets that a data set's findings ask for, those that cost most first.
 
-    project: the label that keeps them apart from others; hours, price: as of `fleet report`.
+    project: the label that keeps them apart from others; hours, price: as of `fleet report`; filing, owners: as of
+    `findings_of`, by the line of the trace that shows a finding best.
 
     Raises UsageError for a label that is none and without DuckDB, InputError where there is no data set.
     """
@@ -109,7 +114,13 @@ def tickets_of(
             others[key_of(project, row["fingerprint"])] = reason
     titles = distinct_titles([_ways(cause, names) for cause in causes])
     money = Money(hours is None, price)
-    drafts = (_draft(*each, names, money, shown(dataset)) for each in zip(causes, titles, strict=True))
+    drafts = (
+        replace(
+            _draft(cause, title, names, money, shown(dataset)),
+            filing=filing if owners is None else owners.filing(filing, cause.file),
+        )
+        for cause, title in zip(causes, titles, strict=True)
+    )
     return TicketsAsked(project, redact, tuple(drafts), others)
 
 

@@ -207,7 +207,7 @@ def _notes(read: RanksRead, missing: int, exact: bool, error: float) -> list[str
         notes.append(f"members of {missing} groups are not recorded")
     if not exact:
         notes.append(
-            f"no savings: the unchanged replay is {error:.1f} % off the recording"
+            f"no savings: the unchanged replay is {error:.1f}% off the recording"
             if error > _MOST_ERROR
             else "no savings: no collective could be matched over the ranks"
         )

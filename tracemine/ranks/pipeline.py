@@ -54,7 +54,7 @@ def _wait_text(stages: int, share: float, microbatches: int) -> str:
     """Return how much a pipeline waits, and how much its schedule makes it wait at best.
 
     >>> _wait_text(4, 0.56, 4)
-    '4 stages wait for 56.0 % of the step without the profiler; with 4 microbatches the schedule itself costs 42.9 %.'
+    '4 stages wait for 56.0% of the step without the profiler; with 4 microbatches the schedule itself costs 42.9%.'
     """
     text = f"{stages} stages wait for {percent_text(share, 1)} of the step without the profiler"
     if not microbatches:

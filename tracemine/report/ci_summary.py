@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tracemine.documents.screen import own_of, place_of, times_of, whole_percent
-from tracemine.documents.words import cause_in, cause_of, of_finding
+from tracemine.documents.words import cause_in, cause_of, saving_of_each
 from tracemine.report import diff_words as words
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell
 from tracemine.units import TimeUnit, count_text
@@ -77,7 +77,7 @@ def of_scan(scan: Scan, frames: Mapping[str, Source], asked: str, failing: Seque
 
 def _saved(finding: Finding) -> int:
     """Return what a finding saves of the step, or else of GPU time."""
-    return of_finding(finding, "step_saving_ns").mid or of_finding(finding, "gpu_saving_ns").mid
+    return saving_of_each(finding, "step_saving_ns").mid or saving_of_each(finding, "gpu_saving_ns").mid
 
 
 def of_difference(

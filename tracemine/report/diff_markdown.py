@@ -27,8 +27,14 @@ def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
         yield f"**Unknown:** {prose(text)}.\n"
     yield f"{prose(words.sides_text(difference))}. Times are {per}.\n"
     span = "Step" if per == "a step" else "Span"
-    yield f"- **{span}** {prose(words.step_text(difference.step))} ({words.basis_text(difference)})"
-    yield f"- **GPU work** {prose(words.step_text(difference.gpu_work))}"
+    yield "| | before → after | change | |"
+    yield "|---|---|---|---|"
+    for name, change in (
+        (f"{span}, {words.basis_text(difference)}", difference.step),
+        ("GPU work", difference.gpu_work),
+    ):
+        yield f"| {' | '.join(map(prose_cell, (name, *words.step_cells(change))))} |"
+    yield ""
     for text in words.predicted_texts(difference):
         yield f"- **Predicted** {prose(text)}"
     for text in words.differs_texts(difference):

@@ -91,11 +91,17 @@ def share_text(change_ns: int, whole_ns: int) -> str:
 
 def step_text(change: StepChange) -> str:
     """Return before, after, and the change of a step or of its GPU work; the interval where it is an estimate."""
+    both, more, status = step_cells(change)
+    return f"{both}  {more}: {status}"
+
+
+def step_cells(change: StepChange) -> tuple[str, str, str]:
+    """Return the same in cells: before and after, the change, what that is."""
     before, after = change.before_ns.mid, change.after_ns.mid
-    text = f"{change_text(before, after)}  {signed(after - before)} {share_text(after - before, before)}".rstrip()
+    more = f"{signed(after - before)} {share_text(after - before, before)}".rstrip()
     if change.change_ns.low != change.change_ns.high:
-        text += f", {signed(change.change_ns.low)} to {signed(change.change_ns.high)}"
-    return f"{text}: {change.status}"
+        more += f", {signed(change.change_ns.low)} to {signed(change.change_ns.high)}"
+    return change_text(before, after), more, change.status
 
 
 def basis_text(difference: Difference) -> str:
@@ -134,7 +140,7 @@ def noise_text(noise: Noise) -> str:
 
     >>> from tracemine.comparison.record import Noise
     >>> noise_text(Noise(span=0.041, gpu=0.01, source="measured"))
-    '4.1 % of the step and of idle time, 1.0 % of GPU work (the spread of the steps)'
+    '4.1% of the step and of idle time, 1.0% of GPU work (the spread of the steps)'
     """
     source = _NOISE.get(noise.source, noise.source)
     span, gpu = percent_text(noise.span, 1), percent_text(noise.gpu, 1)

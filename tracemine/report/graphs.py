@@ -31,7 +31,15 @@ _EFFECTS: Final[Mapping[str | None, str]] = {
 }
 _HEADS: Final = ("launches", "calls", "graph", "compile", "reduce-overhead", "max-autotune")
 _MOST_ROWS, _MOST_OBSTACLES, _MOST_PARTS, _MOST_NAME, _MOST_LINES = 6, 4, 3, 400, 24
-_LEGEND: Final = "a time: works, and what a step saves · breaks: in pieces · no replay: compiled, launched one by one"
+_LEGEND: Final[Mapping[str, str]] = {
+    "raises": "an error",
+    "breaks": "in pieces",
+    "no replay": "compiled, launched one by one",
+    "overwritten": "the next call overwrites its result",
+    "stale": "replays old values",
+    "each anew": "recorded again for each call",
+    "recompiles": "once more for each size",
+}
 
 
 def rendered(top: GraphTop, form: str, shown: Shown) -> str:
@@ -73,8 +81,15 @@ def render_text(top: GraphTop, shown: Shown) -> str:
         met = top.step.obstacles[:_MOST_OBSTACLES]
         text += [shorten(f"  {line(obstacle_text(one, top.steps), _MOST_NAME)}", shown.width) for one in met]
         text += _parts(top, shown.width)
-    text += [*top.step.notes[: max(_MOST_LINES - 1 - len(text), 0)], _LEGEND]
+    text += [*top.step.notes[: max(_MOST_LINES - 2 - len(text), 0)], *_legend(top, shown.width)]
     return "\n".join(text) + "\n"
+
+
+def _legend(top: GraphTop, width: int) -> list[str]:
+    """Return what the words in the table mean, those that stand there."""
+    met = {_told(way, top.steps) for span in (top.step, *_apart(top)) for way in span.ways}
+    said = [f"{word}: {means}" for word, means in _LEGEND.items() if word in met]
+    return textwrap.wrap(" · ".join(["a time: works, and what a step saves", *said]), width)[:2]
 
 
 def _table(top: GraphTop, width: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from tracemine.ranks.record import JobReport
 from tracemine.report.escape import json_text, line, prose
-from tracemine.units import count_text, percent_text, range_text, time_text
+from tracemine.units import TimeUnit, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.ranks.record import Job, JobFinding, JobRank
@@ -41,8 +41,20 @@ def render_text(job: Job, width: int, *, whole: bool = False) -> str:
     lines += [f"Note: {line(note, longest=width - 6)}" for note in (job.notes if whole else job.notes[:_NOTES])]
     more = len(job.findings) - len(shown)
     hidden = f" · {count_text(more, 'finding')} more: --all" if more > 0 else ""
-    lines.append(f"Next: scan FOLDER --rank {job.ranks[0].rank} (that rank alone){hidden}")
-    return "\n".join(text if len(text) <= width else text[: width - 1] + "…" for text in lines) + "\n"
+    lines.append(f"Next: scan FOLDER --rank {_first(job)} (that rank alone){hidden}")
+    return "\n".join(row for text in lines for row in _folded(text, width)) + "\n"
+
+
+def _first(job: Job) -> int:
+    """Return the rank to look at first: one that is named alone."""
+    return next((one.ranks[0] for one in job.findings if len(one.ranks) == 1), job.ranks[0].rank)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return a line, or of several facts so many as they need."""
+    if " · " in text:
+        return wrap(text, width)
+    return [text if len(text) <= width else text[: width - 1] + "…"]
 
 
 def _rows(number: int, finding: JobFinding, job: Job, width: int, *, whole: bool) -> Iterator[str]:
@@ -87,9 +99,10 @@ def _head(job: Job) -> list[str]:
 
 
 def _table(job: Job, *, whole: bool) -> Iterator[str]:
-    yield f"{'rank':>5}" + "".join(f"{name:>13}" for name, _ in _HEADS)
+    unit = TimeUnit.of(job.step_ns.recorded)
+    yield f"{'rank':>5}" + "".join(f"{name:>13}" for name, _ in _HEADS) + f"   {unit.name} a step, as recorded"
     for rank in job.ranks if whole or len(job.ranks) <= _ROWS else _standing_out(job):
-        yield f"{rank.rank:>5}" + "".join(f"{time_text(getattr(rank, name)):>13}" for _, name in _HEADS)
+        yield f"{rank.rank:>5}" + "".join(f"{unit.text(getattr(rank, name)):>13}" for _, name in _HEADS)
     if not whole and len(job.ranks) > _ROWS:
         yield f"    … {len(job.ranks) - _ROWS} more: --all"
 

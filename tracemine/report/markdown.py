@@ -14,7 +14,7 @@ from tracemine.documents import verdict_words, words
 from tracemine.documents.bar import legend
 from tracemine.documents.finding import CALM, CODE, NAME, Line, sections
 from tracemine.documents.numbered import claimed
-from tracemine.documents.screen import first_screen
+from tracemine.documents.screen import first_screen, off_terminal
 from tracemine.documents.serving_words import serving_texts
 from tracemine.documents.step_words import bound_sentence, device_texts, step_texts
 from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
@@ -67,8 +67,10 @@ def _screen(screen: Screen, scan: Scan) -> Iterator[str]:
         yield f"{'A step' if scan.summary.per_step else 'All'}: {prose(legend(scan.summary.parts))}."
     if screen.rows:
         yield "\n".join(_table(screen))
+    if screen.at_once:
+        yield prose(screen.at_once)
     if screen.total:
-        yield prose(screen.total.replace(": --all", ""))
+        yield prose(off_terminal(screen.total))
     for number, text in enumerate(screen.nothing):
         yield prose(text) if number else f"**{prose(text)}**"
     if screen.notes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -13,6 +12,7 @@ from tracemine.documents.bar import IDLE
 from tracemine.documents.screen import Screen, ScreenRow, first_screen
 from tracemine.report.console import console_for
 from tracemine.report.escape import line
+from tracemine.report.wrapping import end_of, wrapped
 from tracemine.units import shares
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _PART_STYLES = {
 _WORK, _IDLE = "█", "░"
 _NARROW = {"cause": 16, "place": 12}  # columns that give way, and how far
 _LEFT_OUT = "effort"  # where that is not enough
-_NOTES = 2
+_NOTES, MOST_LINES = 2, 24
 _GAP = 2  # columns between two
 
 
@@ -50,6 +50,17 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
 
 def rows_of(screen: Screen, width: int) -> Iterator[Text]:
     """Yield the lines of a screen, none wider than that."""
+    above, below = [*_above_notes(screen, width)], [*_commands(screen, width)]
+    yield from above
+    yield from _notes(screen, width, MOST_LINES - len(above) - len(below))
+    yield from below
+
+
+def _commands(screen: Screen, width: int) -> Iterator[Text]:
+    return _wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, _folded(width))
+
+
+def _above_notes(screen: Screen, width: int) -> Iterator[Text]:
     yield from _wrapped(screen.doubts, width, "bold red", 2 if screen.rows else 3)
     yield from _wrapped(screen.headline, width, _BOLD, 2)
     yield from _about(screen, width)
@@ -59,11 +70,10 @@ def rows_of(screen: Screen, width: int) -> Iterator[Text]:
     yield from _wrapped(screen.beside, width, _DIM, 1)
     yield Text()
     yield from _table(screen, width)
+    yield from _wrapped(screen.at_once, width, "bold cyan", _folded(width))
     yield from _wrapped(screen.total, width, _BOLD if screen.rows else "", 2)
     for number, text in enumerate(screen.nothing):
         yield from _wrapped(text, width, "" if number else _BOLD, 2)
-    yield from _notes(screen, width)
-    yield from _wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, _folded(width))
 
 
 def _about(screen: Screen, width: int) -> Iterator[Text]:
@@ -73,7 +83,7 @@ def _about(screen: Screen, width: int) -> Iterator[Text]:
     if cell_len(path) + cell_len(facts) + 3 <= width:
         yield Text.assemble(path, (f" · {facts}", _DIM))
         return
-    yield Text(_end_of(path, width))
+    yield Text(end_of(path, width))
     yield from _wrapped(facts, width, _DIM, _folded(width))
 
 
@@ -165,62 +175,32 @@ def _todo(row: ScreenRow, width: int, indent: int) -> Iterator[Text]:
         yield Text.assemble(" " * indent, one)
 
 
-def _notes(screen: Screen, width: int) -> Iterator[Text]:
-    """Yield a line a note, two at most, or two lines of the one that decides what was looked for; and how many more."""
+def _notes(screen: Screen, width: int, room: int) -> Iterator[Text]:
+    """Yield two notes at most, or one that decides what was looked for, and how many more there are.
+
+    room: lines, of which a note has two where it needs them.
+    """
     notes, label = screen.notes, "Note: "
     shown = notes[: 1 if screen.unpriced else _NOTES]
     behind = f" (+{len(notes) - len(shown):,} more: --all)" if len(notes) > len(shown) else ""
-    for number, note in enumerate(shown):
-        last = behind if number == len(shown) - 1 else ""
-        if screen.unpriced:
-            yield from _wrapped(f"{label}{note}{last}", width, "", 2)
-            continue
-        (text,) = _wrapped(note, width - len(label) - len(last), "", 1)
-        yield Text.assemble((label, _DIM), text, (last, _DIM))
+    for left, note in zip(range(len(shown) - 1, -1, -1), shown, strict=True):
+        last = "" if left else behind
+        texts = _noted(note, width - len(label), len(last), 2 if room - left >= 2 else 1)
+        room -= len(texts)
+        for number, text in enumerate(texts):
+            counted = last if number == len(texts) - 1 else ""
+            yield Text.assemble((" " * len(label) if number else label, _DIM), text, (counted, _DIM))
+
+
+def _noted(note: str, width: int, room: int, most: int) -> list[str]:
+    """Return a note's lines, with so much room behind the last."""
+    lines = wrapped(line(note, 2_000), width, most)
+    if cell_len(lines[-1]) + room <= width:
+        return lines
+    if len(lines) < most:
+        return [*lines, ""]
+    return [*lines[:-1], *wrapped(f"{lines[-1].removesuffix('…')} …", width - room, 1)]
 
 
 def _wrapped(text: str, width: int, style: str, most: int) -> Iterator[Text]:
-    """Yield a text in so many lines at most; what does not fit is cut at a word."""
-    lines = _lines(line(text, 2_000), width)
-    for number, one in enumerate(lines[:most]):
-        cut = number == most - 1 and len(lines) > most
-        yield Text(f"{_fitting(one, width - 1)}…" if cut else one, style)
-
-
-def _lines(text: str, width: int) -> list[str]:
-    """Return a text wrapped by the cells that its characters take, a word that is too wide broken."""
-    if cell_len(text) <= width:
-        return [text] if text else []
-    if text.isascii():
-        return wrap(text, width, break_on_hyphens=False)
-    found, now = [], ""
-    for word in text.split(" "):
-        while cell_len(word) > width:
-            head = _fitting(word, width)
-            found += [now] if now else []
-            found, now, word = [*found, head], "", word[len(head) :]
-        longer = f"{now} {word}" if now else word
-        if cell_len(longer) > width:
-            found, longer = [*found, now], word
-        now = longer
-    return [*found, now] if now else found
-
-
-def _fitting(text: str, width: int) -> str:
-    """Return as much of the beginning of a text as fits."""
-    while cell_len(text) > width:
-        text = text[: -max((cell_len(text) - width) // 2, 1)]
-    return text.rstrip()
-
-
-def _end_of(text: str, width: int) -> str:
-    """Return a text, or its end behind "…" where it is too wide.
-
-    >>> _end_of("runs/decoder.json.gz", 12)
-    '…der.json.gz'
-    """
-    if cell_len(text) <= width:
-        return text
-    while cell_len(text) > width - 1:
-        text = text[max((cell_len(text) - width + 1) // 2, 1) :]
-    return f"…{text}"
+    return (Text(one, style) for one in wrapped(line(text, 2_000), width, most))

@@ -91,7 +91,7 @@ def foot(top: Top) -> Iterator[str]:
     if top.utilisation is not None:
         yield _utilisation(top.utilisation)
     if any((row.bytes_reach or 0) > _OVER for row in top.rows):
-        yield "above 100 %: what it reads lay in the cache, or it moves less than its shapes say"
+        yield "above 100%: what it reads lay in the cache, or it moves less than its shapes say"
     for left in top.left_out:
         yield f"left out: {time_text(left.gpu_time_ns)} of {count_text(left.calls, 'activity')} {left.says} (--whole)"
     yield from (line(note) for note in top.notes)

@@ -40,6 +40,7 @@ USES: Final[Mapping[str | None, str]] = {
     None: "?",
 }
 WINDOWS: Final[Mapping[str, str]] = {"whole": "as recorded", "light": "in the light window"}
+_SAVES = "saves: estimated, unprofiled; more than is waited where the GPU idles behind the wait"
 _NARROWEST = 24  # of a line's name
 _MOST_NAME = 400
 
@@ -83,7 +84,7 @@ def render_text(top: WaitTop, shown: Shown) -> str:
     text += ["", *_table(top, rows, shown.width)]
     if len(rows) < len(top.rows):
         text.append(f"{len(top.rows) - len(rows)} more: --all")
-    text += ["", "saves: how much shorter a step is unprofiled without the wait, estimated, where those above are gone"]
+    text += ["", _SAVES]
     return "\n".join(text) + "\n"
 
 

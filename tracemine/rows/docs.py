@@ -86,7 +86,7 @@ _ACTIVITIES = (
     ColumnDoc("optimizer", "categories", "class of the optimizer in whose step it was launched, as PyTorch annotates it: `Optimizer.step#AdamW.step`", NO_UPDATE),
     ColumnDoc("update", "numbers", "which step of an optimizer that is: equal for all that one call of `step` launched", NO_UPDATE),
     ColumnDoc("counters", "categories", "how it was found in a report of Nsight Compute: `exact` (name, grid, block and the order of launches agree) or `name_and_grid`", "no report was given, or none of its kernels is this one"),
-    ColumnDoc("measured_bound", "categories", "`memory` or `compute`: that unit is at 60 % or more of what it can sustain and 10 points ahead; `neither`: both are, closer than that, or compute is below 80 % and intensity below ridge; `latency`: neither reaches 60 % (the thresholds of Nsight Compute's own rule)", _NO_COUNTERS),
+    ColumnDoc("measured_bound", "categories", "`memory` or `compute`: that unit is at 60% or more of what it can sustain and 10 points ahead; `neither`: both are, closer than that, or compute is below 80% and intensity below ridge; `latency`: neither reaches 60% (the thresholds of Nsight Compute's own rule)", _NO_COUNTERS),
     ColumnDoc("dram_bytes", "numbers", "bytes between DRAM and L2, both ways, as counted", _NO_COUNTERS),
     ColumnDoc("dram_bytes_from", "categories", "`counters`: counted; derived: `rate` × duration, or `throughput` × peak × duration", _NO_COUNTERS),
     ColumnDoc("dram_read_bytes", "numbers", "bytes read from DRAM, as counted", _NO_COUNTERS),

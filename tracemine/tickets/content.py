@@ -249,7 +249,7 @@ def _before_after(finding: Finding, scan: Scan) -> TicketTable:
     else:
         rows.append(_row("idle here, as recorded", measured_ns, step.at_most(measured_ns), unit))
     of = "in the trace" if figures(finding).of == "trace" else "per step"
-    return TicketTable((f"{unit.name} {of}", "now", "predicted", "90 % interval"), tuple(rows))
+    return TicketTable((f"{unit.name} {of}", "now", "predicted", "90% interval"), tuple(rows))
 
 
 def _row(what: str, before_ns: int, saving: Range, unit: TimeUnit) -> tuple[Runs, ...]:

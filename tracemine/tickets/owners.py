@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
 from tracemine.files.in_repository import path_in
+from tracemine.tickets.record import Filing
 
 _PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")  # the first that is there counts
 _LARGEST_BYTES = 3 << 20  # GitHub takes no larger one
@@ -35,6 +36,11 @@ class CodeOwners:
         """Return the owners of a file as a trace names it; none of one outside the repository."""
         path = path_in(self.root, recorded)
         return () if path is None else self.of_path(path)
+
+    def filing(self, filing: Filing, recorded: str | None) -> Filing:
+        """Return how a ticket about a line is filed: for the file's owners, where it has any."""
+        whom = () if recorded is None else self.of(recorded)
+        return replace(filing, assignees=whom) if whom else filing
 
     def of_path(self, path: str) -> tuple[str, ...]:
         """Return the owners of a path from the repository's root: those of the last pattern that matches."""

@@ -150,7 +150,7 @@ def _of_finding(
     if issue.state == "completed":
         return PlannedStep("reopen", key, title, "it is back", issue, draft, says=f"It is back. {says}")
     if moved(before, now):
-        return PlannedStep("update", key, title, "figures moved by more than 10 %", issue, draft, says=says)
+        return PlannedStep("update", key, title, "figures moved by more than 10%", issue, draft, says=says)
     if key != issue.mark.key and key not in issue.mark.aliases and len(issue.mark.aliases) < MOST_ALIASES:
         return PlannedStep("update", key, title, "it has another name now", issue, draft)
     return PlannedStep("leave", key, title, "it says what was found", issue, draft)

@@ -157,8 +157,7 @@ def findings_of(
 
 def _of_owners(filing: Filing, finding: Finding, frames: Mapping[str, Source], owners: CodeOwners | None) -> Filing:
     own = own_of(finding, frames)
-    whom = () if owners is None or own is None else owners.of(own.file)
-    return replace(filing, assignees=whom) if whom else filing
+    return filing if owners is None or own is None else owners.filing(filing, own.file)
 
 
 def _check_alike(issues: Sequence[Issue], project: str, *, redact: bool) -> None:

@@ -86,5 +86,5 @@ def fewer_rows(work: Work, curves: Curves) -> Estimate:
     low, mid = product + share * work.others_ns, product + share * work.others_ns + curves.floor_ns[0]
     return Estimate(
         after_ns=outwards(low, mid, _MORE * mid),
-        assumptions=(f"modelled: {work.read_percent} % of the logits are read, and the weight once",),
+        assumptions=(f"modelled: {work.read_percent}% of the logits are read, and the weight once",),
     )

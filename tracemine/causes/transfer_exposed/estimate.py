@@ -39,7 +39,7 @@ def overlapped(nbytes: int, dur_ns: float, exposed_ns: float, room: float, memor
     >>> overlapped(25_000_000, 900_000, 800_000, 0.25, "pinned").after_ns
     Range(low=100000, mid=700000, high=900000)
     >>> overlapped(25_000_000, 900_000, 900_000, 0.25, "pinned").assumptions[0].partition(";")[0]
-    '25.0 MB at 27.8 GB/s from or to pinned memory, 0.0 % of it overlapped by other work'
+    '25.0 MB at 27.8 GB/s from or to pinned memory, 0.0% of it overlapped by other work'
     """
     reached = f"{bytes_text(nbytes)} at {bytes_text(nbytes * 1e9 / max(dur_ns, 1))}/s"
     kind = "" if memory is None else f" from or to {memory} memory"

@@ -10,6 +10,7 @@ from tracemine.documents.screen import first_screen
 from tracemine.report import diff_words as words
 from tracemine.report.escape import line, shorten
 from tracemine.report.html import page_text
+from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
 from tracemine.report.html.figures import Bar, bar
 from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, TITLES, kernel_text
@@ -32,6 +33,7 @@ _MOST_ROWS = 300
 _LONGEST_NAME = 90
 _MARKS = {"fixed": "better", "improved": "better", "new": "worse", "worse": "worse"}
 _NO_TRACES = "Kernels stand side by side where both traces are at hand, not their findings alone."
+_NO_TRACE = "Its trace is not at hand, only its findings."
 _NO_STEPS = "Steps are known on one side alone: times of kernels do not compare."
 
 
@@ -43,6 +45,8 @@ class SidePage:
     headline: str
     about: tuple[str, ...]
     bar: Bar | None  # on the scale of the longer step
+    timeline: str  # why it is not drawn; "": it is
+    trace_json: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,7 @@ class DiffPage:
     doubts: tuple[str, ...]  # why nothing compares
     headline: str
     sides: tuple[SidePage, ...]
+    drawn: bool  # timelines, one at least
     counts: str
     changed: Table
     same: Table
@@ -64,20 +69,22 @@ class DiffPage:
 
 def render(difference: Difference, out: TextIO, options: Drawing) -> None:
     """Write the page. Drawing.sides: what was scanned on both; none: the difference alone is drawn."""
-    out.write(page_text("diff.html", ("page.js",), page=page(difference, options.sides)))
+    out.write(page_text("diff.html", ("page.js", "timeline.js", "diff.js"), page=page(difference, options.sides)))
 
 
 def page(difference: Difference, sides: Sequence[tuple[Scan, Picture | None]]) -> DiffPage:
     """Return what the page says."""
     changes = difference.changes
     tables, no_tables = _tables(difference, sides)
+    both = tuple(_sides(sides))
     step = "Step" if difference.per == "step" else "All that was recorded"
     return DiffPage(
         version=__version__,
         name=" → ".join(trace_name(one.trace) for one in (difference.before, difference.after)),
         doubts=tuple(words.incomparable_texts(difference)),
         headline=f"{step}: {words.step_text(difference.step)} ({words.basis_text(difference)})",
-        sides=tuple(_sides(sides)),
+        sides=both,
+        drawn=any(side.trace_json for side in both),
         counts=f"{words.counts_text(difference)}; times are {words.per_text(difference)}",
         changed=_changes("changed", [one for one in changes if one.status != "same"]),
         same=_changes("same", [one for one in changes if one.status == "same"]),
@@ -89,13 +96,18 @@ def page(difference: Difference, sides: Sequence[tuple[Scan, Picture | None]]) -
 
 def _sides(sides: Sequence[tuple[Scan, Picture | None]]) -> Iterator[SidePage]:
     longest = max((scan.summary.parts.ns for scan, _ in sides if scan.summary.parts is not None), default=0)
+    room = MOST_ACTIVITIES
     for scan, picture in sides:
+        why_not = _NO_TRACE if picture is None else not_drawn(picture.activities, room)
+        room -= 0 if picture is None or why_not else len(picture.activities.start_ns)
         screen, parts = first_screen(scan), scan.summary.parts
         yield SidePage(
             name=(picture.name if picture is not None else "") or trace_name(scan.trace.path),
             headline=screen.doubts or screen.headline or " ".join(screen.nothing),
             about=screen.about,
             bar=None if parts is None else bar(parts, longest),
+            timeline=why_not,
+            trace_json="" if picture is None or why_not else trace_json(picture),
         )
 
 

@@ -60,7 +60,7 @@ def bar(parts: Parts, most_ns: int = 0) -> Bar:
 def _fits(label: str, width: int) -> str:
     """Return where a label fits into its piece of the bar; width: in thousandths of the bar.
 
-    >>> _fits("idle 77 %", 770), _fits("memory-bound 21 %", 210), _fits("idle 2 %", 20)
+    >>> _fits("idle 77%", 770), _fits("memory-bound 21%", 210), _fits("idle 2%", 20)
     ('everywhere', 'wide', '')
     """
     needs = _MARGIN + _LETTER * len(label)

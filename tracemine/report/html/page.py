@@ -14,7 +14,7 @@ from tracemine.documents import verdict_words, words
 from tracemine.documents.bar import IDLE
 from tracemine.documents.cost_words import cost_rows, traffic_texts
 from tracemine.documents.numbered import claimed
-from tracemine.documents.screen import Screen, ScreenRow, all_rows, first_screen
+from tracemine.documents.screen import Screen, ScreenRow, all_rows, first_screen, off_terminal
 from tracemine.documents.serving_words import serving_texts
 from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unestimated
 from tracemine.documents.trust import no_lines
@@ -151,7 +151,7 @@ def _trace_page(
         screen=screen,
         bar=None if scan.summary.parts is None else bar(scan.summary.parts),
         findings=tuple(_finding_pages(rows, scan, picture, anchors)),
-        total=screen.total.removesuffix(": --all"),
+        total=off_terminal(screen.total),
         refuted=tuple(_refuted(scan)),
         tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
         host=tuple(host_tables(picture, claimed(scan), anchors)),

@@ -81,16 +81,17 @@ const timeline = (() => {
     return found.sort((a, b) => a.begin - b.begin);
   };
 
-  return (section, trace, findings) => {
+  // longest: ns that are drawn at least, so that two steps have one scale.
+  return (section, trace, findings, longest = 0) => {
     const at = (selector) => section.querySelector(selector);
     const canvas = at("canvas"), steps = at(".steps"), under = at(".under"), tip = at(".tip"), g = canvas.getContext("2d");
     const of = tracksOf(trace);
-    const rows = [...of.host, { name: "finding" }, ...of.gpu];
+    const rows = [...of.host, ...(findings.length ? [{ name: "finding" }] : []), ...of.gpu];
     const span = Math.max(1, ...of.busy.map((track) => track.end[track.end.length - 1] || 0));
     const first = Math.min(0, ...of.host.map((track) => track.begin[0] ?? 0));
     const marked = new Uint8Array(trace.count);
     let bounds = [first, span], view = [...bounds], spans = [], current = -1, step = -1, only = -1, filtered = false, selected = "";
-    let waiting = false, ink = {}, width = 0, pointer = null;
+    let waiting = false, ink = {}, width = 0, pointer = null, moved = null;
 
     const recolour = () => {
       const probe = document.createElement("span");
@@ -105,10 +106,11 @@ const timeline = (() => {
     const redraw = () => { if (!waiting) { waiting = true; requestAnimationFrame(draw); } };
     const x = (time) => LABEL + ((time - view[0]) / (view[1] - view[0])) * (width - LABEL);
     const timeAt = (px) => view[0] + ((px - LABEL) / (width - LABEL)) * (view[1] - view[0]);
-    const look = (begin, end) => {
+    const look = (begin, end, tells = true) => {
       const most = bounds[1] - bounds[0], size = Math.min(Math.max(end - begin, Math.min(50, most)), most);
       const from = Math.min(Math.max(begin, bounds[0]), bounds[1] - size);
       view = [from, from + size];
+      if (tells && moved) moved(view[0] - bounds[0], view[1] - bounds[0]);
       redraw();
     };
     const zoom = (by, px = LABEL + (width - LABEL) / 2) => { const t = timeAt(px); look(t - (t - view[0]) * by, t + (view[1] - t) * by); };
@@ -190,6 +192,7 @@ const timeline = (() => {
     const setStep = (number) => {
       step = number;
       bounds = step < 0 ? [first, span] : [trace.steps[step][0], trace.steps[step][0] + trace.steps[step][1]];
+      bounds[1] = Math.max(bounds[1], bounds[0] + longest);
       steps.value = step;
       at("[data-do=all]").textContent = step < 0 ? "All" : "Whole step";
       current = -1;
@@ -283,6 +286,6 @@ const timeline = (() => {
     // The step of middling length: the first may differ, and the last be cut.
     const byLength = trace.steps.map((_, i) => i).sort((a, b) => trace.steps[a][1] - trace.steps[b][1]);
     setStep(byLength.length ? byLength[byLength.length >> 1] : -1);
-    return { recolour, select, go, filter };
+    return { recolour, select, go, filter, onmove: (tell) => { moved = tell; }, follow: (begin, end) => look(bounds[0] + begin, bounds[0] + end, false) };
   };
 })();

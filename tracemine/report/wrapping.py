@@ -1,0 +1,58 @@
+"""Texts on a terminal, as wide as the cells that their characters take."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+
+from rich.cells import cell_len
+
+
+def wrapped(text: str, width: int, most: int) -> list[str]:
+    """Return a text in so many lines at most; what does not fit is cut at a word.
+
+    >>> wrapped("one two three", 8, 2), wrapped("one two three", 8, 1), wrapped("", 8, 2)
+    (['one two', 'three'], ['one two…'], [])
+    """
+    lines = _lines(text, width)
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"{_fitting(lines[most - 1], width - 1)}…"]
+
+
+def end_of(text: str, width: int) -> str:
+    """Return a text, or its end behind "…" where it is too wide.
+
+    >>> end_of("runs/decoder.json.gz", 12)
+    '…der.json.gz'
+    """
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) > width - 1:
+        text = text[max((cell_len(text) - width + 1) // 2, 1) :]
+    return f"…{text}"
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Return a text wrapped by the cells that its characters take, a word that is too wide broken."""
+    if cell_len(text) <= width:
+        return [text] if text else []
+    if text.isascii():
+        return wrap(text, width, break_on_hyphens=False)
+    found, now = [], ""
+    for word in text.split(" "):
+        while cell_len(word) > width:
+            head = _fitting(word, width)
+            found += [now] if now else []
+            found, now, word = [*found, head], "", word[len(head) :]
+        longer = f"{now} {word}" if now else word
+        if cell_len(longer) > width:
+            found, longer = [*found, now], word
+        now = longer
+    return [*found, now] if now else found
+
+
+def _fitting(text: str, width: int) -> str:
+    """Return as much of the beginning of a text as fits."""
+    while cell_len(text) > width:
+        text = text[: -max((cell_len(text) - width) // 2, 1)]
+    return text.rstrip()
