@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Unsupported
+from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.triton.source import SourceText, generate
 from tracemine.validate.downsize import smaller
+from tracemine.validate.resize import at_sizes, free_axes
 from tracemine.verify.repro.eager import eager_text, number_text
 from tracemine.verify.repro.standalone import comment
 from tracemine.verify.repro.text import folded, inputs_text, one_line
@@ -17,7 +19,15 @@ from tracemine.version import __version__
 
 MOST_INPUTS = 12  # of a page that is read: more are an optimizer's, which has a call of its own
 _PAGE = Path(__file__).with_name("page.txt")
+_ANY = (0, 1, -100, 2**63 - 1)  # the first, each, none and the last: of every size
 _HOLE = re.compile(r"@([a-z_]+)\b")
+_CHECK = """
+
+
+def _check_sizes(*inputs):
+    for t, sizes in zip(inputs, SIZES):
+        if t.dim() != len(sizes) or any([want not in (None, n) for n, want in zip(t.shape, sizes)]):
+            raise ValueError(f"made for inputs of {sizes}, not of {tuple(t.shape)}")"""
 _NOTES = (
     "Use       from FILE import {name}, and call it in place of the calls in _eager. Inputs of other shapes, types,",
     "          layouts or devices go to these calls; so does what needs gradients.",
@@ -39,8 +49,6 @@ def drop_in(graph: Graph, *, title: str, name: str, says: Sequence[str] = ()) ->
     memory, count = graph.memory, len(graph.inputs)
     if len({memory[v] for v in graph.live}) < len(graph.live) or any(memory[v] < count for v in graph.live):
         raise Unsupported("what it gives shares memory, which no operator may give")
-    if sized := _sized(graph):
-        raise Unsupported(f"{sized} names sizes: there are no calls to fall back to at other shapes")
     holes = _holes(graph, source, name)
     holes["docstring"] = _docstring(title, says, name)
     text = _HOLE.sub(lambda found: holes[found[1]], _PAGE.read_text("utf-8"))
@@ -80,7 +88,7 @@ def _holes(graph: Graph, source: SourceText, name: str) -> dict[str, str]:
     return {
         "imports": imports.removeprefix("import torch\n"),
         "kernel": kernel.strip("\n"),
-        "eager": eager_text(graph).replace("def eager(", "def _eager(", 1).replace('"cuda"', f"{names[0]}.device"),
+        "eager": _eager(graph),
         "writes": repr(written),
         "places": repr(tuple(order.index(n.rstrip(",")) for n in gives)),
         "pick": {0: "None", 1: "found[0]"}.get(len(graph.live), "tuple(found)"),
@@ -102,15 +110,31 @@ def _holes(graph: Graph, source: SourceText, name: str) -> dict[str, str]:
     }
 
 
-def _sized(graph: Graph) -> str | None:
-    """Return a call that is another one at other shapes of the inputs; None: none is."""
-    pairs = zip(graph.calls, smaller(graph).calls, strict=True)
-    changed = (one.label for one, other in pairs if _literals(one) != _literals(other))
-    return next(changed, None)
+def _eager(graph: Graph) -> str:
+    """Return the calls, which raise for other sizes where they hold some: a slice's end, for one.
+
+    Raises Unsupported where they hold sizes that the kernel takes as they come.
+    """
+    names = ", ".join(i.name for i in graph.inputs)
+    text = eager_text(graph).replace("def eager(", "def _eager(", 1).replace('"cuda"', f"{graph.inputs[0].name}.device")
+    tied = [call.label for call in graph.calls if _literals(call)]
+    if not tied:
+        return text
+    grown = at_sizes(graph, {axis: size + 1 for axis, size in free_axes(lower(graph)).items()})
+    pairs = [] if grown is None else zip(graph.calls, grown.calls, strict=True)
+    if grown is None or any(_literals(one) != _literals(other) for one, other in pairs):
+        raise Unsupported(f"{tied[0]} names sizes: there are no calls to fall back to at other shapes")
+    shapes = [zip(i.spec.shape, j.spec.shape, strict=True) for i, j in zip(graph.inputs, grown.inputs, strict=True)]
+    sizes = tuple(tuple(n if n == m else None for n, m in shape) for shape in shapes)
+    text = text.replace("    aten = ", f"    _check_sizes({names})\n    aten = ", 1)
+    return f"{text}\n\n\nSIZES = {sizes!r}  # of inputs: the calls hold for no others. None: any{_CHECK}"
 
 
 def _literals(call: GraphCall) -> list[LiteralArg]:
-    return [value for value in call.arguments if isinstance(value, LiteralArg)]
+    """Return the sizes and places that a call is given."""
+    given = zip(call.schema.arguments, call.arguments, strict=True)
+    found = [v for a, v in given if isinstance(v, LiteralArg) and a.type.startswith("SymInt")]
+    return [v for v in found if v.value not in _ANY and call.operator != "aten::select"]
 
 
 def _on_cpu(graph: Graph) -> str:

@@ -1,4 +1,4 @@
-"""Values that are fetched in each turn of a loop: kept on the device and fetched behind it, or logged less often."""
+"""Values that are fetched in each iteration of a loop: kept on the device and fetched behind it, or logged less."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracemine.fix.place import Changes, Place, Refused, positional
 
 _LOGS = frozenset({"print", "info", "debug", "warning", "log", "add_scalar", "write", "set_postfix", "log_metrics"})
 _LOOPS = (cst.For, cst.While)
-_EVERY = 100  # turns between two lines of a log
+_EVERY = 100  # iterations between two lines of a log
 
 
 def number(place: Place, node: cst.BaseExpression) -> bool:
@@ -143,7 +143,7 @@ def _last_name(place: Place, call: cst.Call) -> str:
 
 
 def _turn(place: Place, loop: cst.CSTNode) -> str:
-    """Return the variable that counts a loop's turns. Raise Refused where it has none."""
+    """Return the variable that counts a loop's iterations. Raise Refused where it has none."""
     counted = loop.iter if isinstance(loop, cst.For) else None
     kind = place.code(counted.func) if isinstance(counted, cst.Call) else ""
     if isinstance(loop, cst.For) and isinstance(counted, cst.Call) and positional(counted):
@@ -152,4 +152,4 @@ def _turn(place: Place, loop: cst.CSTNode) -> str:
             return str(target.value)
         if kind == "enumerate" and isinstance(target, cst.Tuple) and isinstance(target.elements[0].value, cst.Name):
             return str(target.elements[0].value.value)
-    raise Refused("the loop counts no turns: neither range nor enumerate")
+    raise Refused("the loop counts no iterations: neither range nor enumerate")
