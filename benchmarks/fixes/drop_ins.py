@@ -13,7 +13,10 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.findings.grouping import scan_of_variants
@@ -84,16 +87,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="where modules are written and stay")
     parser.add_argument("--count", type=int, default=30)
+    parser.add_argument("--jobs", type=int, default=1, help="modules that are checked at once")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
+    with ExitStack() as stack:
+        made = stack.enter_context(tempfile.TemporaryDirectory())
         folder = given.folder or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
         why: Counter[str] = Counter()
         paths = emitted(folder, given.count, why)
         print(f"{len(paths)} modules; none of: {dict(why.most_common(6))}", flush=True)
         holds, left, wrong = Counter[str](), Counter[str](), 0
-        for path in paths:
-            found = checked(path)
+        took: list[float] = []
+        pool = stack.enter_context(ThreadPoolExecutor(given.jobs))
+        for path, found in zip(paths, pool.map(checked, paths), strict=True):
+            took += [float(found.pop("launch_us"))] if "launch_us" in found else []
             faults = {item: text for item, text in found.items() if text and not text.startswith("not here")}
             holds.update(item for item, text in found.items() if not text)
             left.update(item for item, text in found.items() if text.startswith("not here"))
@@ -101,6 +108,8 @@ def main() -> int:
             print(f"{path.stem}: {faults or 'all hold'}", flush=True)
     for item in dict.fromkeys((*holds, *left)):
         print(f"{item:30} {holds[item]:3} of {len(paths)}" + (f", {left[item]} not asked" if left[item] else ""))
+    if took:
+        print(f"a call takes {min(took):.1f} to {max(took):.1f} us of the host, {median(took):.1f} in the median")
     print(f"{len(paths) - wrong} of {len(paths)} modules pass all that was asked")
     return 1 if wrong or len(paths) < given.count else 0
 
