@@ -198,12 +198,7 @@ def _foreach(place: Place) -> Changes:
 
 def _over_lists(place: Place, loop: cst.For) -> str | None:
     """Return the call over lists that says what a loop says; None: it does more, or something else."""
-    body = loop.body.body
-    line = body[0] if len(body) == 1 and isinstance(loop.body, cst.IndentedBlock) else None
-    expression = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
-    call = expression.value if isinstance(expression, cst.Expr) else None
-    if loop.orelse or loop.asynchronous:
-        return None
+    call = _only_call(loop)
     lists, calls = _lists(place, loop), list[str]()
     while isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):  # a chain of them, the last one first
         text = _over_list(place, call, lists)
@@ -212,6 +207,14 @@ def _over_lists(place: Place, loop: cst.For) -> str | None:
         calls, call = [text, *calls], call.func.value
     own = lists.get(place.code(call)) if call is not None else None
     return None if own is None or not calls else "; ".join(text.replace("OWN", own, 1) for text in calls)
+
+
+def _only_call(loop: cst.For) -> cst.BaseExpression | None:
+    """Return the call that is all that a loop does; None: it does more."""
+    body = loop.body.body
+    line = body[0] if len(body) == 1 and isinstance(loop.body, cst.IndentedBlock) else None
+    only = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+    return only.value if isinstance(only, cst.Expr) and not loop.orelse and not loop.asynchronous else None
 
 
 def _over_list(place: Place, call: cst.Call, lists: Mapping[str, str]) -> str | None:

@@ -122,13 +122,9 @@ class Place:
         around = [*self.around(at, cst.FunctionDef, cst.Lambda)]
         if any(p.name.value == target for f in around for p in self.every(cst.Param, f.params)):
             raise Refused(f"{target} is given by a caller")
-        found = []
-        for kind in _ASSIGNS:
-            for each in self.every(kind):
-                names = [t.target for t in each.targets] if isinstance(each, cst.Assign) else [each.target]
-                owner = self.function_of(each)
-                seen = "." in target or owner is None or owner in around
-                found += [each] if seen and any(target == self.code(name) for name in names) else []
+        every = [each for kind in _ASSIGNS for each in self.every(kind) if target in map(self.code, _targets(each))]
+        owners = (None, *around)
+        found = [each for each in every if "." in target or self.function_of(each) in owners]
         if len(found) == 1 and isinstance(found[0], cst.Assign) and len(found[0].targets) == 1:
             return found[0]
         raise Refused(f"{target} is assigned {len(found)} times in this file, or not alone")
@@ -136,6 +132,10 @@ class Place:
     def changed(self, changes: Mapping[cst.CSTNode, Any]) -> str:
         """Return the file with other nodes in the place of some."""
         return str(self.module.visit(_Swap({id(node): new for node, new in changes.items()})).code)
+
+
+def _targets(assign: Any) -> list[cst.CSTNode]:
+    return [t.target for t in assign.targets] if isinstance(assign, cst.Assign) else [assign.target]
 
 
 class _Swap(cst.CSTTransformer):  # type: ignore[misc]  # LibCST may have no types here

@@ -46,7 +46,8 @@ def kept_values(place: Place) -> Changes:
     refused: list[str] = []
     for call in place.scoped(cst.Call):
         inner = _fetched(place, call)
-        if inner is None:
+        known = [place.full_name(n) for n in place.every(cst.Attribute, call)]
+        if inner is None or any(name.startswith(("numpy.", "jax.")) for name in known):
             continue
         try:
             for node, new in _kept(place, call, inner).items():
@@ -78,8 +79,6 @@ class _Behind:
 def _fetched(place: Place, call: cst.Call) -> str | None:
     """Return the tensor that a call fetches, kept on the device; None: it is no such call."""
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "item" and not call.args:
-        if any(place.full_name(n).startswith(("numpy.", "jax.")) for n in place.every(cst.Attribute, call.func.value)):
-            return None
         return f"{place.code(call.func.value)}.detach()"
     if place.code(call.func) != "int" or len(call.args) != 1:
         return None
@@ -105,14 +104,18 @@ def _kept(place: Place, call: cst.Call, inner: str) -> Changes:
     said = statement.value if isinstance(statement, cst.Expr) else None
     if isinstance(said, cst.Call) and _last_name(place, said) in _LOGS:
         return {line: wrapped(f"{_turn(place, loop)} % {_EVERY} == 0")}
-    is_list = isinstance(said, cst.Call) and _last_name(place, said) == "append" and len(said.args) == 1
-    if is_list and isinstance(said, cst.Call) and said.args[0].value is call and isinstance(said.func, cst.Attribute):
-        name = place.code(said.func.value)
-        _alone(place, loop, name, ("[]",))
-        torch = place.imported("torch")
-        behind = f"{name}[:] = [value.item() if {torch}.is_tensor(value) else value for value in {name}]"
-        return {call: cst.parse_expression(f"{inner}.clone()"), loop: _Behind([behind])}
+    if isinstance(said, cst.Call) and isinstance(said.func, cst.Attribute) and [a.value for a in said.args] == [call]:
+        return _listed(place, loop, said.func, call, inner)
     raise Refused("what is fetched is used at once")
+
+
+def _listed(place: Place, loop: cst.CSTNode, method: cst.Attribute, call: cst.Call, inner: str) -> Changes:
+    name, torch = place.code(method.value), place.imported("torch")
+    if method.attr.value != "append":
+        raise Refused("what is fetched is used at once")
+    _alone(place, loop, name, ("[]",))
+    behind = f"{name}[:] = [value.item() if {torch}.is_tensor(value) else value for value in {name}]"
+    return {call: cst.parse_expression(f"{inner}.clone()"), loop: _Behind([behind])}
 
 
 def _summed(place: Place, loop: cst.CSTNode, statement: cst.AugAssign, call: cst.Call, inner: str) -> Changes:
