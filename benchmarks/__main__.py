@@ -12,6 +12,7 @@ SUBJECTS = ("reading", "dataflow", "answers", "predictions", "recordings", "proo
 # Beside those that lie in a folder of their subject by their own name.
 OTHERS = {
     "causes": "causes/check.py",
+    "drop_ins": "fixes/drop_ins.py",
     "programs": "programs/run.py",
     "programs_applied": "programs/applied.py",
     "programs_score": "programs/score.py",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "verify": ("torch", "triton"),
+    "fix": ("libcst",),
     "ncu": ("ncu-report",),
     "nsys": ("adbc-driver-sqlite",),
     "tickets": ("httpx", "keyring"),

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "top": "Say where the step's time goes.",
     "capture": "Run a program and record some of its steps.",
     "doctor": "Say whether a recording can be trusted.",
+    "fix": "Write a finding's fix: a module, or a diff of your source.",
     "apply": "Try fixes in your own step, and measure them there.",
     "verify": "Validate and time the kernels that findings ask for.",
     "explain": "Explain one finding in full.",

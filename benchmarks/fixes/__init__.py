@@ -1,0 +1,1 @@
+"""What a drop-in module must survive in a user's program, checked on emitted modules."""

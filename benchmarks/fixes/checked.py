@@ -1,0 +1,363 @@
+"""Check one module: python checked.py MODULE.py prints {item: "" or what is wrong, or "not here: …"} as JSON."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+MOST_LAUNCH_US = 15.0
+if not GPU:
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+class Wrong(Exception):
+    """What an item found."""
+
+
+class NotHere(Exception):
+    """Why an item cannot be asked here."""
+
+
+def loaded(path: str) -> Any:
+    """Import a module by its file while tracemine cannot be imported."""
+    sys.modules["tracemine"] = None  # type: ignore[assignment]  # an import of it raises
+    spec = importlib.util.spec_from_file_location("drop_in", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["drop_in"] = module
+    spec.loader.exec_module(module)
+    del sys.modules["tracemine"]
+    return module
+
+
+class Checked:
+    """A module, its function, and inputs."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.name = module.OPERATOR.name().partition("::")[2].partition(".")[0]
+        self.call = getattr(module, self.name)
+        self.numbers = dict(module._eager.__kwdefaults__ or {})
+
+    def inputs(self, seed: int = 0) -> list[Tensor]:
+        return list(self.module.inputs(DEVICE, seed))
+
+    def ran(self, work: Callable[..., Any], given: list[Any], **named: Any) -> list[Tensor]:
+        """Return what a function gives, and what it wrote."""
+        named = {**self.numbers, **named}
+        found = work(*given, **named)
+        results = [] if found is None else [found] if isinstance(found, Tensor) else list(found)
+        return [*results, *(given[k] for k in self.module.WRITES)]
+
+    def both(self, given: list[Any]) -> tuple[list[Tensor], list[Tensor]]:
+        return self.ran(self.call, cloned(given)), self.ran(self.module._eager, cloned(given))
+
+    def operator(self, *given: Any, **named: Any) -> Any:
+        return self.module.OPERATOR(*given, *(named[n] for n in self.module.NUMBERS))
+
+    def floats(self) -> list[int]:
+        return [k for k, t in enumerate(self.inputs()) if t.is_floating_point()]
+
+
+def cloned(given: list[Any]) -> list[Any]:
+    """Return copies that lie as they do."""
+    return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t) for t in given]
+
+
+def near(found: list[Tensor], wanted: list[Tensor], ulps: float = 64) -> None:
+    """Raise where results differ by more than rounding, or lie otherwise."""
+    if len(found) != len(wanted):
+        raise Wrong(f"{len(found)} results, not {len(wanted)}")
+    for one, other in zip(found, wanted, strict=True):
+        if (one.dtype, one.shape, one.stride()) != (other.dtype, other.shape, other.stride()):
+            found_, wanted_ = [(t.dtype, tuple(t.shape), t.stride()) for t in (one, other)]
+            raise Wrong(f"{found_}, not {wanted_}")
+        a, b = one.detach().double().nan_to_num(), other.detach().double().nan_to_num()
+        most = ulps * torch.finfo(other.dtype).eps if other.is_floating_point() else 0
+        if other.numel() and float((a - b).abs().max()) > most * max(float(b.abs().max()), 1e-30):
+            raise Wrong(f"off by {float((a - b).abs().max()):.2g} of {float(b.abs().max()):.2g}")
+
+
+def same(found: list[Tensor], wanted: list[Tensor]) -> None:
+    """Raise where results differ at all."""
+    near(found, wanted, 0)
+
+
+def takes_kernel(one: Checked, given: list[Any]) -> bool:
+    """Whether a call takes the kernel."""
+    fused, taken = one.module.fused, []
+    one.module.fused = lambda *given, **named: taken.append(1) or fused(*given, **named)
+    try:
+        one.ran(one.call, cloned(given))
+    finally:
+        one.module.fused = fused
+    return bool(taken)
+
+
+def right(one: Checked) -> None:
+    for seed in range(3):
+        if not takes_kernel(one, one.inputs(seed)):
+            raise Wrong("the kernel is not taken for the recorded inputs")
+    if not one.module.tested(DEVICE):
+        raise Wrong("further from float64 than the calls")
+
+
+def gradients(one: Checked) -> None:
+    def of(work: Callable[..., Any]) -> list[Tensor]:
+        given = [t.requires_grad_(t.is_floating_point()) for t in one.inputs()]
+        found = [t for t in one.ran(work, given) if t.requires_grad]
+        taken = [t for t in given if t.requires_grad]
+        if not found or not taken:
+            raise NotHere("nothing that it gives has a gradient")
+        grads = torch.autograd.grad(found, taken, [torch.ones_like(t) for t in found], allow_unused=True)
+        return [torch.zeros_like(t) if g is None else g for g, t in zip(grads, taken, strict=True)]
+
+    if one.module.WRITES:
+        raise NotHere("it writes in place")
+    try:
+        wanted = of(one.module._eager)
+    except (RuntimeError, NotImplementedError) as error:
+        raise NotHere(f"the calls have no gradient: {str(error)[:60]}") from None
+    same(of(one.call), wanted)
+    near(of(one.operator), wanted)
+
+
+def opcheck(one: Checked) -> None:
+    numbers = [one.numbers[n] for n in one.module.NUMBERS]
+    tests = ["test_schema", "test_faketensor", *([] if one.module.WRITES else ["test_autograd_registration"])]
+    torch.library.opcheck(
+        one.module.OPERATOR, (*one.inputs(), *numbers), test_utils=(*tests, "test_aot_dispatch_static")
+    )
+
+
+def without_memory(one: Checked) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def looks(found: list[Tensor]) -> list[Any]:
+        return [(t.dtype, t.shape, t.stride()) for t in found]
+
+    _, wanted = one.both(one.inputs())
+    with FakeTensorMode() as mode:
+        for work in (one.call, one.operator):
+            if looks(one.ran(work, [mode.from_tensor(t) for t in one.inputs()])) != looks(wanted):
+                raise Wrong("fake tensors look otherwise")
+    if looks(one.ran(one.call, [t.to("meta") for t in one.inputs()])) != looks([t.to("meta") for t in wanted]):
+        raise Wrong("tensors of meta look otherwise")
+
+
+def compiled(one: Checked) -> None:
+    _, wanted = one.both(one.inputs())
+    for kept in (False, True):
+        one.module.COMPILED = kept
+        for backend in ("eager", "aot_eager", *(["inductor"] if GPU else [])):
+            torch._dynamo.reset()
+            near(one.ran(torch.compile(one.call, backend=backend, fullgraph=True), one.inputs()), wanted)
+    one.module.COMPILED = False
+
+
+class Holder(nn.Module):
+    """A module whose forward calls the function on its own parameter and what it is given."""
+
+    def __init__(self, one: Checked, work: Callable[..., Any]) -> None:
+        super().__init__()
+        given = one.inputs()
+        self.place = next((k for k in reversed(one.floats()) if k not in one.module.WRITES), None)
+        if self.place is None:
+            raise NotHere("no input can be a parameter")
+        self.weight, self.work, self.numbers = nn.Parameter(given[self.place]), work, one.numbers
+
+    def forward(self, *given: Tensor) -> Any:
+        every = [*given[: self.place], self.weight, *given[self.place + 1 :]]  # type: ignore[index,operator]
+        return self.work(*every, **self.numbers)
+
+
+def modules(one: Checked) -> None:
+    before, after = Holder(one, one.module._eager), Holder(one, one.call)
+    after.load_state_dict(before.state_dict(), strict=True)
+    before.load_state_dict(after.state_dict(), strict=True)
+    with torch.no_grad():
+        wanted = one.ran(lambda *given, **named: before(*given), one.inputs())
+        for each in (after, copy.deepcopy(after), pickle.loads(pickle.dumps(after))):  # noqa: S301
+            near(one.ran(lambda *given, work=each, **named: work(*given), one.inputs()), wanted)
+
+
+def autocast(one: Checked) -> None:
+    with torch.no_grad():
+        wanted = one.ran(one.call, one.inputs())
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            same(one.ran(one.call, one.inputs()), wanted)
+
+
+def strides(one: Checked) -> None:
+    def apart(t: Tensor) -> Tensor:
+        wide = torch.zeros(*t.shape, 2, dtype=t.dtype, device=t.device)[..., 0]
+        return wide.copy_(t)
+
+    def turned(t: Tensor) -> Tensor:
+        return t.transpose(-1, -2).contiguous().transpose(-1, -2) if t.dim() > 1 else apart(t)
+
+    for change in (apart, turned):
+        given = [change(t) for t in one.inputs()]
+        near(one.ran(one.call, [change(t) for t in one.inputs()]), one.ran(one.module._eager, given))
+
+
+def others(one: Checked) -> None:
+    """Inputs of other ranks and types give what the calls give, or raise as they do."""
+    for change in (
+        lambda t: t.unsqueeze(0).clone(),
+        lambda t: t.double() if t.is_floating_point() else t,
+        lambda t: t[:0].clone() if t.dim() else t,
+    ):
+        given = [change(t) for t in one.inputs()]
+        try:
+            wanted: Any = one.ran(one.module._eager, cloned(given))
+        except Exception as error:  # whatever the calls raise
+            wanted = type(error)
+        try:
+            found: Any = one.ran(one.call, cloned(given))
+        except Exception as error:
+            found = type(error)
+        if isinstance(wanted, list) and isinstance(found, list):
+            same(found, wanted)
+        elif found is not wanted:
+            raise Wrong(f"{found}, not {wanted}")
+
+
+class Marked(Tensor):
+    """A subclass, whose results are its own."""
+
+
+def subclasses(one: Checked) -> None:
+    wanted = one.ran(one.module._eager, [t.as_subclass(Marked) for t in one.inputs()])
+    found = one.ran(one.call, [t.as_subclass(Marked) for t in one.inputs()])
+    if list(map(type, found)) != list(map(type, wanted)):
+        raise Wrong("a subclass is lost")
+
+
+def transforms(one: Checked) -> None:
+    if one.module.WRITES:
+        raise NotHere("it writes in place")
+    given = [t.unsqueeze(0) for t in one.inputs()]
+    try:
+        wanted = torch.func.vmap(lambda *each: one.ran(one.module._eager, list(each)))(*given)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        raise NotHere(f"the calls cannot: {str(error)[:60]}") from None
+    same(list(torch.func.vmap(lambda *each: one.ran(one.call, list(each)))(*given)), list(wanted))
+
+
+def distributed(one: Checked) -> None:
+    import torch.distributed as dist
+
+    alone = Holder(one, one.call)
+    given = one.inputs()
+    dist.init_process_group("nccl" if GPU else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(alone)
+        found = [t for t in one.ran(lambda *g, **n: wrapped(*g), given) if t.requires_grad]
+        if found:
+            sum(t.double().sum() for t in found).backward()  # type: ignore[union-attr]
+            if alone.weight.grad is None and any(t.requires_grad for t in found):
+                raise Wrong("no gradient")
+    finally:
+        dist.destroy_process_group()
+
+
+def captured(one: Checked) -> None:
+    if not GPU:
+        raise NotHere("no GPU")
+    given = one.inputs()
+    _, wanted = one.both(given)
+    with torch.no_grad():
+        one.ran(one.call, cloned(given))
+        torch.cuda.synchronize()
+        taken, graph = cloned(given), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = one.ran(one.call, taken)
+        for into, new in zip(taken, given, strict=True):
+            into.copy_(new)
+        graph.replay()
+        torch.cuda.synchronize()
+        near(found, wanted)
+
+
+def launch_us(one: Checked) -> float:
+    """Return what a call takes of the host, microseconds: least of several."""
+    given, best = one.inputs(), float("inf")
+    with torch.no_grad():
+        for _ in range(15):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(100):
+                one.call(*given, **one.numbers)
+            best = min(best, (time.perf_counter() - begin) * 1e4)
+            torch.cuda.synchronize()
+    return best
+
+
+def launched(one: Checked) -> None:
+    if not GPU:
+        raise NotHere("no GPU")
+    if (took := launch_us(one)) > MOST_LAUNCH_US:
+        raise Wrong(f"{took:.1f} us of the host")
+
+
+ITEMS: dict[str, Callable[[Checked], None]] = {
+    "right": right,
+    "gradients": gradients,
+    "opcheck": opcheck,
+    "fake, meta": without_memory,
+    "torch.compile": compiled,
+    "deepcopy, pickle, state_dict": modules,
+    "autocast": autocast,
+    "other strides": strides,
+    "other shapes, types": others,
+    "subclasses": subclasses,
+    "vmap": transforms,
+    "DDP": distributed,
+    "CUDA graph": captured,
+    "launch": launched,
+}
+
+
+def said(work: Callable[[Checked], None], one: Checked) -> str:
+    """Return what is wrong; "" where nothing is."""
+    try:
+        work(one)
+    except NotHere as error:
+        return f"not here: {error}"
+    except Exception as error:  # whatever a module does wrong is a result
+        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
+    return ""
+
+
+def main(path: str) -> None:
+    try:
+        module = loaded(path)
+    except ImportError as error:
+        print(json.dumps({"imports alone": str(error)}))
+        return
+    found = {"imports alone": "tracemine is loaded" if any(n.startswith("tracemine.") for n in sys.modules) else ""}
+    if not GPU:
+        from tracemine.validate import interpreter  # rounds as a GPU does, and knows libdevice
+
+        interpreter.install()  # type: ignore[no-untyped-call]
+    found |= {name: said(work, Checked(module)) for name, work in ITEMS.items()}
+    if GPU and not found["right"]:
+        found["launch_us"] = f"{launch_us(Checked(module)):.1f}"
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

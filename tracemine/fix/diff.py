@@ -1,0 +1,82 @@
+"""From a finding to a unified diff of the user's source. Files outside the folder that is given are not looked at."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tracemine.errors import TracemineError
+from tracemine.files import read_file
+from tracemine.files.in_repository import path_in
+from tracemine.findings.record import Finding, Source
+from tracemine.fix.edits import edited
+from tracemine.fix.place import Place, Refused
+from tracemine.rows.user_frames import is_own
+
+MOST_BYTES = 4_000_000  # of a file
+_FARTHER = frozenset({"channels_last", "loader_ahead"})  # what they change stands further out than the finding's line
+_NAME = re.compile(r"[\w./+-]+")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_NO_NEWLINE = "\n\\ No newline at end of file\n"
+
+
+class SourceDiff(NamedTuple):
+    """A unified diff that `git apply` takes, "" where there is none; and why not, a reason a line."""
+
+    text: str
+    refused: tuple[str, ...]
+
+
+def source_diff(finding: Finding, root: Path, edits: Sequence[str]) -> SourceDiff:
+    """Return the changes of the lines that a finding names, in files of a folder."""
+    own = [source for source in finding.source if is_own(source.file)]
+    if not own:
+        return SourceDiff("", ("no line of your own is recorded: record with `with_stack=True`",))
+    refused: list[str] = []
+    for at, source in enumerate(own):
+        names = [name for name in edits if at == 0 or name in _FARTHER]
+        if not names:
+            break
+        try:
+            text, more = _changed(finding, source, root, names)
+        except Refused as why:
+            refused.append(f"{source.file}:{source.line}: {why}")
+            continue
+        return SourceDiff(text, tuple(more))
+    return SourceDiff("", tuple(refused))
+
+
+def _changed(finding: Finding, source: Source, root: Path, names: Sequence[str]) -> tuple[str, list[str]]:
+    name = path_in(root, source.file)
+    if name is None:
+        raise Refused(f"it does not lie under {root}")
+    path = root / name
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise Refused("it is a link that leads out of the folder")
+    if not _NAME.fullmatch(name):
+        raise Refused("its name has characters that a diff would have to quote")
+    try:
+        text = read_file(path, MOST_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError, TracemineError) as error:
+        raise Refused(f"it cannot be read: {str(error)[:80]}") from None
+    if _CONTROLS.search(text.replace("\r\n", "\n")):
+        raise Refused("it holds control characters")
+    new, more = edited(Place(text, source, finding), names)
+    try:
+        ast.parse(new)
+    except (SyntaxError, ValueError):
+        raise Refused("what came of it does not parse") from None
+    return _unified(text, new, name), more
+
+
+def _unified(old: str, new: str, name: str) -> str:
+    lines = difflib.unified_diff(_lines(old), _lines(new), f"a/{name}", f"b/{name}")
+    return "".join(line if line.endswith("\n") else line + _NO_NEWLINE for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in re.split(r"(?<=\n)", text) if line]
