@@ -12,8 +12,9 @@ from msgspec.structs import replace as changed
 
 from tests.ranks.simulated import Program, Rank, run, true_loss, write
 from tracemine.errors import InputError
+from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.find import find_job
-from tracemine.ranks.match import clocks_of, matched
+from tracemine.ranks.match import matched
 from tracemine.ranks.recognise import may_be_job, rank_in, read_ranks
 from tracemine.ranks.record import Job, JobFinding
 from tracemine.ranks.replay import JobReplay
@@ -195,8 +196,10 @@ def test_ranks_that_wait_in_a_circle_are_an_error_not_a_hang(tmp_path: Path) -> 
     read = read_ranks(write(program(ranks=2), tmp_path))
     first, second = read.ranks
     matches = matched(read.ranks)
-    crossed = matches.at.copy()
+    (block,) = matches.blocks
+    crossed = block.at.copy()
     crossed[[-3, -1], 1] = crossed[[-1, -3], 1]
-    job = JobReplay((first, second), changed(matches, at=crossed), clocks_of(read.ranks, matches))
+    of = changed(matches, blocks=(changed(block, at=crossed),))
+    job = JobReplay((first, second), of, clocks_of(read.ranks, matches.blocks))
     with pytest.raises(InputError, match="circle"):
         job.ends(job.recorded(), together=True)

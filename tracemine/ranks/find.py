@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tracemine.ranks.clocks import Clocks, clocks_of
 from tracemine.ranks.exposed import Exposed, exposed_communication
 from tracemine.ranks.links import SlowLink, groups_of, slow_links
-from tracemine.ranks.match import Clocks, clocks_of, matched
+from tracemine.ranks.match import matched
 from tracemine.ranks.pipeline import pipeline_bubble
 from tracemine.ranks.recognise import RanksRead
 from tracemine.ranks.record import Interval, Job, JobFinding, JobRank, JobStep
@@ -33,7 +34,7 @@ def find_job(read: RanksRead, name: str) -> Job:
     """
     ranks = read.ranks
     matches = matched(ranks)
-    clocks = clocks_of(ranks, matches)
+    clocks = clocks_of(ranks, matches.blocks)
     job = JobReplay(ranks, matches, clocks)
     error = job.error_percent()
     without = unprofiled(ranks)
