@@ -94,7 +94,7 @@ def _summary(at: int, count: int, rows: Any, table: Any, by_step: np.ndarray, en
     return RankSummary(
         rank=at, file=f"rank{at}.json", device="NVIDIA H100 80GB HBM3", world_size=count, steps=STEPS, window=(0, end),
         collectives=Collectives(
-            activity=np.arange(number), kind=tuple(rows["kind"]), group=of, groups=groups, nbytes=ones * (64 << 20),
+            activity=np.arange(number), kind=tuple(rows["kind"]), group=of, groups=groups, nbytes=np.where(of == 0, 16 << 20, 256 << 20),
             sequence=nothing - 1, elements_in=ones, elements_out=ones, parts=((),) * number,
         ),
         start=table["start"][:, at], dur=table["end"][:, at] - table["start"][:, at],
@@ -155,7 +155,9 @@ def main() -> None:
             f"{count} ranks, {len(job.ranks) and job.matched} collectives matched: {took:.1f} CPU-s to findings, {once:.2f} of "
             f"them a replay of {WHAT_IFS} what-ifs; {whole:.0f} MB at most ({before:.0f} before); a summary {size / 1000:.0f} kB"
         )
-        print(f"   step {step / 1e6:.2f} ms, said {job.step_ns.mid / 1e6:.2f}; truly lost {loss / 1e6:.2f} ms; {job.notes}")
+        print(
+            f"   step {step / 1e6:.2f} ms, said {job.step_ns.mid / 1e6:.2f}; truly lost {loss / 1e6:.2f} ms; {job.notes}"
+        )
         for finding in job.findings[:3]:
             saving = finding.step_saving_ns
             said = "" if saving is None else f"{saving.mid / 1e6:.2f} ms"

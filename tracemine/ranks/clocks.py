@@ -102,7 +102,9 @@ def _bounds(
         dur = np.stack([ranks[at].dur[rows[:, n]] for n, (at, _) in enumerate(columns)], axis=1)
         begin, end = start.astype(float), (start + dur).astype(float)
         tight = np.full((len(columns), len(columns)), np.inf)
-        for row in range(len(rows)):
+        if len(columns) == 2:
+            tight[[0, 1], [1, 0]] = (end[:, ::-1] - begin).min(axis=0)
+        for row in range(len(rows) if len(columns) > 2 else 0):
             np.minimum(tight, end[row][None, :] - begin[row][:, None], out=tight)
         cells = np.ix_(place, place)
         bounds[cells] = np.minimum(bounds[cells], tight)

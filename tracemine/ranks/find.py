@@ -78,7 +78,7 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
         for late in stragglers(ranks, job, without, step.mid)
     ]
     weighed += _of_communication(ranks, job, without, step)
-    weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job)]
+    weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job, without)]
     weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
     weighed.sort(key=lambda pair: -pair[0])
     findings = [finding for _, finding in weighed]

@@ -14,8 +14,9 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import CALL_NS, OPERATOR_NS, RankSummary
-from tracemine.rows.table import FloatArray
+from tracemine.rows.table import FloatArray, IntArray
 
 # Of eight jobs on four H100 the steps that follow are -23 to +36 % off the measured ones: so wide is the interval.
 STEP_LOW, STEP_HIGH = 0.75, 1.3
@@ -114,3 +115,17 @@ def _roles(ranks: Sequence[RankSummary]) -> tuple[int, ...]:
 def _peers(rank: RankSummary, at: int) -> tuple[tuple[str, int], ...]:
     """Return whom a rank sends to and receives from, as far behind or ahead of itself: the same in each pipeline."""
     return tuple((part.kind, part.peer - rank.rank) for part in rank.collectives.parts[at] if part.peer is not None)
+
+
+def gain_of_transfers(job: JobReplay, without: JobUnprofiled, jobs: IntArray, scale: float) -> tuple[int, int]:
+    """Return what a step gains where transfers take this share of their time: with each rank's own host, and with the
+    least one.
+    """
+    transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
+    transfer[1, jobs] *= scale
+    gains = []
+    for of in (without.of_own_host, without.of_least_host):
+        both = [np.stack((stretch, stretch)) for stretch in of(queue=True)]
+        ends = job.ends(both, transfer, together=True).max(axis=1) / job.ranks[0].steps
+        gains.append(max(int(ends[0] - ends[1]), 0))
+    return gains[0], gains[1]
