@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tracemine.cli.console import say, write
 from tracemine.errors import TracemineError, UsageError
@@ -13,32 +14,45 @@ from tracemine.files import write_file
 if TYPE_CHECKING:
     from tracemine.cli.request import ScanRequest
     from tracemine.findings.record import Scan
+    from tracemine.ranks.picture import JobPicture
     from tracemine.ranks.record import Job
     from tracemine.report import Drawing
 
-_DRAWN = ("text", "json", "markdown")  # of a job; in other formats its traces are drawn one by one
+DrawnJob: TypeAlias = "tuple[Job, JobPicture]"
+_DRAWN = ("text", "json", "markdown", "html", "perfetto")  # of a job; in other formats its traces are drawn one by one
 
 
-def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest, report: str) -> Job | None:
+def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest, report: str) -> DrawnJob | None:
     """Return what is found of the job whose ranks these traces are; None where they are none, or are drawn apart."""
     paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
     if report not in _DRAWN or len(paths) < 2 or any(isinstance(source, TracemineError) for source in sources):
         return None
-    from tracemine.ranks.find import find_job
+    from tracemine.ranks.find import find_and_draw
     from tracemine.ranks.recognise import may_be_job, read_ranks
 
     if not may_be_job(paths):
         return None
     read = read_ranks(paths, None if request.quiet else say)
-    return find_job(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else None
+    return find_and_draw(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else None
 
 
-def drawn_job(job: Job, report: str, output: Path | None, how: Drawing) -> int:
+def drawn_job(found: DrawnJob, report: str, output: Path | None, how: Drawing) -> int:
     """Write a job's report. Return the exit code."""
     from tracemine.report.job import render_json, render_markdown, render_text
 
+    job, picture = found
     if report == "text":
         text = render_text(job, min(how.width, 100), whole=how.whole)
+    elif report == "html":
+        from tracemine.report.html.job_page import render
+
+        page = StringIO()
+        render(job, picture, page)
+        text = page.getvalue()
+    elif report == "perfetto":
+        from tracemine.report.job_overlay import overlay
+
+        text = overlay(picture)
     else:
         text = (render_json if report == "json" else render_markdown)(job)
     if output is None:

@@ -13,6 +13,7 @@ from tracemine.ranks.clocks import Clocks, clocks_of
 from tracemine.ranks.exposed import Exposed, exposed_communication
 from tracemine.ranks.links import SlowLink, groups_of, slow_links
 from tracemine.ranks.match import matched
+from tracemine.ranks.picture import JobPicture, picture_of
 from tracemine.ranks.pipeline import pipeline_bubble
 from tracemine.ranks.recognise import RanksRead
 from tracemine.ranks.record import Interval, Job, JobFinding, JobRank, JobStep
@@ -32,6 +33,11 @@ def find_job(read: RanksRead, name: str) -> Job:
 
     Raises InputError where its collectives, as matched, wait for each other in a circle.
     """
+    return find_and_draw(read, name)[0]
+
+
+def find_and_draw(read: RanksRead, name: str) -> tuple[Job, JobPicture]:
+    """Return what `find_job` does, and what is drawn of it."""
     ranks = read.ranks
     matches = matched(ranks)
     clocks = clocks_of(ranks, matches.blocks)
@@ -42,7 +48,7 @@ def find_job(read: RanksRead, name: str) -> Job:
     step = _step(ranks, job, without)
     exact = error <= _MOST_ERROR and len(matches) > 0
     findings = _findings(ranks, job, without, step) if exact else []
-    return Job(
+    found = Job(
         name=name,
         world_size=read.world_size,
         steps=steps,
@@ -55,6 +61,7 @@ def find_job(read: RanksRead, name: str) -> Job:
         replay_error_percent=round(error, 2),
         notes=tuple(_notes(read, matches.missing, exact, error)),
     )
+    return found, picture_of(ranks, job, clocks, without.role)
 
 
 def _step(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled) -> JobStep:

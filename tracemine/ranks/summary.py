@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
@@ -28,6 +29,7 @@ _COMPUTING = 0.2  # of all computing is on a stream that computes
 _KERNELS = 60  # distinct kernels that are kept, those that take most
 # What one recorded event costs the host: torch 2.11 with shapes and without stacks, four H100.
 OPERATOR_NS, CALL_NS = 4_700, 1_000
+_DRAWN = 200  # of a step: shorter gaps are not drawn
 _DROP_FIRST_OF = 3  # recorded steps, from which on the first is left out: it warms up
 
 
@@ -87,6 +89,8 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     shapes: tuple[str | None, ...]  # recorded shapes of each collective's operator
     host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
     after_backward: BoolArray  # issued after the step's last backward kernel
+    # Begin and end of computing in the last step, [n, 2]; what lies close together as one.
+    computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
 
 def summarise(timeline: Timeline, path: str, rank: int) -> RankSummary:
@@ -169,7 +173,13 @@ class _Rank:
             shapes=self._shapes(rows),
             host_ns=self._host_ns(rows),
             after_backward=self._after_backward(rows, step),
+            computing=self._computing(step_edges),
         )
+
+    def _computing(self, edges: IntArray) -> IntArray:
+        begin, end = (np.clip(each, edges[-2], edges[-1]) for each in (self.computing.begin, self.computing.end))
+        there = end > begin
+        return _close_as_one(begin[there], end[there], int(edges[-1] - edges[-2]) // _DRAWN)
 
     def _devices(self) -> set[int]:
         return set(np.unique(numbers(self.timeline.activities.column("device"), null=-1)).tolist())
@@ -381,3 +391,15 @@ def _reordered(found: Collectives, order: IntArray) -> Collectives:
         elements_out=found.elements_out[order],
         parts=tuple(found.parts[row] for row in rows),
     )
+
+
+def _close_as_one(begin: IntArray, end: IntArray, least_ns: int) -> IntArray:
+    """Return spans as [n, 2], those as one between which less lies.
+
+    >>> _close_as_one(np.array([0, 12, 50]), np.array([10, 20, 60]), 5).tolist()
+    [[0, 20], [50, 60]]
+    """
+    far = np.append(True, begin[1:] - end[:-1] >= least_ns)[: len(begin)]
+    firsts = np.flatnonzero(far)
+    lasts = np.append(firsts[1:] - 1, len(begin) - 1)[: len(firsts)]
+    return np.stack((begin[firsts], end[lasts]), axis=1)
