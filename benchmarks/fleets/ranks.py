@@ -1,8 +1,8 @@
 """What a job of many ranks costs to report: `python -m benchmarks ranks [--ranks 1024] [--traces FOLDER]`.
 
-Ranks of tensor and data parallelism are simulated as the summaries that a job keeps of its traces: each computes between
-its collectives, all ranks of a group end together, and rank 42's kernels take a fifth longer. Printed: seconds and
-peak memory from summaries to findings in a process of its own, one replay of 20 what-ifs, who was named, what it truly
+Ranks of tensor and data parallelism are simulated as the summaries that a job keeps of its traces: each computes
+between its collectives, all ranks of a group end together, and rank 42's kernels take a fifth longer. Printed: seconds
+and peak memory from summaries to findings in a process of its own, one replay of 20 what-ifs, who was named, what it truly
 loses and what was said. --traces: of a folder of recorded ranks what one megabyte takes to become a summary, how large
 that is, and what 64 traces of 50 MB follow to take.
 """
@@ -90,11 +90,12 @@ def _summary(at: int, count: int, rows: Any, table: Any, by_step: np.ndarray, en
     parts = [own, own, *(np.zeros_like(own) for _ in range(3)), np.full_like(own, 30), np.full_like(own, 30)]
     steps = np.diff(by_step, prepend=0).astype(np.int64)
     of_steps = [steps, steps, *(np.zeros_like(steps) for _ in range(5))]
-    each = np.full(KERNELS, own.sum() // KERNELS)
+    each, times = np.full(KERNELS, own.sum() // KERNELS), np.full(KERNELS, number)
     return RankSummary(
         rank=at, file=f"rank{at}.json", device="NVIDIA H100 80GB HBM3", world_size=count, steps=STEPS, window=(0, end),
         collectives=Collectives(
-            activity=np.arange(number), kind=tuple(rows["kind"]), group=of, groups=groups, nbytes=np.where(of == 0, 16 << 20, 256 << 20),
+            activity=np.arange(number), kind=tuple(rows["kind"]), group=of, groups=groups,
+            nbytes=np.where(of == 0, 16 << 20, 256 << 20),
             sequence=nothing - 1, elements_in=ones, elements_out=ones, parts=((),) * number,
         ),
         start=table["start"][:, at], dur=table["end"][:, at] - table["start"][:, at],
@@ -102,8 +103,8 @@ def _summary(at: int, count: int, rows: Any, table: Any, by_step: np.ndarray, en
         step=np.array(rows["step"], np.int64), issue=issue, wait=table["wait"][:, at], stretches=Stretches(*parts),
         by_step=Stretches(*of_steps), wait_ns_by_step=np.zeros(STEPS, np.int64),
         kernels=KernelTimes(
-            tuple(f"kernel_{n}" for n in range(KERNELS)), np.full(KERNELS, 132), np.full(KERNELS, STEPS * LAYERS), each
-        ),
+            tuple(f"kernel_{n}" for n in range(KERNELS)), np.full(KERNELS, 132), each * 0, times, each, times, each
+        ), hosting_ns=0,
         silence=None, loading_ns=0, shapes=(None,) * number, host_ns=ones, after_backward=of < 0,
     )  # fmt: skip
 
@@ -126,8 +127,8 @@ def report(count: int, pipe: Any) -> None:
     pipe.send((job, took, once, before / 1024, whole / 1024, step, step - cured, len(pickle.dumps(ranks[0], 5))))
 
 
-def of_traces(folder: Path, workers: int) -> None:
-    files = [path for path in sorted(folder.rglob("rank*.json*"))]
+def of_traces(folder: Path) -> None:
+    files = sorted(folder.rglob("rank*.json*"))
     megabytes = sum(len(path.read_bytes()) for path in files) / 1e6
     begun = time.process_time()
     ranks = read_ranks(files).ranks
@@ -136,7 +137,6 @@ def of_traces(folder: Path, workers: int) -> None:
     most = max(sent)
     print(f"{len(files)} traces, {megabytes:.1f} MB packed: {took / max(len(files), 1):.2f} CPU-s each to a summary")
     print(f"largest summary: {most[1] / 1000:.0f} kB of {most[0]} collectives, {most[1] / most[0]:.0f} bytes each")
-    del workers
 
 
 def main() -> None:
@@ -152,18 +152,17 @@ def main() -> None:
         job, took, once, before, whole, step, loss, size = ours.recv()
         process.join()
         print(
-            f"{count} ranks, {len(job.ranks) and job.matched} collectives matched: {took:.1f} CPU-s to findings, {once:.2f} of "
-            f"them a replay of {WHAT_IFS} what-ifs; {whole:.0f} MB at most ({before:.0f} before); a summary {size / 1000:.0f} kB"
+            f"{count} ranks, {job.matched} collectives matched: {took:.1f} CPU-s to findings; a replay of "
+            f"{WHAT_IFS} what-ifs {once:.2f}; {whole:.0f} MB at most, {before:.0f} of them before; "
+            f"a summary has {size / 1000:.0f} kB"
         )
-        print(
-            f"   step {step / 1e6:.2f} ms, said {job.step_ns.mid / 1e6:.2f}; truly lost {loss / 1e6:.2f} ms; {job.notes}"
-        )
+        print(f"   step {step / 1e6:.2f} ms, said {job.step_ns.mid / 1e6:.2f}; truly lost {loss / 1e6:.2f} ms")
         for finding in job.findings[:3]:
             saving = finding.step_saving_ns
             said = "" if saving is None else f"{saving.mid / 1e6:.2f} ms"
             print(f"   {finding.rule} of {len(finding.ranks)} ranks from {finding.ranks[0]}: {said}", flush=True)
     if chosen.traces:
-        of_traces(chosen.traces, 2)
+        of_traces(chosen.traces)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def rank(
         rank=number, file=f"rank{number}.json", device=None, world_size=EVERYONE, steps=1,
         window=(0, 1), collectives=collectives, start=np.array(start, np.int64), dur=np.array(dur, np.int64),
         exposed=ones * 0, stream=ones, computes=ones == 0, step=ones * 0, issue=ones, wait=ones,
-        stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), none, none, none),
+        stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), *(none for _ in range(6))), hosting_ns=0,
         silence=None, loading_ns=0, shapes=(None,) * count, host_ns=ones, after_backward=ones == 0,
     )  # fmt: skip
 

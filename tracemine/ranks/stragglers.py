@@ -8,6 +8,7 @@ recording does not stretch: silence of its host, idling with work queued, slower
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -99,31 +100,79 @@ class _Alike:
         self.ranks = ranks
         steps = min(rank.steps for rank in ranks)
         self.by_step = {name: np.stack([getattr(rank.by_step, name)[:steps] for rank in ranks]) for name in _BY_STEP}
-        self.kernels: list[dict[tuple[str, int], tuple[int, int]]] = []
+        self._kernels: list[dict[_Kernel, _Times]] = []
+
+    @property
+    def kernels(self) -> list[dict[_Kernel, _Times]]:
+        """The kernels of each rank."""
+        self._kernels = self._kernels or [_by_kernel(rank) for rank in self.ranks]
+        return self._kernels
 
     def excess(self, at: int, name: str) -> int:
-        """Return by how much a rank exceeds its peers' median in the median step; 0 unless it does in most of them."""
+        """Return by how much a rank exceeds its peers' median in the median step; 0 unless it does in most of them.
+
+        Of two steps the smaller counts: what happens once may be the recording's.
+        """
         values = self.by_step[name]
-        excess = values[at] - np.median(np.delete(values, at, axis=0), axis=0)
-        return int(np.median(excess)) if (excess > 0).mean() > _OF_STEPS or (len(excess) == 1 and excess[0] > 0) else 0
+        excess = np.sort(values[at] - np.median(np.delete(values, at, axis=0), axis=0))
+        return int(excess[(len(excess) - 1) // 2]) if (excess > 0).mean() > _OF_STEPS or excess[0] > 0 else 0
 
     def slower_ns(self, at: int) -> int:
-        """Return by how much a step's kernels of equal name, blocks and count take longer than on the peers."""
-        self.kernels = self.kernels or [_by_kernel(rank) for rank in self.ranks]
+        """Return by how much a step's kernels of equal name, blocks, shapes and count take longer than on the peers.
+
+        They are compared while no collective runs.
+        """
         others = [kernels for place, kernels in enumerate(self.kernels) if place != at]
         total = 0.0
-        for key, (count, time) in self.kernels[at].items():
-            same = [kernels[key][1] for kernels in others if key in kernels and kernels[key][0] == count]
-            if 2 * len(same) > len(others):
-                total += time - float(np.median(same))
+        for key, own in self.kernels[at].items():
+            same = [of[key].alone for of in others if key in of and of[key].count == own.count and of[key].alone]
+            if own.alone and 2 * len(same) > len(others):
+                total += (own.alone - float(np.median(same))) * own.count
         return int(total / self.ranks[at].steps)
+
+    def beside_ns(self, at: int) -> int:
+        """Return by how much a step's kernels take longer beside collectives than on their peers beside theirs.
+
+        A rank that waits for others computes beside a collective for longer: that is no work of its own.
+        """
+        slower = []
+        for kernels in self.kernels:
+            alone = {key: own.alone or self._alone(key) for key, own in kernels.items()}
+            slower.append(sum(own.time_ns - alone[key] * own.count for key, own in kernels.items() if alone[key]))
+        more = slower[at] - float(np.median(np.delete(np.array(slower), at)))
+        return max(int(more / self.ranks[at].steps), 0)
+
+    def _alone(self, key: _Kernel) -> float:
+        times = [kernels[key].alone for kernels in self.kernels if key in kernels and kernels[key].alone]
+        return float(np.median(times)) if times else 0.0
+
+
+_Kernel: TypeAlias = tuple[str, int, int]
+
+
+class _Times(Struct, frozen=True):
+    """A kernel of a rank: how often and for how long, and how long one of them takes alone; 0: none is."""
+
+    count: int
+    time_ns: int
+    alone: float
+
+
+def _by_kernel(rank: RankSummary) -> dict[_Kernel, _Times]:
+    of = rank.kernels
+    alone = of.alone_ns / np.maximum(of.alone_count, 1)
+    keys = zip(of.name, of.blocks.tolist(), of.shapes.tolist(), strict=True)
+    times = map(_Times, of.count.tolist(), of.time_ns.tolist(), alone.tolist())
+    return dict(zip(keys, times, strict=True))
 
 
 def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     """Return by what a rank exceeds its peers. least: what is below is not asked for."""
     rank, peers = alike.ranks[at], [peer for place, peer in enumerate(alike.ranks) if place != at]
     silent, queued, busy = (alike.excess(at, name) for name in _BY_STEP)
-    slower = max(min(alike.slower_ns(at), busy), 0) if busy + max(queued, 0) >= least else 0
+    computes = busy + max(queued, 0) >= least
+    busy -= alike.beside_ns(at) if computes else 0
+    slower = max(min(alike.slower_ns(at), busy), 0) if computes else 0
     reasons = []
     if silent >= max(least, 1):
         loads = rank.loading_ns - int(np.median([peer.loading_ns for peer in peers]))
@@ -141,12 +190,6 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
         says = f"It computes {time_text(int(rank.by_step.busy.mean()))} a step, the ranks' mean is {time_text(mean)}"
         reasons.append(_Reason(rule, busy - slower, f"{says}{uneven or ''}."))
     return reasons
-
-
-def _by_kernel(rank: RankSummary) -> dict[tuple[str, int], tuple[int, int]]:
-    kernels = rank.kernels
-    keys = zip(kernels.name, kernels.blocks.tolist(), strict=True)
-    return dict(zip(keys, zip(kernels.count.tolist(), kernels.time_ns.tolist(), strict=True), strict=True))
 
 
 def _receives_more(rank: RankSummary, peers: list[RankSummary]) -> str | None:

@@ -8,10 +8,12 @@ keeps of a rank, and times are integer nanoseconds on the rank's own clock.
 from __future__ import annotations
 
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.columns import numbers, string_ids
 from tracemine.findings.host_spans import Spans, loading
@@ -26,7 +28,7 @@ _GATED_NS = 60_000  # work that was launched before a collective ended and begin
 _SILENT_NS = 300_000  # the host records neither begin nor end of anything: Python, a loader, a lock
 _IDLE_NS = 20_000  # shorter gaps are change-overs
 _COMPUTING = 0.2  # of all computing is on a stream that computes
-_KERNELS = 60  # distinct kernels that are kept, those that take most
+_KERNELS = 100  # distinct kernels that are kept, those that take most
 # What one recorded event costs the host: torch 2.11 with shapes and without stacks, four H100.
 OPERATOR_NS, CALL_NS = 4_700, 1_000
 _DRAWN = 200  # of a step: shorter gaps are not drawn
@@ -46,12 +48,18 @@ class Stretches(Struct, frozen=True):
 
 
 class KernelTimes(Struct, frozen=True):
-    """Kernels by name and blocks, those that take most: how often they ran in the window, and for how long."""
+    """Kernels by name, blocks and shapes, those that take most: how often they ran in the window, and for how long.
+
+    Beside a collective a kernel is slower, and runs beside it for as long as that waits for others.
+    """
 
     name: tuple[str, ...]
     blocks: IntArray
+    shapes: IntArray  # a number for the operator's recorded shapes, the same on all ranks
     count: IntArray
     time_ns: IntArray
+    alone_count: IntArray  # while no collective ran
+    alone_ns: IntArray
 
 
 class Silence(Struct, frozen=True):
@@ -87,6 +95,7 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     silence: Silence | None  # the longest in the window
     loading_ns: int  # a step, in a loop at its data
     shapes: tuple[str | None, ...]  # recorded shapes of each collective's operator
+    hosting_ns: int  # a step, that the host works, what recording adds left out
     host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
     after_backward: BoolArray  # issued after the step's last backward kernel
     # Begin and end of computing in the last step, [n, 2]; what lies close together as one.
@@ -118,6 +127,7 @@ class _Rank:
         self.computing_rows = computing
         self.computing = Spans.of(self.start[computing], self.end[computing])
         self.found = sent
+        self.communicating = Spans.of(self.start[sent.activity], self.end[sent.activity])
 
     def summary(self) -> RankSummary:
         begin, end = int(self.steps[0]), int(self.ends[-1])
@@ -165,12 +175,13 @@ class _Rank:
             issue=own(issued),
             wait=np.where(gates >= 0, own(gates), -1),
             stretches=self._stretches(edges, blocked),
-            by_step=self._stretches(step_edges, blocked),
+            by_step=self._by_step(step_edges, blocked),
             wait_ns_by_step=blocked.within(step_edges[:-1], step_edges[1:]),
             kernels=self._kernels(begin, end),
             silence=self._longest_silence(begin, end),
             loading_ns=self._loading_ns(begin, end) // len(self.steps),
             shapes=self._shapes(rows),
+            hosting_ns=self._hosting_ns(begin, end),
             host_ns=self._host_ns(rows),
             after_backward=self._after_backward(rows, step),
             computing=self._computing(step_edges),
@@ -251,6 +262,16 @@ class _Rank:
             calls=counted(self.calls.begin),
         )
 
+    def _by_step(self, edges: IntArray, blocked: Spans) -> Stretches:
+        """Return the steps as stretches. What the device does counts to the step that launched it: it may lag."""
+        of_step = np.searchsorted(self.steps, self.launched[self.computing_rows], "right") - 1
+        busy = [
+            int(Spans.of(self.start[rows], self.end[rows]).dur.sum())
+            for step in range(len(self.steps))
+            for rows in (self.computing_rows[of_step == step],)
+        ]
+        return replace(self._stretches(edges, blocked), busy=np.array(busy, np.int64))
+
     def _host_moments(self) -> IntArray:
         """Return when the host began or ended anything that was recorded, marks of steps and annotations too."""
         begin = numbers(self.timeline.ops.column("start_ns"))
@@ -292,10 +313,9 @@ class _Rank:
         begin, end = self.computing.end[:-1], self.computing.begin[1:]
         order = self.computing_rows[np.argsort(self.start[self.computing_rows], kind="stable")]
         first = order[np.searchsorted(self.start[order], end, "left")] if len(end) else order[:0]
-        communicating = Spans.of(self.start[self.found.activity], self.end[self.found.activity])
         waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
         queued = (end - begin > _IDLE_NS) & (self.launched[first] < begin)
-        queued &= (communicating.within(begin, end) == 0) & (waits.within(begin, end) == 0)
+        queued &= (self.communicating.within(begin, end) == 0) & (waits.within(begin, end) == 0)
         return Spans.of(begin[queued], end[queued])
 
     def _kernels(self, begin: int, end: int) -> KernelTimes:
@@ -307,23 +327,41 @@ class _Rank:
         if len(values) == 3 * int(present.sum()):
             blocks[present] = values.reshape(-1, 3).astype(np.int64).prod(axis=1)
         chosen = np.flatnonzero(~self.communicates & (self.launched >= begin) & (self.launched < end))
-        pairs, which = np.unique(np.stack((code[chosen], blocks[chosen])), axis=1, return_inverse=True)
-        which = which.reshape(-1)
+        keys = np.stack((code[chosen], blocks[chosen], self._shape_numbers()[chosen]))
+        kinds, which = np.unique(keys, axis=1, return_inverse=True)
+        beside = self.communicating.within(self.start[chosen], self.end[chosen]) > 0
+
+        def summed(weights: IntArray) -> IntArray:
+            return np.bincount(which.reshape(-1), weights=weights, minlength=kinds.shape[1]).astype(np.int64)
+
         dur = self.end[chosen] - self.start[chosen]
-        time = np.bincount(which, weights=dur, minlength=pairs.shape[1]).astype(np.int64)
-        count = np.bincount(which, minlength=pairs.shape[1])
+        ones, time = np.ones(len(chosen), np.int64), summed(dur)
         most = np.argsort(-time, kind="stable")[:_KERNELS]
-        return KernelTimes(
-            tuple(names[at] if at >= 0 else "" for at in pairs[0][most].tolist()),
-            pairs[1][most],
-            count[most].astype(np.int64),
-            time[most],
-        )
+        sums = (summed(ones), time, summed(ones * ~beside), summed(dur * ~beside))
+        called = tuple(names[at] if at >= 0 else "" for at in kinds[0][most].tolist())
+        return KernelTimes(called, kinds[1][most], kinds[2][most], *(each[most] for each in sums))
+
+    def _shape_numbers(self) -> IntArray:
+        op = numbers(self.timeline.activities.column("op_row"), null=-1)
+        code, texts = string_ids(self.timeline.ops.column("input_shapes"))
+        number = np.array([*(crc32(text.encode()) for text in texts), 0], np.int64)
+        of_op = np.append(number[np.where(code < 0, len(texts), code)], 0)
+        return of_op[op]
 
     def _shapes(self, rows: IntArray) -> tuple[str | None, ...]:
         op = numbers(self.timeline.activities.column("op_row"), null=-1)[rows]
         code, texts = string_ids(self.timeline.ops.column("input_shapes"))
         return tuple(None if at < 0 or code[at] < 0 else texts[int(code[at])] for at in op.tolist())
+
+    def _hosting_ns(self, begin: int, end: int) -> int:
+        """Return how long the host works a step: it waits for nothing, and the profiler adds nothing."""
+        ops = numbers(self.timeline.ops.column("start_ns"))
+        counts = [int(((each >= begin) & (each < end)).sum()) for each in (ops, self.calls.begin)]
+        waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
+        edge = (np.array([begin]), np.array([end]))
+        last = max((int(each[each < end].max(initial=begin)) for each in (ops, self.calls.end)), default=end)
+        works = last - begin - int(waits.within(edge[0], np.array([last]))[0])
+        return max(works - counts[0] * OPERATOR_NS - counts[1] * CALL_NS, 0) // len(self.steps)
 
     def _host_ns(self, rows: IntArray) -> IntArray:
         """Return how long the host took from the launch before to that of each collective, as if not recorded."""
