@@ -2,8 +2,8 @@
 
 Ranks of tensor and data parallelism are simulated as the summaries that a job keeps of its traces: each computes
 between its collectives, all ranks of a group end together, and rank 42's kernels take a fifth longer. Printed: seconds
-and peak memory from summaries to findings in a process of its own, one replay of 20 what-ifs, who was named, what it truly
-loses and what was said. --traces: of a folder of recorded ranks what one megabyte takes to become a summary, how large
+and peak memory from summaries to findings in a process of its own, one replay of 20 what-ifs, who was named, what it
+truly loses and what was said. --traces: of a folder of recorded ranks what one takes to become a summary, how large
 that is, and what 64 traces of 50 MB follow to take.
 """
 

@@ -40,8 +40,8 @@ def rank(
         rank=number, file=f"rank{number}.json", device=None, world_size=EVERYONE, steps=1,
         window=(0, 1), collectives=collectives, start=np.array(start, np.int64), dur=np.array(dur, np.int64),
         exposed=ones * 0, stream=ones, computes=ones == 0, step=ones * 0, issue=ones, wait=ones,
-        stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), *(none for _ in range(6))), hosting_ns=0,
-        silence=None, loading_ns=0, shapes=(None,) * count, host_ns=ones, after_backward=ones == 0,
+        stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), *(none for _ in range(6))),
+        hosting_ns=0, silence=None, loading_ns=0, shapes=(None,) * count, host_ns=ones, after_backward=ones == 0,
     )  # fmt: skip
 
 
@@ -81,6 +81,16 @@ def test_all_that_every_rank_has_is_matched_and_nothing_else(seed: int, numbered
     said = [{has[number][i] for number, i in enumerate(row)} for row in rows_of(found)]
     assert all(len(each) == 1 for each in said), "a wrong match"
     assert {each for row in said for each in row} == common
+
+
+@pytest.mark.parametrize("ahead", [0, 20, 45])
+def test_windows_that_begin_many_collectives_apart_are_put_together(ahead: int) -> None:
+    kinds, start = ["all_reduce"] * 100, [at * 1_000_000 for at in range(100)]
+    sizes = [8 + at % 50 for at in range(100)]
+    first = rank(0, start, [1_000] * 100, kinds, nbytes=sizes)
+    left = 100 - ahead
+    other = rank(1, start[ahead:], [1_000] * left, kinds[ahead:], nbytes=sizes[ahead:])
+    assert rows_of(matched([first, other])) == [[at, at - ahead] for at in range(ahead, 100)]
 
 
 @pytest.mark.parametrize("seed", range(6))

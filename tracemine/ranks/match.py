@@ -20,7 +20,7 @@ from tracemine.ranks.kinds import PAIRED, SYNCHRONISING
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import IntArray
 
-_SHIFTS = sorted(range(-8, 9), key=lambda shift: (abs(shift), shift))  # windows may begin apart
+_MOST_APART = 8  # collectives by which windows may begin apart, besides what one has more
 _Kernel: TypeAlias = tuple[int, int]  # place of its rank, and of it among the rank's own
 
 
@@ -151,18 +151,23 @@ def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, 
         ours = ours[first[ours] == second[ours + shift]]
         return ours, ours + shift
 
-    agree = {shift: len(overlap(shift)[0]) for shift in _SHIFTS}
-    most = max(agree.values())
-    least = min(len(first), len(second)) / 2  # fewer may agree by any clocks
-    likely = [shift for shift in _SHIFTS if agree[shift] >= max(most - abs(shift), least, 1)]
-    for shift in sorted(likely, key=lambda shift: (-agree[shift], abs(shift))):
+    def is_allowed(shift: int) -> bool:
         ours, theirs = overlap(shift)
         rows = np.stack((mine[base][ours], mine[other][theirs]), axis=1)
         kinds = [ranks[base].collectives.kind[i] for i in rows[:, 0].tolist()]
         block = MatchBlock(np.array([base, other]), rows, np.array([kind in SYNCHRONISING for kind in kinds], np.bool_))
-        if not is_refuted(ranks, [block]):
-            return shift
-    return max(_SHIFTS, key=lambda shift: (agree[shift], -abs(shift)))
+        return not is_refuted(ranks, [block])
+
+    if len(first) == len(second) and (first == second).all() and is_allowed(0):
+        return 0
+    apart = max(min(len(first), len(second)) // 2, abs(len(first) - len(second)) + _MOST_APART)
+    agree = {shift: len(overlap(shift)[0]) for shift in range(-apart, apart + 1)}
+    most = max(agree.values())
+    least = min(len(first), len(second)) / 2  # fewer may agree by any clocks
+    likely = [shift for shift in agree if agree[shift] >= max(most - abs(shift), least, 1)]
+    ordered = sorted(likely, key=lambda shift: (-agree[shift], abs(shift), shift))
+    allowed = next((shift for shift in ordered if is_allowed(shift)), None)
+    return max(agree, key=lambda shift: (agree[shift], -abs(shift))) if allowed is None else allowed
 
 
 def _by_pairs(ranks: Sequence[RankSummary], mine: dict[int, list[int]], reason: Counter[str]) -> list[MatchBlock]:
