@@ -1,4 +1,4 @@
-"""Jobs recorded on two H200s with something planted: it is named, what it costs was measured, and nothing else is said."""
+"""Jobs recorded on two H200s with something planted: it is named, at what it was measured to cost, and nothing else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def steps_ms(name: str, variant: str) -> tuple[float, float]:
     times = json.loads((FOLDER / name / "meta.json").read_text())["times"][variant]
 
     def median(which: str) -> float:
-        longest = sorted(max(each) for each in zip(*(rank[which] for rank in times), strict=True))
+        longest: list[float] = sorted(max(each) for each in zip(*(rank[which] for rank in times), strict=True))
         return (longest[(len(longest) - 1) // 2] + longest[len(longest) // 2]) / 2
 
     return median("back_to_back_ms"), median("alone_ms")
