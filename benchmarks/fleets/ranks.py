@@ -10,6 +10,7 @@ that is, and what 64 traces of 50 MB follow to take.
 from __future__ import annotations
 
 import argparse
+import gzip
 import multiprocessing
 import pickle
 import resource
@@ -26,6 +27,7 @@ from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.collectives import Collectives, ProcessGroup
 from tracemine.ranks.find import find_job
 from tracemine.ranks.match import matched
+from tracemine.ranks.reading import SummaryAnswer, packed
 from tracemine.ranks.recognise import RanksRead, read_ranks
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import KernelTimes, RankSummary, Stretches
@@ -128,15 +130,19 @@ def report(count: int, pipe: Any) -> None:
 
 
 def of_traces(folder: Path) -> None:
-    files = sorted(folder.rglob("rank*.json*"))
-    megabytes = sum(len(path.read_bytes()) for path in files) / 1e6
+    """Print what recorded ranks take to become summaries, and what 64 large ones follow to take."""
+    files = sorted(folder.rglob("rank*.json.gz"))
+    unpacked = sum(len(gzip.decompress(path.read_bytes())) for path in files) / 1e6
     begun = time.process_time()
-    ranks = read_ranks(files).ranks
+    ranks = read_ranks(files, processes=1).ranks
     took = time.process_time() - begun
-    sent = [(len(rank.start), len(pickle.dumps(rank, 5))) for rank in ranks]
-    most = max(sent)
-    print(f"{len(files)} traces, {megabytes:.1f} MB packed: {took / max(len(files), 1):.2f} CPU-s each to a summary")
-    print(f"largest summary: {most[1] / 1000:.0f} kB of {most[0]} collectives, {most[1] / most[0]:.0f} bytes each")
+    sizes = [(len(rank.start), len(packed(SummaryAnswer([rank])))) for rank in ranks]
+    count, largest = max(sizes)
+    many = 64 * 50 * took / max(unpacked, 1e-9)
+    print(
+        f"{len(files)} traces of {unpacked:.0f} MB of JSON: {took:.2f} CPU-s, so {many:.0f} for 64 of 50 MB, by any number"
+    )
+    print(f"of processes; the largest summary: {count} collectives, {largest / count:.0f} bytes each as it is sent")
 
 
 def main() -> None:
