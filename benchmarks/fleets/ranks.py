@@ -142,7 +142,7 @@ def of_traces(folder: Path) -> None:
     print(
         f"{len(files)} traces of {unpacked:.0f} MB of JSON: {took:.2f} CPU-s, so {many:.0f} for 64 of 50 MB, by any number"
     )
-    print(f"of processes; the largest summary: {count} collectives, {largest / count:.0f} bytes each as it is sent")
+    print(f"number of processes; the largest summary: {count} collectives, {largest / count:.0f} bytes each as it is sent")
 
 
 def main() -> None:

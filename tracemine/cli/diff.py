@@ -11,6 +11,7 @@ import typer
 
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.gates import NoiseOption, fails, gates_given, noise_given
+from tracemine.cli.job import drawn_difference, jobs_in
 from tracemine.cli.options import (
     GPUOption,
     NoColorOption,
@@ -70,11 +71,15 @@ def diff(
       tracemine diff findings.json runs/after/ --fail-on worse --fail-on 2%
       tracemine diff before/ after/ --format markdown -o "$GITHUB_STEP_SUMMARY"
       tracemine diff before/ after/ --format html -o diff.html
+
+    Folders with the ranks of a job are compared as jobs: its step, and each finding by whose it is.
     """
     check_format(form, DIFF_REPORTS)
     check_page(form, output)
     check_top(top, "prints all changes")
     share, gates = noise_given(noise), gates_given(fail_on or ())
+    if not fail_on and (jobs := jobs_in((before, after), quiet=quiet)) is not None:
+        return drawn_difference(jobs, form, output, options(sys.stdout, top=top, no_color=no_color).width)
     from tracemine.comparison import diff as difference_of
 
     request = asked(quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, pictured=form in PICTURED)

@@ -62,6 +62,38 @@ def drawn_job(found: DrawnJob, report: str, output: Path | None, how: Drawing) -
     return 0
 
 
+def jobs_in(given: Sequence[str], *, quiet: bool) -> tuple[Job, ...] | None:
+    """Return the jobs whose ranks lie in folders, None where one of these is no such folder."""
+    if not all(Path(each).is_dir() for each in given):
+        return None
+    from tracemine.cli.request import all_traces
+    from tracemine.ranks.find import find_job
+    from tracemine.ranks.recognise import may_be_job, read_ranks
+
+    paths = [[one for one in all_traces([each], quiet=True) if isinstance(one, Path)] for each in given]
+    if not all(may_be_job(each) for each in paths):
+        return None
+    read = [read_ranks(each, None if quiet else say) for each in paths]
+    if not all(each.is_job for each in read):
+        return None
+    return tuple(find_job(each, name) for each, name in zip(read, given, strict=True))
+
+
+def drawn_difference(jobs: Sequence[Job], report: str, output: Path | None, width: int) -> int:
+    """Write what differs between two jobs, the earlier one first. Return the exit code."""
+    from tracemine.ranks.compare import compare_jobs
+    from tracemine.report.job_diff import FORMATS, render
+
+    if report not in FORMATS:
+        raise UsageError(f"--format {report}: jobs of several ranks are compared as {', '.join(FORMATS)}")
+    text = render(report, compare_jobs(*jobs), width)
+    if output is None:
+        write(text)
+    else:
+        write_file(output, text)
+    return 0
+
+
 def of_rank(sources: Iterable[Path | Scan | TracemineError], rank: str | None) -> list[Path | Scan | TracemineError]:
     """Return the trace of one rank, by how the files begin and what they are called; of "all" or none each trace.
 
