@@ -139,10 +139,8 @@ def of_traces(folder: Path) -> None:
     sizes = [(len(rank.start), len(packed(SummaryAnswer([rank])))) for rank in ranks]
     count, largest = max(sizes)
     many = 64 * 50 * took / max(unpacked, 1e-9)
-    print(
-        f"{len(files)} traces of {unpacked:.0f} MB of JSON: {took:.2f} CPU-s, so {many:.0f} for 64 of 50 MB, by any number"
-    )
-    print(f"number of processes; the largest summary: {count} collectives, {largest / count:.0f} bytes each as it is sent")
+    print(f"{len(files)} traces of {unpacked:.0f} MB of JSON: {took:.2f} CPU-s; so {many:.0f} CPU-s for 64 of 50 MB")
+    print(f"largest summary: {count} collectives, {largest / count:.0f} bytes each as it is sent")
 
 
 def main() -> None:
