@@ -26,11 +26,12 @@ import numpy as np
 from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.collectives import Collectives, ProcessGroup
 from tracemine.ranks.find import find_job
+from tracemine.ranks.kernels import KernelTimes
 from tracemine.ranks.match import matched
 from tracemine.ranks.reading import SummaryAnswer, packed
 from tracemine.ranks.recognise import RanksRead, read_ranks
 from tracemine.ranks.replay import JobReplay
-from tracemine.ranks.summary import KernelTimes, RankSummary, Stretches
+from tracemine.ranks.summary import RankSummary, Stretches
 
 TENSOR, STEPS, LAYERS = 8, 5, 20
 LATE, SLOWER = 42, 1.2

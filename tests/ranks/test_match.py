@@ -9,8 +9,9 @@ import pytest
 
 from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.collectives import Collectives, ProcessGroup, SentPart
+from tracemine.ranks.kernels import KernelTimes
 from tracemine.ranks.match import MatchedCollectives, matched
-from tracemine.ranks.summary import KernelTimes, RankSummary, Stretches
+from tracemine.ranks.summary import RankSummary, Stretches
 
 EVERYONE = 4
 GROUP = ProcessGroup(tuple(range(EVERYONE)), EVERYONE, "default_pg")

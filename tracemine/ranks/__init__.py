@@ -2,6 +2,7 @@
 
 kinds.py       what a collective is, by the names that torch, NCCL and others give it
 summary.py     one rank: its collectives, what it did between them, what held it
+kernels.py     its kernels, to be compared with its peers'
 reading.py     files read by several processes
 recognise.py   which files are the ranks of one job
 clocks.py      how far the ranks' clocks lie apart

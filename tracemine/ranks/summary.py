@@ -8,7 +8,6 @@ keeps of a rank, and times are integer nanoseconds on the rank's own clock.
 from __future__ import annotations
 
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -19,6 +18,7 @@ from tracemine.columns import numbers, string_ids
 from tracemine.findings.host_spans import Spans, loading
 from tracemine.ranks.collectives import Collectives, collectives_of
 from tracemine.ranks.exposure import exposed
+from tracemine.ranks.kernels import KernelTimes, kernel_times
 from tracemine.rows.host import HostCalls, threads
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -28,7 +28,6 @@ _GATED_NS = 60_000  # work that was launched before a collective ended and begin
 _SILENT_NS = 300_000  # the host records neither begin nor end of anything: Python, a loader, a lock
 _IDLE_NS = 20_000  # shorter gaps are change-overs
 _COMPUTING = 0.2  # of all computing is on a stream that computes
-_KERNELS = 100  # distinct kernels that are kept, those that take most
 # What one recorded event costs the host: torch 2.11 with shapes and without stacks, four H100.
 OPERATOR_NS, CALL_NS = 4_700, 1_000
 _DRAWN = 200  # of a step: shorter gaps are not drawn
@@ -45,21 +44,6 @@ class Stretches(Struct, frozen=True):
     queued_idle: IntArray  # the device idled though work had been launched before and no collective held it
     operators: IntArray
     calls: IntArray
-
-
-class KernelTimes(Struct, frozen=True):
-    """Kernels by name, blocks and shapes, those that take most: how often they ran in the window, and for how long.
-
-    Beside a collective a kernel is slower, and runs beside it for as long as that waits for others.
-    """
-
-    name: tuple[str, ...]
-    blocks: IntArray
-    shapes: IntArray  # a number for the operator's recorded shapes, the same on all ranks
-    count: IntArray
-    time_ns: IntArray
-    alone_count: IntArray  # while no collective ran
-    alone_ns: IntArray
 
 
 class Silence(Struct, frozen=True):
@@ -98,7 +82,7 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     hosting_ns: int  # a step, that the host works, what recording adds left out
     host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
     after_backward: BoolArray  # issued after the step's last backward kernel
-    # Begin and end of computing in the last step, [n, 2]; what lies close together as one.
+    # Begin and end of computing in the last step; what lies close together as one.
     computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
 
@@ -123,8 +107,7 @@ class _Rank:
         sent = collectives_of(timeline)
         self.communicates = np.zeros(len(self.start), np.bool_)
         self.communicates[sent.activity] = True
-        computing = np.flatnonzero(~self.communicates)
-        self.computing_rows = computing
+        self.computing_rows = computing = np.flatnonzero(~self.communicates)
         self.computing = Spans.of(self.start[computing], self.end[computing])
         self.found = sent
         self.communicating = Spans.of(self.start[sent.activity], self.end[sent.activity])
@@ -319,34 +302,9 @@ class _Rank:
         return Spans.of(begin[queued], end[queued])
 
     def _kernels(self, begin: int, end: int) -> KernelTimes:
-        code, names = string_ids(self.timeline.activities.column("name"))
-        grid = self.timeline.activities.column("grid").combine_chunks()
-        values = np.asarray(grid.flatten()) if grid.null_count < len(grid) else np.zeros(0)
-        blocks = np.zeros(len(code), np.int64)
-        present = ~np.asarray(grid.is_null())
-        if len(values) == 3 * int(present.sum()):
-            blocks[present] = values.reshape(-1, 3).astype(np.int64).prod(axis=1)
         chosen = np.flatnonzero(~self.communicates & (self.launched >= begin) & (self.launched < end))
-        keys = np.stack((code[chosen], blocks[chosen], self._shape_numbers()[chosen]))
-        kinds, which = np.unique(keys, axis=1, return_inverse=True)
         beside = self.communicating.within(self.start[chosen], self.end[chosen]) > 0
-
-        def summed(weights: IntArray) -> IntArray:
-            return np.bincount(which.reshape(-1), weights=weights, minlength=kinds.shape[1]).astype(np.int64)
-
-        dur = self.end[chosen] - self.start[chosen]
-        ones, time = np.ones(len(chosen), np.int64), summed(dur)
-        most = np.argsort(-time, kind="stable")[:_KERNELS]
-        sums = (summed(ones), time, summed(ones * ~beside), summed(dur * ~beside))
-        called = tuple(names[at] if at >= 0 else "" for at in kinds[0][most].tolist())
-        return KernelTimes(called, kinds[1][most], kinds[2][most], *(each[most] for each in sums))
-
-    def _shape_numbers(self) -> IntArray:
-        op = numbers(self.timeline.activities.column("op_row"), null=-1)
-        code, texts = string_ids(self.timeline.ops.column("input_shapes"))
-        number = np.array([*(crc32(text.encode()) for text in texts), 0], np.int64)
-        of_op = np.append(number[np.where(code < 0, len(texts), code)], 0)
-        return of_op[op]
+        return kernel_times(self.timeline, chosen, self.end[chosen] - self.start[chosen], beside)
 
     def _shapes(self, rows: IntArray) -> tuple[str | None, ...]:
         op = numbers(self.timeline.activities.column("op_row"), null=-1)[rows]
@@ -358,9 +316,8 @@ class _Rank:
         ops = numbers(self.timeline.ops.column("start_ns"))
         counts = [int(((each >= begin) & (each < end)).sum()) for each in (ops, self.calls.begin)]
         waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
-        edge = (np.array([begin]), np.array([end]))
-        last = max((int(each[each < end].max(initial=begin)) for each in (ops, self.calls.end)), default=end)
-        works = last - begin - int(waits.within(edge[0], np.array([last]))[0])
+        last = max(int(each[each < end].max(initial=begin)) for each in (ops, self.calls.end))
+        works = last - begin - int(waits.within(np.array([begin]), np.array([last]))[0])
         return max(works - counts[0] * OPERATOR_NS - counts[1] * CALL_NS, 0) // len(self.steps)
 
     def _host_ns(self, rows: IntArray) -> IntArray:
