@@ -71,8 +71,6 @@ def diff(
       tracemine diff findings.json runs/after/ --fail-on worse --fail-on 2%
       tracemine diff before/ after/ --format markdown -o "$GITHUB_STEP_SUMMARY"
       tracemine diff before/ after/ --format html -o diff.html
-
-    Folders with the ranks of a job are compared as jobs: its step, and each finding by whose it is.
     """
     check_format(form, DIFF_REPORTS)
     check_page(form, output)

@@ -22,8 +22,15 @@ DrawnJob: TypeAlias = "tuple[Job, JobPicture]"
 _DRAWN = ("text", "json", "markdown", "html", "perfetto")  # of a job; in other formats its traces are drawn one by one
 
 
-def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest, report: str) -> DrawnJob | None:
-    """Return what is found of the job whose ranks these traces are; None where they are none, or are drawn apart."""
+def job_of(
+    given: Sequence[str], sources: Sequence[object], request: ScanRequest, report: str, others: Sequence[object]
+) -> DrawnJob | None:
+    """Return what is found of the job whose ranks these traces are; None where they are none, or are drawn apart.
+
+    others: options that were given and are of a trace alone.
+    """
+    if any(option for option in others if option != "--format perfetto"):
+        return None
     paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
     if report not in _DRAWN or len(paths) < 2 or any(isinstance(source, TracemineError) for source in sources):
         return None

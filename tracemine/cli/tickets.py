@@ -115,7 +115,6 @@ def tickets(
     \b
     Examples:
       tracemine tickets findings.json --project decoder --out tickets/
-      tracemine tickets runs/job/ --project decoder --out tickets/
       tracemine tickets trace.json.gz --project decoder --finding 1 --out tickets/
       tracemine tickets trace.json.gz --project decoder --github you/model
       tracemine tickets after.json --project decoder --github you/model --after diff.json --apply

@@ -34,7 +34,7 @@ class JobDifference(Struct, frozen=True, kw_only=True):
 
 def compare_jobs(before: Job, after: Job) -> JobDifference:
     """Return what became of a job's findings, those first that cost more than before."""
-    ours, theirs = ({_key(one): one for one in reversed(job.findings)} for job in (before, after))
+    ours, theirs = ({_key(finding): finding for finding in reversed(job.findings)} for job in (before, after))
     keys = dict.fromkeys((*map(_key, after.findings), *map(_key, before.findings)))
     changes = [_change(ours.get(key), theirs.get(key)) for key in keys]
     notes = []

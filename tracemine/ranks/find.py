@@ -51,7 +51,7 @@ def find_and_draw(read: RanksRead, name: str) -> tuple[Job, JobPicture]:
     step = _step(ranks, job, without)
     exact = error <= _MOST_ERROR and len(matches) > 0
     findings = _findings(ranks, job, without, step) if exact else []
-    found = Job(
+    report = Job(
         name=name,
         world_size=read.world_size,
         steps=steps,
@@ -64,7 +64,7 @@ def find_and_draw(read: RanksRead, name: str) -> tuple[Job, JobPicture]:
         replay_error_percent=round(error, 2),
         notes=tuple(_notes(read, matches.missing, exact, error)),
     )
-    return found, picture_of(ranks, job, clocks, without.role)
+    return report, picture_of(ranks, job, clocks, without.role)
 
 
 def _step(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled) -> JobStep:

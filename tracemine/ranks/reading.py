@@ -69,13 +69,13 @@ class _Reader(Closing):
         says = ""
         for _ in range(_ATTEMPTS):
             try:
-                found = unpacked(self._process.ask(base64.b64encode(os.fsencode(path.resolve())), _LIMIT_S))
+                answer = unpacked(self._process.ask(base64.b64encode(os.fsencode(path.resolve())), _LIMIT_S))
             except TooLate:
                 return InputError(f"took longer than {_LIMIT_S:g} s to read")
             except Ended as end:
                 says = f"the process that read it {end.how}"
             else:
-                return found.ranks if found.error is None else InputError(found.error)
+                return answer.ranks if answer.error is None else InputError(answer.error)
         return InputError(says)
 
     def kill(self) -> None:

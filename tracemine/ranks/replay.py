@@ -120,13 +120,13 @@ class JobReplay:
 
 def _members(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> list[tuple[tuple[int, int], ...]]:
     """Return who takes part in each match that lies in the windows of all its members: rank, place among its own."""
-    found = []
+    joined = []
     for block in matches.blocks:
         columns = enumerate(block.ranks.tolist())
         inside = np.all([ranks[at].step[block.at[:, column]] >= 0 for column, at in columns], axis=0)
         who = block.ranks.tolist()
-        found += [tuple(zip(who, row, strict=True)) for row in block.at[inside].tolist()]
-    return found
+        joined += [tuple(zip(who, row, strict=True)) for row in block.at[inside].tolist()]
+    return joined
 
 
 def _as_one(events: Sequence[_Events]) -> list[_Events]:
@@ -186,10 +186,10 @@ class _Run:
 
     def ends(self) -> FloatArray:
         """Return when each rank ends in each scenario: [scenarios, ranks]."""
-        found = np.zeros((self.transfer.shape[1], sum(len(each.ranks) for each in self.classes)))
+        ends = np.zeros((self.transfer.shape[1], sum(len(each.ranks) for each in self.classes)))
         for each, own, passed, stall in zip(self.classes, self.stretches, self.passed, self.stall, strict=True):
-            found[:, each.ranks] = (passed[-1] + own[-1] + stall).T
-        return found
+            ends[:, each.ranks] = (passed[-1] + own[-1] + stall).T
+        return ends
 
     def _advance(self, number: int) -> None:
         """Run ranks of one class until one waits for a collective that has not ended."""

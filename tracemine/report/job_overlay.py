@@ -35,17 +35,17 @@ def _events(picture: JobPicture) -> Iterator[bytes]:
             )
         for begin, end in rank.computing_ns:
             yield _slice("computes", rank, _COMPUTES, begin, end)
-        for one in rank.collectives:
-            yield _slice(one.kind, rank, _COMMUNICATES, one.begin_ns, one.end_ns, collective=one.number)
-            if one.waits_until_ns > one.begin_ns:
-                yield _slice("waits for other ranks", rank, _COMMUNICATES, one.begin_ns, one.waits_until_ns)
-            members[one.number].append((rank, one))
+        for sent in rank.collectives:
+            yield _slice(sent.kind, rank, _COMMUNICATES, sent.begin_ns, sent.end_ns, collective=sent.number)
+            if sent.waits_until_ns > sent.begin_ns:
+                yield _slice("waits for other ranks", rank, _COMMUNICATES, sent.begin_ns, sent.waits_until_ns)
+            members[sent.number].append((rank, sent))
     for number, joined in members.items():
         last, late = max(joined, key=lambda pair: pair[1].begin_ns)
-        for rank, one in joined:
-            if rank is not last and one.waits_until_ns - one.begin_ns >= _LEAST_WAIT_NS:
+        for rank, sent in joined:
+            if rank is not last and sent.waits_until_ns - sent.begin_ns >= _LEAST_WAIT_NS:
                 yield _arrow("s", f"{number}.{rank.rank}", last, late.begin_ns)
-                yield _arrow("f", f"{number}.{rank.rank}", rank, max(one.waits_until_ns - 1, one.begin_ns))
+                yield _arrow("f", f"{number}.{rank.rank}", rank, max(sent.waits_until_ns - 1, sent.begin_ns))
 
 
 def _slice(name: str, rank: DrawnRank, thread: int, begin: int, end: int, **more: Any) -> bytes:

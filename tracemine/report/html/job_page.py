@@ -25,7 +25,7 @@ _LEFT, _CELL, _ROW, _WIDTH, _STRIP = 90, 56, 16, 1000, 22
 # Own time as a share of the role's median, up to which a cell has a colour, and what it says in letters.
 _SHADES = ((0.9, "fast"), (0.97, "rather fast"), (1.03, "usual"), (1.1, "rather slow"), (1.3, "slow"))
 _SLOWEST = "very slow"
-_COLOURS = ("#2166ac", "#92c5de", "#e8e8e8", "#fddbc7", "#ef8a62", "#b2182b")  # told apart by colour-blind readers
+_COLOURS = ("#2166ac", "#92c5de", "#e8e8e8", "#fddbc7", "#ef8a62", "#b2182b")  # colour-blind readers see them differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ def page(job: Job, picture: JobPicture) -> JobPage:
     first, about = head(job)
     drawn = _drawn(job, picture)
     steps = min((len(rank.own_ns) for rank in drawn), default=0)
-    most = max((one.step_saving_ns.high for one in job.findings if one.step_saving_ns), default=0)
+    most = max((finding.step_saving_ns.high for finding in job.findings if finding.step_saving_ns), default=0)
     return JobPage(
         version=__version__,
         name=job.name,
         headline=first,
         about=about,
-        findings=tuple(_found(number, one, job, most) for number, one in enumerate(job.findings, 1)),
+        findings=tuple(_found(number, finding, job, most) for number, finding in enumerate(job.findings, 1)),
         heat=tuple(_heat(drawn, picture, steps)),
         rows=tuple((at * _ROW + _ROW // 2 + 4, f"rank {rank.rank}") for at, rank in enumerate(drawn)),
         steps=steps,
@@ -163,10 +163,12 @@ def _strip(at: int, rank: DrawnRank, span_ns: int) -> Strip:
     return Strip(f"rank {rank.rank}", at * _STRIP, path(rank.computing_ns), path(waits), path(sends), path(bound), says)
 
 
-def _found(number: int, one: JobFinding, job: Job, most_ns: int) -> FoundPage:
-    saving = one.step_saving_ns
+def _found(number: int, finding: JobFinding, job: Job, most_ns: int) -> FoundPage:
+    saving = finding.step_saving_ns
     figure = None if saving is None else interval(Range(saving.low, saving.mid, saving.high), most_ns)
-    return FoundPage(f"finding-{number}", one.title, " ".join(saves(one, job)), figure, one.facts, one.fix)
+    return FoundPage(
+        f"finding-{number}", finding.title, " ".join(saves(finding, job)), figure, finding.facts, finding.fix
+    )
 
 
 def _ranks(job: Job) -> Table:
