@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,17 @@ import pytest
 from msgspec.structs import replace as changed
 
 from tests.ranks.simulated import Program, Rank, run, true_loss, write
+from tracemine.__main__ import main
 from tracemine.errors import InputError
+from tracemine.ranks import reading
+from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.find import find_job
-from tracemine.ranks.match import clocks_of, matched
+from tracemine.ranks.match import matched
+from tracemine.ranks.reading import SummaryAnswer, packed
 from tracemine.ranks.recognise import may_be_job, rank_in, read_ranks
 from tracemine.ranks.record import Job, JobFinding
 from tracemine.ranks.replay import JobReplay
+from tracemine.report.job import render_json
 
 SLOW = {
     "silence": (Rank(silence_ns=2_000_000), "straggler_host"),
@@ -195,8 +201,46 @@ def test_ranks_that_wait_in_a_circle_are_an_error_not_a_hang(tmp_path: Path) -> 
     read = read_ranks(write(program(ranks=2), tmp_path))
     first, second = read.ranks
     matches = matched(read.ranks)
-    crossed = matches.at.copy()
+    (block,) = matches.blocks
+    crossed = block.at.copy()
     crossed[[-3, -1], 1] = crossed[[-1, -3], 1]
-    job = JobReplay((first, second), changed(matches, at=crossed), clocks_of(read.ranks, matches))
+    of = changed(matches, blocks=(changed(block, at=crossed),))
+    job = JobReplay((first, second), of, clocks_of(read.ranks, matches.blocks))
     with pytest.raises(InputError, match="circle"):
         job.ends(job.recorded(), together=True)
+
+
+@pytest.mark.parametrize("damaged", ["{", "", '{"traceEvents": [{"ph": "X"}]}'])
+def test_processes_read_what_one_reads_and_name_what_is_damaged(damaged: str, tmp_path: Path) -> None:
+    paths = write(program(Rank(silence_ns=2_000_000)), tmp_path)
+    paths[2].write_text(damaged)
+    alone, together = (read_ranks(paths, processes=count) for count in (1, 2))
+    assert together.left_out == alone.left_out
+    assert list(alone.left_out) == ["rank2.json"]
+    assert render_json(find_job(together, "job")) == render_json(find_job(alone, "job"))
+
+
+def test_a_file_whose_process_is_lost_is_read_again_and_then_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = write(program(), tmp_path)
+    monkeypatch.setattr(reading, "worker", lambda module: (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
+    read = read_ranks(paths, processes=2)
+    assert read.ranks == ()
+    assert set(read.left_out) == {path.name for path in paths}
+    assert "the process that read it" in read.left_out["rank0.json"]
+
+
+def test_a_summary_of_many_collectives_is_small(tmp_path: Path) -> None:
+    (first, *_) = read_ranks(write(program(layers=60, kernels=1, steps=8), tmp_path)).ranks
+    assert len(first.start) > 400
+    assert len(packed(SummaryAnswer([first]))) / len(first.start) < 200  # bytes of each: 1 MB of 5,000
+
+
+def test_scan_of_a_folder_names_a_damaged_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = write(program(Rank(silence_ns=2_000_000)), tmp_path)
+    paths[2].write_text('{"distributedInfo": {"rank": 2, "world_size": 4}, "traceEvents": [')
+    main(["scan", str(tmp_path)])
+    said = capsys.readouterr()
+    assert "rank2.json" in said.out + said.err
+    assert "Rank 1's host is late" in said.out

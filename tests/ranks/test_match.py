@@ -7,9 +7,11 @@ import random
 import numpy as np
 import pytest
 
+from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.collectives import Collectives, ProcessGroup, SentPart
-from tracemine.ranks.match import clocks_of, matched
-from tracemine.ranks.summary import KernelTimes, RankSummary, Stretches
+from tracemine.ranks.kernels import KernelTimes
+from tracemine.ranks.match import MatchedCollectives, matched
+from tracemine.ranks.summary import RankSummary, Stretches
 
 EVERYONE = 4
 GROUP = ProcessGroup(tuple(range(EVERYONE)), EVERYONE, "default_pg")
@@ -39,9 +41,13 @@ def rank(
         rank=number, file=f"rank{number}.json", device=None, world_size=EVERYONE, steps=1,
         window=(0, 1), collectives=collectives, start=np.array(start, np.int64), dur=np.array(dur, np.int64),
         exposed=ones * 0, stream=ones, computes=ones == 0, step=ones * 0, issue=ones, wait=ones,
-        stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), none, none, none),
-        silence=None, loading_ns=0, shapes=(None,) * count, host_ns=ones, after_backward=ones == 0,
+        stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), *(none for _ in range(6))),
+        hosting_ns=0, silence=None, loading_ns=0, shapes=(None,) * count, host_ns=ones, after_backward=ones == 0,
     )  # fmt: skip
+
+
+def rows_of(found: MatchedCollectives) -> list[list[int]]:
+    return [row for block in found.blocks for row in block.at.tolist()]
 
 
 def job(seed: int, *, count: int = 30, numbered: bool = False, kinds: int = 2) -> tuple[list[RankSummary], list[range]]:
@@ -73,9 +79,19 @@ def test_all_that_every_rank_has_is_matched_and_nothing_else(seed: int, numbered
     ranks, has = job(seed, numbered=numbered)
     found = matched(ranks)
     common = set.intersection(*(set(own) for own in has))
-    said = [{has[number][i] for number, i in enumerate(row.tolist())} for row in found.at]
+    said = [{has[number][i] for number, i in enumerate(row)} for row in rows_of(found)]
     assert all(len(each) == 1 for each in said), "a wrong match"
     assert {each for row in said for each in row} == common
+
+
+@pytest.mark.parametrize("ahead", [0, 20, 45])
+def test_windows_that_begin_many_collectives_apart_are_put_together(ahead: int) -> None:
+    kinds, start = ["all_reduce"] * 100, [at * 1_000_000 for at in range(100)]
+    sizes = [8 + at % 50 for at in range(100)]
+    first = rank(0, start, [1_000] * 100, kinds, nbytes=sizes)
+    left = 100 - ahead
+    other = rank(1, start[ahead:], [1_000] * left, kinds[ahead:], nbytes=sizes[ahead:])
+    assert rows_of(matched([first, other])) == [[at, at - ahead] for at in range(ahead, 100)]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -84,8 +100,8 @@ def test_of_equal_collectives_the_clocks_decide_or_none_is_wrong(seed: int) -> N
     equal = [
         rank(each.rank, each.start.tolist(), each.dur.tolist(), ["all_reduce"] * len(each.start)) for each in ranks
     ]
-    for row in matched(equal).at:
-        assert len({has[number][i] for number, i in enumerate(row.tolist())}) <= 2  # clocks allow neighbours at most
+    for row in rows_of(matched(equal)):
+        assert len({has[number][i] for number, i in enumerate(row)}) <= 2  # clocks allow neighbours at most
 
 
 def test_matches_that_no_clocks_allow_are_refused() -> None:
@@ -102,14 +118,14 @@ def test_what_differs_in_size_is_dropped_and_counted() -> None:
     first = rank(0, start, [1_000] * 3, ["all_reduce"] * 3, nbytes=[8, 8, 8])
     other = rank(1, start, [1_000] * 3, ["all_reduce"] * 3, nbytes=[8, 16, 8])
     found = matched([first, other])
-    assert found.at.tolist() == [[0, 0], [2, 2]]
+    assert rows_of(found) == [[0, 0], [2, 2]]
     assert found.unmatched["kind or size differs"] == 2
 
 
 def test_an_offset_lies_within_its_bound() -> None:
     for seed in range(6):
         ranks, has = job(seed, numbered=True)
-        clocks = clocks_of(ranks, matched(ranks))
+        clocks = clocks_of(ranks, matched(ranks).blocks)
         for number in range(1, EVERYONE):
             common = sorted(set(has[0]) & set(has[number]))
             ends = [
@@ -125,7 +141,7 @@ def test_sends_are_matched_with_receives_in_order() -> None:
     to_next, from_first = SentPart("send", 1, 8), SentPart("recv", 0, 8)
     first = rank(0, [0, 10], [5, 5], ["send", "send"], parts=[(to_next,), (to_next,)])
     other = rank(1, [3, 13], [5, 5], ["recv", "recv"], parts=[(from_first,), (from_first,)])
-    assert sorted(matched([first, other]).at.tolist()) == [[0, 0], [1, 1]]
+    assert sorted(rows_of(matched([first, other]))) == [[0, 0], [1, 1]]
 
 
 def test_kernels_that_exchange_with_several_are_one_match() -> None:
@@ -133,7 +149,7 @@ def test_kernels_that_exchange_with_several_are_one_match() -> None:
         rank(0, [0], [5], ["send_recv"], parts=[(SentPart("send", 1, 8), SentPart("recv", 1, 4))]),
         rank(1, [1], [5], ["send_recv"], parts=[(SentPart("recv", 0, 8), SentPart("send", 0, 4))]),
     ]
-    assert matched(both).at.tolist() == [[0, 0]]
+    assert rows_of(matched(both)) == [[0, 0]]
 
 
 def test_a_send_of_another_size_is_no_match() -> None:

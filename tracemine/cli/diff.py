@@ -11,6 +11,7 @@ import typer
 
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.gates import NoiseOption, fails, gates_given, noise_given
+from tracemine.cli.job import drawn_difference, jobs_in
 from tracemine.cli.options import (
     GPUOption,
     NoColorOption,
@@ -75,6 +76,8 @@ def diff(
     check_page(form, output)
     check_top(top, "prints all changes")
     share, gates = noise_given(noise), gates_given(fail_on or ())
+    if not fail_on and (jobs := jobs_in((before, after), quiet=quiet)) is not None:
+        return drawn_difference(jobs, form, output, options(sys.stdout, top=top, no_color=no_color).width)
     from tracemine.comparison import diff as difference_of
 
     request = asked(quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, pictured=form in PICTURED)

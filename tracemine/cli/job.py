@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tracemine.cli.console import say, write
 from tracemine.errors import TracemineError, UsageError
@@ -13,34 +14,86 @@ from tracemine.files import write_file
 if TYPE_CHECKING:
     from tracemine.cli.request import ScanRequest
     from tracemine.findings.record import Scan
+    from tracemine.ranks.picture import JobPicture
     from tracemine.ranks.record import Job
     from tracemine.report import Drawing
 
-_DRAWN = ("text", "json", "markdown")  # of a job; in other formats its traces are drawn one by one
+DrawnJob: TypeAlias = "tuple[Job, JobPicture]"
+_DRAWN = ("text", "json", "markdown", "html", "perfetto")  # of a job; in other formats its traces are drawn one by one
 
 
-def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest, report: str) -> Job | None:
-    """Return what is found of the job whose ranks these traces are; None where they are none, or are drawn apart."""
+def job_of(
+    given: Sequence[str], sources: Sequence[object], request: ScanRequest, report: str, others: Sequence[object]
+) -> DrawnJob | None:
+    """Return what is found of the job whose ranks these traces are; None where they are none, or are drawn apart.
+
+    others: options that were given and are of a trace alone.
+    """
+    if any(option for option in others if option != "--format perfetto"):
+        return None
     paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
     if report not in _DRAWN or len(paths) < 2 or any(isinstance(source, TracemineError) for source in sources):
         return None
-    from tracemine.ranks.find import find_job
+    from tracemine.ranks.find import find_and_draw
     from tracemine.ranks.recognise import may_be_job, read_ranks
 
     if not may_be_job(paths):
         return None
     read = read_ranks(paths, None if request.quiet else say)
-    return find_job(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else None
+    return find_and_draw(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else None
 
 
-def drawn_job(job: Job, report: str, output: Path | None, how: Drawing) -> int:
+def drawn_job(found: DrawnJob, report: str, output: Path | None, how: Drawing) -> int:
     """Write a job's report. Return the exit code."""
     from tracemine.report.job import render_json, render_markdown, render_text
 
+    job, picture = found
     if report == "text":
         text = render_text(job, min(how.width, 100), whole=how.whole)
+    elif report == "html":
+        from tracemine.report.html.job_page import render
+
+        page = StringIO()
+        render(job, picture, page)
+        text = page.getvalue()
+    elif report == "perfetto":
+        from tracemine.report.job_overlay import overlay
+
+        text = overlay(picture)
     else:
         text = (render_json if report == "json" else render_markdown)(job)
+    if output is None:
+        write(text)
+    else:
+        write_file(output, text)
+    return 0
+
+
+def jobs_in(given: Sequence[str], *, quiet: bool) -> tuple[Job, ...] | None:
+    """Return the jobs whose ranks lie in folders, None where one of these is no such folder."""
+    if not all(Path(each).is_dir() for each in given):
+        return None
+    from tracemine.cli.request import all_traces
+    from tracemine.ranks.find import find_job
+    from tracemine.ranks.recognise import may_be_job, read_ranks
+
+    paths = [[one for one in all_traces([each], quiet=True) if isinstance(one, Path)] for each in given]
+    if not all(may_be_job(each) for each in paths):
+        return None
+    read = [read_ranks(each, None if quiet else say) for each in paths]
+    if not all(each.is_job for each in read):
+        return None
+    return tuple(find_job(each, name) for each, name in zip(read, given, strict=True))
+
+
+def drawn_difference(jobs: Sequence[Job], report: str, output: Path | None, width: int) -> int:
+    """Write what differs between two jobs, the earlier one first. Return the exit code."""
+    from tracemine.ranks.compare import compare_jobs
+    from tracemine.report.job_diff import FORMATS, render
+
+    if report not in FORMATS:
+        raise UsageError(f"--format {report}: jobs of several ranks are compared as {', '.join(FORMATS)}")
+    text = render(report, compare_jobs(*jobs), width)
     if output is None:
         write(text)
     else:

@@ -111,7 +111,7 @@ def scan(
     }  # fmt: skip
     named = [name for name, value in given.items() if value]
     sources = of_rank(_sources(paths, request, [name for name in named if name != "--save-baseline"]), rank)
-    if not (named or baseline or fail_on or rank) and (job := job_of(paths, sources, request, report)):
+    if job := job_of(paths, sources, request, report, (*named, baseline, fail_on, rank)):
         return drawn_job(job, report, output, drawn.how)
     _check_one([name for name in named if name in _OF_ONE], len(sources))
     return drawn.exit_code(_each(sources, request), gate)

@@ -13,6 +13,7 @@ import typer
 import tracemine.tickets as services
 from tracemine.cli.console import say, write
 from tracemine.cli.findings import named_finding, stored_scans
+from tracemine.cli.job import jobs_in
 from tracemine.cli.options import FindingOption, FindingsArgument, QuietOption
 from tracemine.cli.progress import reading
 from tracemine.cli.request import ScanRequest, found_in
@@ -123,6 +124,11 @@ def tickets(
     where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
     where.check()
     filing, owners = where.filed(label or (), assignee or (), milestone, codeowners)
+    if (jobs := jobs_in([str(path)], quiet=quiet)) is not None:
+        if finding is not None or after is not None:
+            raise UsageError("--finding, --after: are of a trace, and this is a job of several ranks")
+        deliver(services.tickets_of_job(jobs[0], project, redact=redact, filing=filing), where, unseen=True)
+        return 0
     scan, frames = _read(path, quiet=quiet)
     found = services.findings_of(scan, project, after=after, redact=redact, frames=frames, filing=filing, owners=owners)
     if finding is not None:

@@ -17,8 +17,8 @@ from tracemine.ranks.kinds import PAIRED
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import JobUnprofiled
-from tracemine.rows.table import BoolArray, FloatArray, IntArray
+from tracemine.ranks.unprofiled import JobUnprofiled, gain_of_transfers
+from tracemine.rows.table import BoolArray, IntArray
 from tracemine.units import bytes_text, time_text
 
 _LEAST_SHARE = 0.01  # of the step
@@ -40,13 +40,21 @@ class Exposed(Struct, frozen=True, kw_only=True):
 
 
 class _Set(Struct, frozen=True):
-    """The collectives of one kind and group: places in the job, and of each the first recorded member's own."""
+    """The collectives of one kind and group: places in the job, and of each the first recorded member's own.
+
+    Groups of equal size and description that have as many are one set: what costs them costs the job once.
+    """
 
     kind: str
-    group: ProcessGroup
+    group: ProcessGroup  # of several the ranks of all
     jobs: IntArray
     rank: RankSummary
     own: IntArray
+    alike: tuple[IntArray, ...]  # places in the job of the other groups' collectives, in the same order
+
+    def everywhere(self, these: BoolArray) -> IntArray:
+        """Return the places in the job of collectives of this set, in each of its groups."""
+        return np.concatenate([jobs[these] for jobs in (self.jobs, *self.alike)])
 
 
 def exposed_communication(
@@ -71,13 +79,25 @@ def _sets(ranks: Sequence[RankSummary], job: JobReplay) -> list[_Set]:
         if job.kind[k] not in PAIRED:
             sent = ranks[at].collectives
             chosen.setdefault((job.kind[k], sent.groups[sent.group[i]]), []).append((k, at, i))
-    sets = []
+    alike: dict[object, list[_Set]] = {}
     for (kind, group), rows in chosen.items():
         first = rows[0][1]
         mine = [(k, i) for k, at, i in rows if at == first]
         jobs, own = (np.array(column, np.int64) for column in zip(*mine, strict=True))
-        sets.append(_Set(kind, group, jobs, ranks[first], own))
-    return sets
+        of_group = _Set(kind, group, jobs, ranks[first], own, ())
+        named = group if group.ranks is None else (group.size, group.description)
+        alike.setdefault((kind, named, len(jobs)), []).append(of_group)
+    return [_pooled(same) for same in alike.values()]
+
+
+def _pooled(same: Sequence[_Set]) -> _Set:
+    """Return sets of equal groups as one: the first, and where the others' collectives are."""
+    first = same[0]
+    if len(same) == 1:
+        return first
+    everyone = tuple(sorted({rank for each in same for rank in each.group.ranks or ()}))
+    group = ProcessGroup(everyone, first.group.size, first.group.description)
+    return _Set(first.kind, group, first.jobs, first.rank, first.own, tuple(each.jobs for each in same[1:]))
 
 
 def _not_overlapped(
@@ -101,7 +121,13 @@ def _not_overlapped(
         f"call keeps its host for {time_text(call)}, what is done with each result included.",
         *((f"{small} of them are below 1 MB.",) if small else ()),
     )
-    saving = Interval(transfer + calls // 2, transfer + calls, transfer + calls * 3 // 2)
+    # Reduced meanwhile, they slow the backward pass down by no more than they take; the hosts keep their other work.
+    hosts = int(np.mean([one.hosting_ns for one in job.ranks])) - calls
+    busy = int(np.mean([one.by_step.busy.mean() for one in job.ranks])) + transfer
+    room = max(step_ns - max(hosts, busy), 0)
+    least, _ = gain_of_transfers(job, without, each.everywhere(these), 0.0)
+    likely = min(transfer + calls, room)
+    saving = Interval(min(least, likely), likely, max(min(transfer + calls * 3 // 2, room), likely))
     return Exposed(
         rule="not_overlapped", kind=each.kind, group=each.group, count=float(count), saving=_within(saving, step_ns),
         transfer_ns=transfer, facts=facts, evidence="measured",
@@ -130,7 +156,7 @@ def _gathered_twice(
     if count < 2 or len(set(np.bincount(rank.step[own[second]], minlength=rank.steps).tolist())) != 1:
         return None, second & False
     transfer = int(job.transfer[each.jobs[second]].sum() / rank.steps)
-    low, _ = _without_transfers(job, without, each.jobs[second], rank.steps)
+    low, _ = gain_of_transfers(job, without, each.everywhere(second), 0.0)
     facts = (
         f"{count:g} of {2 * count:g} a step have the input shape of the one before them, and no other collective lies "
         f"between: if nothing wrote the input, they save {time_text(transfer)} of transfer and their launches.",
@@ -157,7 +183,7 @@ def _exposed(
         if not these.any():
             return None, these
     transfer = int(bare[these].sum() / rank.steps)
-    saves, least = _without_transfers(job, without, each.jobs[these], rank.steps)
+    saves, least = gain_of_transfers(job, without, each.everywhere(these), 0.0)
     felt = saves if not in_order else transfer
     if felt < _LEAST_SHARE * step_ns:
         return None, these & False
@@ -211,18 +237,6 @@ def _call_ns(rank: RankSummary, own: IntArray) -> int:
     """Return how long the host takes from one of these collectives to the next, what recording adds left out."""
     known = rank.host_ns[own]
     return int(np.median(known[known >= 0])) if (known >= 0).any() else 0
-
-
-def _without_transfers(job: JobReplay, without: JobUnprofiled, jobs: IntArray, steps: int) -> tuple[int, int]:
-    """Return what a step gains where these transfers take no time: with each rank's own host, with the least one."""
-    transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
-    transfer[1, jobs] = 0
-    gains = []
-    for of in (without.of_own_host, without.of_least_host):
-        both = [np.stack((stretch, stretch)) for stretch in of(queue=True)]
-        ends = job.ends(both, transfer, together=True).max(axis=1) / steps
-        gains.append(max(int(ends[0] - ends[1]), 0))
-    return gains[0], gains[1]
 
 
 def _within(saving: Interval, step_ns: int) -> Interval:

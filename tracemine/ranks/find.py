@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
+from tracemine.ranks.clocks import Clocks, clocks_of
 from tracemine.ranks.exposed import Exposed, exposed_communication
 from tracemine.ranks.links import SlowLink, groups_of, slow_links
-from tracemine.ranks.match import Clocks, clocks_of, matched
+from tracemine.ranks.match import matched
+from tracemine.ranks.picture import JobPicture, picture_of
 from tracemine.ranks.pipeline import pipeline_bubble
 from tracemine.ranks.recognise import RanksRead
 from tracemine.ranks.record import Interval, Job, JobFinding, JobRank, JobStep
@@ -23,6 +26,8 @@ from tracemine.units import percent_text, time_text
 
 _MOST_ERROR = 5.0  # percent, beyond which a replay tells no saving
 _HOST_BOUND = 0.6  # of the step that the devices compute
+# What takes time off the hosts themselves.
+_OF_HOST = ("straggler_host", "straggler_input", "not_overlapped", "small_messages")
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 
 
@@ -31,9 +36,14 @@ def find_job(read: RanksRead, name: str) -> Job:
 
     Raises InputError where its collectives, as matched, wait for each other in a circle.
     """
+    return find_and_draw(read, name)[0]
+
+
+def find_and_draw(read: RanksRead, name: str) -> tuple[Job, JobPicture]:
+    """Return what `find_job` does, and what is drawn of it."""
     ranks = read.ranks
     matches = matched(ranks)
-    clocks = clocks_of(ranks, matches)
+    clocks = clocks_of(ranks, matches.blocks)
     job = JobReplay(ranks, matches, clocks)
     error = job.error_percent()
     without = unprofiled(ranks)
@@ -41,7 +51,7 @@ def find_job(read: RanksRead, name: str) -> Job:
     step = _step(ranks, job, without)
     exact = error <= _MOST_ERROR and len(matches) > 0
     findings = _findings(ranks, job, without, step) if exact else []
-    return Job(
+    report = Job(
         name=name,
         world_size=read.world_size,
         steps=steps,
@@ -54,6 +64,7 @@ def find_job(read: RanksRead, name: str) -> Job:
         replay_error_percent=round(error, 2),
         notes=tuple(_notes(read, matches.missing, exact, error)),
     )
+    return report, picture_of(ranks, job, clocks, without.role)
 
 
 def _step(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled) -> JobStep:
@@ -77,7 +88,8 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
         for late in stragglers(ranks, job, without, step.mid)
     ]
     weighed += _of_communication(ranks, job, without, step)
-    weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job)]
+    weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job, without)]
+    weighed = [(weight, _above_host(finding, ranks, step)) for weight, finding in weighed]
     weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
     weighed.sort(key=lambda pair: -pair[0])
     findings = [finding for _, finding in weighed]
@@ -115,6 +127,17 @@ def _host_bound(ranks: Sequence[RankSummary], step: JobStep) -> JobFinding | Non
     fact = f"A device computes {time_text(int(busy))} of a step of {time_text(step.mid)}."
     share = percent_text(busy, step.mid).rstrip(" %")
     return _finding("host_bound", tuple(rank.rank for rank in ranks), None, (fact,), "measured", count=share)
+
+
+def _above_host(finding: JobFinding, ranks: Sequence[RankSummary], step: JobStep) -> JobFinding:
+    """Return a finding with a saving after which the hosts still have the time that they work."""
+    saving = finding.step_saving_ns
+    if saving is None or finding.rule in _OF_HOST:
+        return finding
+    hosts = [rank.hosting_ns for rank in ranks]
+    left = (max(step.mid - ns, 0) for ns in (max(hosts), int(np.mean(hosts)), min(hosts)))
+    least, likely, most = (min(ns, room) for ns, room in zip(msgspec.structs.astuple(saving), left, strict=True))
+    return msgspec.structs.replace(finding, step_saving_ns=Interval(least, likely, most))
 
 
 def _worth(saving: Interval | None, step_ns: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -15,6 +15,8 @@ from tracemine.ranks.kinds import PAIRED, bus_factor
 from tracemine.ranks.record import Interval, JobGroup
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
+from tracemine.ranks.unprofiled import JobUnprofiled, gain_of_transfers
+from tracemine.rows.table import FloatArray, IntArray
 
 _LEAST_MESSAGES, _LEAST_BYTES = 5, 1_000_000
 _SLOWER = 1.3
@@ -58,59 +60,75 @@ def groups_of(ranks: Sequence[RankSummary], job: JobReplay) -> list[JobGroup]:
     return sorted(groups, key=lambda one: -one.exposed_ns)
 
 
-def slow_links(ranks: Sequence[RankSummary], job: JobReplay) -> list[SlowLink]:
+def slow_links(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled) -> list[SlowLink]:
     """Return groups that are slower than equal ones, and kinds that reach little of what the link is sold for."""
-    slow = []
-    sets = _by_kind(ranks, job)
-    alike: dict[tuple[str, int | None, str | None], list[tuple[ProcessGroup, list[int]]]] = defaultdict(list)
-    for (kind, group), rows in sets.items():
+    slow: list[SlowLink] = []
+    alike: dict[tuple[str, int | None, str | None], list[_Rates]] = defaultdict(list)
+    for (kind, group), rows in _by_kind(ranks, job).items():
         if group.ranks is not None and kind not in PAIRED:
-            alike[kind, group.size, group.description].append((group, rows))
+            alike[kind, group.size, group.description].append(_Rates.of(ranks, job, group, rows))
     for (kind, size, _), groups in alike.items():
-        for group, rows in groups:
-            slow += _slower(ranks, job, kind, group, rows, [others for peer, others in groups if peer is not group])
-        slow += _below_rate(ranks, job, kind, size or 0, groups)
+        many = [rates for rates in groups if len(rates.per_byte) >= _LEAST_MESSAGES]
+        for rates in many if len(many) > 1 else ():
+            slow += _slower(job, without, kind, rates, many)
+        slow += _below_rate(job, without, kind, size or 0, groups)
     return slow
 
 
+class _Rates(Struct, frozen=True):
+    """One group's messages of one kind: places in the job, their bytes, and nanoseconds a byte of the large ones."""
+
+    group: ProcessGroup
+    rows: IntArray
+    nbytes: IntArray
+    per_byte: FloatArray
+
+    @classmethod
+    def of(cls, ranks: Sequence[RankSummary], job: JobReplay, group: ProcessGroup, rows: list[int]) -> _Rates:
+        at = np.array(rows, np.int64)
+        nbytes = np.array([_bytes(ranks, job, k) for k in rows], np.int64)
+        large = nbytes >= _LEAST_BYTES
+        return cls(group, at, nbytes, job.transfer[at[large]] / nbytes[large])
+
+
 def _slower(
-    ranks: Sequence[RankSummary],
-    job: JobReplay,
-    kind: str,
-    group: ProcessGroup,
-    rows: list[int],
-    others: list[list[int]],
-) -> list[SlowLink]:
-    own = _per_byte(ranks, job, rows)
-    peers = [rates for rates in (_per_byte(ranks, job, peer) for peer in others) if len(rates) >= _LEAST_MESSAGES]
-    if len(own) < _LEAST_MESSAGES or not peers:
-        return []
-    ratio = float(np.median(own)) / float(np.median([np.median(rates) for rates in peers]))
+    job: JobReplay, without: JobUnprofiled, kind: str, own: _Rates, groups: Sequence[_Rates]
+) -> Iterator[SlowLink]:
+    usual = float(np.median([np.median(peer.per_byte) for peer in groups if peer is not own]))
+    rate = float(np.median(own.per_byte))
+    ratio = rate / max(usual, 1e-12)
     if ratio < _SLOWER:
-        return []
-    steps = ranks[job.members[rows[0]][0][0]].steps
-    gain = int(job.transfer[rows].sum() * (1 - 1 / ratio) / steps)
-    fact = f"A byte takes {ratio:.1f} × as long as in {len(peers)} equal groups, over {len(own)} messages above 1 MB."
-    speed = bus_factor(kind, group.size or 0) / max(float(np.median(own)), 1e-9)
-    return [SlowLink("slow_link", kind, group.ranks or (), speed, Interval(0, gain, gain), (fact,))]
+        return
+    fact = (
+        f"A byte takes {ratio:.1f} × as long as in {len(groups) - 1} equal groups, over {len(own.per_byte)} messages "
+        "above 1 MB."
+    )
+    speed = bus_factor(kind, own.group.size or 0) / max(rate, 1e-9)
+    saving = Interval(*_gained(job, without, own.rows, 1 / ratio))
+    yield SlowLink("slow_link", kind, own.group.ranks or (), speed, saving, (fact,))
 
 
 def _below_rate(
-    ranks: Sequence[RankSummary], job: JobReplay, kind: str, size: int, groups: list[tuple[ProcessGroup, list[int]]]
-) -> list[SlowLink]:
-    rows = [k for _, members in groups for k in members if _bytes(ranks, job, k) >= _LARGE_BYTES]
-    rate = _link(ranks[0].device)
+    job: JobReplay, without: JobUnprofiled, kind: str, size: int, groups: Sequence[_Rates]
+) -> Iterator[SlowLink]:
+    rows = np.concatenate([each.rows[each.nbytes >= _LARGE_BYTES] for each in groups])
+    nbytes = np.concatenate([each.nbytes[each.nbytes >= _LARGE_BYTES] for each in groups])
+    rate = _link(job.ranks[0].device)
     if len(rows) < _LEAST_MESSAGES or rate is None or not 1 < size <= 8:
-        return []
-    speed = np.array([_bytes(ranks, job, k) / max(int(job.transfer[k]), 1) for k in rows]) * bus_factor(kind, size)
-    best = float(np.quantile(speed, _BEST))
+        return
+    best = float(np.quantile(nbytes / np.maximum(job.transfer[rows], 1) * bus_factor(kind, size), _BEST))
     if best * 1e9 >= _OF_LINK * rate:
-        return []
-    steps = ranks[0].steps
-    gain = int(job.transfer[rows].sum() * (1 - best * 1e9 / (0.8 * rate)) / steps)
+        return
+    saving = Interval(*_gained(job, without, np.concatenate([each.rows for each in groups]), best * 1e9 / (0.8 * rate)))
     fact = f"The best of {len(rows)} messages of 16 MB and more; the link is sold for {rate / 1e9:.0f} GB/s each way."
-    named = tuple(sorted({rank for group, _ in groups for rank in group.ranks or ()}))
-    return [SlowLink("link_below_rate", kind, named, best, Interval(0, gain // 2, gain), (fact,))]
+    named = tuple(sorted({rank for each in groups for rank in each.group.ranks or ()}))
+    yield SlowLink("link_below_rate", kind, named, best, saving, (fact,))
+
+
+def _gained(job: JobReplay, without: JobUnprofiled, rows: IntArray, scale: float) -> tuple[int, int, int]:
+    """Return what a step gains where transfers take so much of their time: at least, likely, at most."""
+    gains = gain_of_transfers(job, without, rows, scale)
+    return min(gains), sum(gains) // 2, max(gains)
 
 
 def _by_kind(ranks: Sequence[RankSummary], job: JobReplay) -> dict[tuple[str, ProcessGroup], list[int]]:
@@ -125,11 +143,6 @@ def _by_kind(ranks: Sequence[RankSummary], job: JobReplay) -> dict[tuple[str, Pr
 def _bytes(ranks: Sequence[RankSummary], job: JobReplay, k: int) -> int:
     at, i = job.members[k][0]
     return int(ranks[at].collectives.nbytes[i])
-
-
-def _per_byte(ranks: Sequence[RankSummary], job: JobReplay, rows: list[int]) -> np.ndarray:
-    large = [k for k in rows if _bytes(ranks, job, k) >= _LEAST_BYTES]
-    return np.array([int(job.transfer[k]) / _bytes(ranks, job, k) for k in large])
 
 
 def _bus(kind: str, size: int, nbytes: np.ndarray, transfer: np.ndarray) -> float:

@@ -8,98 +8,51 @@ the clocks; bounds that contradict each other refute the matches.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
 
+from tracemine.ranks.clocks import MatchBlock, is_refuted
 from tracemine.ranks.collectives import Collectives, ProcessGroup
 from tracemine.ranks.kinds import PAIRED, SYNCHRONISING
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import IntArray
 
-_SHIFTS = sorted(range(-8, 9), key=lambda shift: (abs(shift), shift))  # windows may begin apart
-_SLACK_NS = 5_000  # by which recorded times may contradict each other: whole microseconds, and ends that differ
+_MOST_APART = 8  # collectives by which windows may begin apart, besides what one has more
 _Kernel: TypeAlias = tuple[int, int]  # place of its rank, and of it among the rank's own
-_FAR = np.iinfo(np.int64).max // 4
 
 
 class MatchedCollectives(Struct, frozen=True):
-    """Collectives that were matched: a row each, a column for each rank, the place among the rank's own; -1: no member.
+    """Collectives that were matched.
 
     unmatched: how many collectives are in no match, by reason. missing: groups of which members were not recorded.
     """
 
-    at: IntArray
-    kind: tuple[str, ...]
-    group: tuple[ProcessGroup, ...]
+    blocks: tuple[MatchBlock, ...]
     unmatched: dict[str, int]
     missing: int
 
     def __len__(self) -> int:
-        return len(self.at)
-
-
-class Clocks(Struct, frozen=True):
-    """What is added to each rank's times to have them on the first one's clock, and by how much that may be off."""
-
-    offset_ns: IntArray
-    bound_ns: IntArray  # -1: nothing bounds it
+        return sum(len(block.at) for block in self.blocks)
 
 
 def matched(ranks: Sequence[RankSummary]) -> MatchedCollectives:
     """Match the collectives of all ranks."""
-    rows: list[IntArray] = []
-    kinds: list[str] = []
-    groups: list[ProcessGroup] = []
+    blocks: list[MatchBlock] = []
     unmatched: Counter[str] = Counter()
     missing = 0
+    signs = _Signatures(ranks)
     for group, members in _by_group(ranks).items():
-        lacking = group.ranks is not None and len(group.ranks) > len(members)
-        missing += lacking
-        pairs, reason = _of_group(ranks, group, members)
-        if len(pairs) and not _feasible(ranks, pairs):
-            reason.update({"clocks refute the order": int((pairs >= 0).sum())})
-            pairs = pairs[:0]
+        missing += group.ranks is not None and len(group.ranks) > len(members)
+        found, reason = _of_group(ranks, group, members, signs)
+        if found and is_refuted(ranks, found):
+            reason.update({"clocks refute the order": sum(block.at.size for block in found)})
+            found = []
         unmatched.update(reason)
-        rows.extend(pairs)
-        groups.extend([group] * len(pairs))
-        for row in pairs:
-            first = int(np.flatnonzero(row >= 0)[0])
-            kinds.append(ranks[first].collectives.kind[int(row[first])])
-    at = np.array(rows, np.int64).reshape(len(rows), len(ranks))
-    return MatchedCollectives(at, tuple(kinds), tuple(groups), dict(unmatched), missing)
-
-
-def clocks_of(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> Clocks:
-    """Return the offsets of the ranks' clocks: the median of how far their ends lie apart, within what is possible."""
-    hard = _hard_bounds(ranks, matches.at[_synchronising(matches)])
-    count = len(ranks)
-    offset, known = np.zeros(count, np.int64), np.zeros(count, np.bool_)
-    known[0] = True
-    ends = [rank.start + rank.dur for rank in ranks]
-    together = matches.at[_synchronising(matches)]
-    frontier = [0]
-    while frontier:
-        base = frontier.pop(0)
-        for rank in np.flatnonzero(~known).tolist():
-            both = together[(together[:, base] >= 0) & (together[:, rank] >= 0)]
-            if not len(both):
-                continue
-            apart = ends[base][both[:, base]] - ends[rank][both[:, rank]]
-            offset[rank] = offset[base] + int(np.median(apart))
-            known[rank] = True
-            frontier.append(rank)
-    bound = np.full(count, -1, np.int64)
-    bound[0] = 0
-    closed = _closed(hard)
-    for rank in range(1, count):
-        high, low = closed[rank, 0], -closed[0, rank]
-        if high < _FAR and -low < _FAR:
-            offset[rank] = np.clip(offset[rank], low, high) if low <= high else offset[rank]
-            bound[rank] = max(high - offset[rank], offset[rank] - low, 0)
-    return Clocks(offset, bound)
+        blocks.extend(found)
+    return MatchedCollectives(tuple(blocks), dict(unmatched), missing)
 
 
 def _by_group(ranks: Sequence[RankSummary]) -> dict[ProcessGroup, list[int]]:
@@ -114,101 +67,110 @@ def _by_group(ranks: Sequence[RankSummary]) -> dict[ProcessGroup, list[int]]:
     return dict(groups)
 
 
-def _of_group(ranks: Sequence[RankSummary], group: ProcessGroup, members: list[int]) -> tuple[IntArray, Counter[str]]:
+class _Signatures:
+    """A number for what all members of a collective have in common: kind and size; of an all-to-all the kind alone."""
+
+    def __init__(self, ranks: Sequence[RankSummary]) -> None:
+        known: dict[tuple[str, int], int] = {}
+        self.of = []
+        for rank in ranks:
+            keys = zip(rank.collectives.kind, rank.collectives.nbytes.tolist(), strict=True)
+            equal = ((kind, -1 if kind == "all_to_all" else nbytes) for kind, nbytes in keys)
+            self.of.append(np.array([known.setdefault(key, len(known)) for key in equal], np.int64))
+
+
+def _of_group(
+    ranks: Sequence[RankSummary], group: ProcessGroup, members: list[int], signs: _Signatures
+) -> tuple[list[MatchBlock], Counter[str]]:
     """Return the matches of one group, and how many of its collectives have none, by reason."""
     mine = {at: _members_own(ranks[at].collectives, group, ranks[at]) for at in members}
     reason: Counter[str] = Counter()
     if len(members) < 2:
         reason["other members were not recorded"] += sum(len(rows) for rows in mine.values())
-        return np.zeros((0, len(ranks)), np.int64), reason
-    paired = {at: [i for i in rows if ranks[at].collectives.kind[i] in PAIRED] for at, rows in mine.items()}
-    others = {at: [i for i in rows if ranks[at].collectives.kind[i] not in PAIRED] for at, rows in mine.items()}
-    pairs = [*_by_sequence_or_order(ranks, others, reason), *_by_pairs(ranks, paired, reason)]
-    return np.array(pairs, np.int64).reshape(len(pairs), len(ranks)), reason
+        return [], reason
+    paired = {at: np.isin(np.array(ranks[at].collectives.kind)[rows], list(PAIRED)) for at, rows in mine.items()}
+    others = {at: rows[~paired[at]] for at, rows in mine.items()}
+    sends = {at: rows[paired[at]].tolist() for at, rows in mine.items()}
+    return [*_by_sequence_or_order(ranks, others, signs, reason), *_by_pairs(ranks, sends, reason)], reason
 
 
-def _members_own(collectives: Collectives, group: ProcessGroup, rank: RankSummary) -> list[int]:
+def _members_own(collectives: Collectives, group: ProcessGroup, rank: RankSummary) -> IntArray:
     """Return a rank's collectives of a group, in order of start."""
-    at = collectives.groups.index(group)
-    rows = np.flatnonzero(collectives.group == at)
-    return [int(row) for row in rows[np.argsort(rank.start[rows], kind="stable")]]
+    rows = np.flatnonzero(collectives.group == collectives.groups.index(group))
+    return rows[np.argsort(rank.start[rows], kind="stable")]
 
 
 def _by_sequence_or_order(
-    ranks: Sequence[RankSummary], mine: dict[int, list[int]], reason: Counter[str]
-) -> list[IntArray]:
-    members = [at for at, rows in mine.items() if rows]
+    ranks: Sequence[RankSummary], mine: dict[int, IntArray], signs: _Signatures, reason: Counter[str]
+) -> Iterator[MatchBlock]:
+    members = [at for at, rows in mine.items() if len(rows)]
     if len(members) < 2:
         reason["other members have none"] += sum(map(len, mine.values()))
-        return []
+        return
     numbered = all((ranks[at].collectives.sequence[mine[at]] >= 0).all() for at in members)
-    candidates = (_of_equal_number if numbered else _of_equal_place)(ranks, mine, members)
-    equal = [
-        candidate for candidate in candidates if len({_signature(ranks[at], i) for at, i in candidate.items()}) == 1
-    ]
-    reason["kind or size differs"] += len(members) * (len(candidates) - len(equal))
-    reason["windows begin or end apart"] += sum(len(mine[at]) for at in members) - len(members) * len(candidates)
-    return [_row(candidate.items(), len(ranks)) for candidate in equal]
+    rows = _of_equal_number(ranks, mine, members) if numbered else _of_equal_place(ranks, mine, members, signs)
+    sign = np.stack([signs.of[at][rows[:, column]] for column, at in enumerate(members)], axis=1)
+    equal = rows[(sign == sign[:, :1]).all(axis=1)]
+    reason["kind or size differs"] += rows.size - equal.size
+    reason["windows begin or end apart"] += sum(len(mine[at]) for at in members) - rows.size
+    if len(equal):
+        kinds = [ranks[members[0]].collectives.kind[i] for i in equal[:, 0].tolist()]
+        yield MatchBlock(np.array(members), equal, np.array([kind in SYNCHRONISING for kind in kinds]))
 
 
-def _of_equal_number(
-    ranks: Sequence[RankSummary], mine: dict[int, list[int]], members: list[int]
-) -> list[dict[int, int]]:
+def _of_equal_number(ranks: Sequence[RankSummary], mine: dict[int, IntArray], members: list[int]) -> IntArray:
     """Return the collectives of one number in their group that all members have."""
-    keyed = {at: {int(ranks[at].collectives.sequence[i]): i for i in mine[at]} for at in members}
-    numbers = set.intersection(*(set(places) for places in keyed.values()))
-    return [{at: keyed[at][number] for at in members} for number in sorted(numbers)]
+    keyed = [
+        dict(zip(ranks[at].collectives.sequence[mine[at]].tolist(), mine[at].tolist(), strict=True)) for at in members
+    ]
+    numbers = sorted(set.intersection(*map(set, keyed)))
+    return np.array([[own[number] for own in keyed] for number in numbers], np.int64).reshape(-1, len(members))
 
 
 def _of_equal_place(
-    ranks: Sequence[RankSummary], mine: dict[int, list[int]], members: list[int]
-) -> list[dict[int, int]]:
+    ranks: Sequence[RankSummary], mine: dict[int, IntArray], members: list[int], signs: _Signatures
+) -> IntArray:
     """Return the collectives that stand at one place, once it is known by how much each rank is ahead."""
     base = max(members, key=lambda at: len(mine[at]))
-    shift = {at: _shift(ranks, base, at, mine) for at in members}
+    shift = {at: _shift(ranks, base, at, mine, signs) for at in members}
     first = max(-min(shift.values()), 0)
-    last = min(len(mine[at]) - shift[at] for at in members)
-    return [{at: mine[at][place + shift[at]] for at in members} for place in range(first, last)]
+    last = max(min(len(mine[at]) - shift[at] for at in members), first)
+    return np.stack([mine[at][first + shift[at] : last + shift[at]] for at in members], axis=1)
 
 
-def _row(members: Iterable[tuple[int, int]], count: int) -> IntArray:
-    """Return a match as a row: of each rank the place among its own, -1 where it takes no part."""
-    row = np.full(count, -1, np.int64)
-    for at, i in members:
-        row[at] = i
-    return row
-
-
-def _signature(rank: RankSummary, at: int) -> tuple[str, int]:
-    """Return what all members of a collective have in common. An all-to-all's sizes differ by rank."""
-    kind = rank.collectives.kind[at]
-    return kind, -1 if kind == "all_to_all" else int(rank.collectives.nbytes[at])
-
-
-def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, list[int]]) -> int:
+def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, IntArray], signs: _Signatures) -> int:
     """Return by how many places a rank's collectives are ahead of another's: where most agree, the least of equals.
 
     What agrees in kind and size alone may still be another: of shifts that agree as well, one that the clocks allow.
     """
-    first, second = ([_signature(ranks[at], i) for i in mine[at]] for at in (base, other))
-    agree = {
-        shift: sum(a == b for a, b in zip(first[max(-shift, 0) :], second[max(shift, 0) :], strict=False))
-        for shift in _SHIFTS
-    }
+    first, second = (signs.of[at][mine[at]] for at in (base, other))
+
+    def overlap(shift: int) -> tuple[IntArray, IntArray]:
+        """Return the places of both that a shift puts together and that agree."""
+        ours = np.arange(max(-shift, 0), min(len(first), len(second) - shift))
+        ours = ours[first[ours] == second[ours + shift]]
+        return ours, ours + shift
+
+    def is_allowed(shift: int) -> bool:
+        ours, theirs = overlap(shift)
+        rows = np.stack((mine[base][ours], mine[other][theirs]), axis=1)
+        kinds = [ranks[base].collectives.kind[i] for i in rows[:, 0].tolist()]
+        block = MatchBlock(np.array([base, other]), rows, np.array([kind in SYNCHRONISING for kind in kinds], np.bool_))
+        return not is_refuted(ranks, [block])
+
+    if len(first) == len(second) and (first == second).all() and is_allowed(0):
+        return 0
+    apart = max(min(len(first), len(second)) // 2, abs(len(first) - len(second)) + _MOST_APART)
+    agree = {shift: len(overlap(shift)[0]) for shift in range(-apart, apart + 1)}
     most = max(agree.values())
     least = min(len(first), len(second)) / 2  # fewer may agree by any clocks
-    likely = [shift for shift in _SHIFTS if agree[shift] >= max(most - abs(shift), least, 1)]
-    for shift in sorted(likely, key=lambda shift: (-agree[shift], abs(shift))):
-        rows = np.full((len(first), len(ranks)), -1, np.int64)
-        for place, i in enumerate(mine[base]):
-            if 0 <= place + shift < len(second) and first[place] == second[place + shift]:
-                rows[place, [base, other]] = i, mine[other][place + shift]
-        if _feasible(ranks, rows[(rows >= 0).any(axis=1)]):
-            return shift
-    return max(_SHIFTS, key=lambda shift: (agree[shift], -abs(shift)))
+    likely = [shift for shift in agree if agree[shift] >= max(most - abs(shift), least, 1)]
+    ordered = sorted(likely, key=lambda shift: (-agree[shift], abs(shift), shift))
+    allowed = next((shift for shift in ordered if is_allowed(shift)), None)
+    return max(agree, key=lambda shift: (agree[shift], -abs(shift))) if allowed is None else allowed
 
 
-def _by_pairs(ranks: Sequence[RankSummary], mine: dict[int, list[int]], reason: Counter[str]) -> list[IntArray]:
+def _by_pairs(ranks: Sequence[RankSummary], mine: dict[int, list[int]], reason: Counter[str]) -> list[MatchBlock]:
     """Match sends with receives: the n-th to another rank is its n-th from this one; kernels that pairs join."""
     sent, got = (_parts_by_pair(ranks, mine, kind) for kind in ("send", "recv"))
     joined: dict[_Kernel, _Kernel] = {}
@@ -227,7 +189,14 @@ def _by_pairs(ranks: Sequence[RankSummary], mine: dict[int, list[int]], reason: 
         together[root(kernel)].append(kernel)
     whole = [kernels for kernels in together.values() if len({at for at, _ in kernels}) == len(kernels) > 1]
     reason["sends and receives without their pair"] += sum(map(len, mine.values())) - sum(map(len, whole))
-    return [_row(kernels, len(ranks)) for kernels in whole]
+    by_members: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
+    for kernels in whole:
+        members, rows = zip(*sorted(kernels), strict=True)
+        by_members[members].append(list(rows))
+    return [
+        MatchBlock(np.array(members), np.array(rows, np.int64), np.zeros(len(rows), np.bool_))
+        for members, rows in by_members.items()
+    ]
 
 
 def _parts_by_pair(
@@ -243,44 +212,3 @@ def _parts_by_pair(
             if peer is not None and part.kind == kind:
                 pairs[(at, peer) if kind == "send" else (peer, at)].append((kernel, part.elements))
     return pairs
-
-
-def _synchronising(matches: MatchedCollectives) -> IntArray:
-    return np.flatnonzero([kind in SYNCHRONISING for kind in matches.kind])
-
-
-def _hard_bounds(ranks: Sequence[RankSummary], at: IntArray) -> IntArray:
-    """Return for ranks r and q the most that r's offset may exceed q's: no member ends before the last has started."""
-    count = len(ranks)
-    bounds = np.full((count, count), _FAR, np.int64)
-    for row in at:
-        members = np.flatnonzero(row >= 0)
-        start = np.array([ranks[m].start[row[m]] for m in members.tolist()])
-        end = start + np.array([ranks[m].dur[row[m]] for m in members.tolist()])
-        cells = np.ix_(members, members)
-        bounds[cells] = np.minimum(bounds[cells], end[None, :] - start[:, None])
-    np.fill_diagonal(bounds, 0)
-    return bounds
-
-
-def _closed(bounds: IntArray) -> IntArray:
-    """Return the tightest bounds that follow from these: shortest paths (Floyd and Warshall)."""
-    tight = bounds.copy()
-    for middle in range(len(tight)):
-        np.minimum(tight, tight[:, middle, None] + tight[None, middle, :], out=tight)
-    return tight
-
-
-def _feasible(ranks: Sequence[RankSummary], at: IntArray) -> bool:
-    """Return whether there are clocks by which all of these may be matches."""
-    firsts = [int(np.flatnonzero(row >= 0)[0]) for row in at]
-    chosen = [
-        row
-        for row, first in zip(at, firsts, strict=True)
-        if ranks[first].collectives.kind[int(row[first])] in SYNCHRONISING
-    ]
-    if not chosen:
-        return True
-    members = np.flatnonzero((np.array(chosen) >= 0).any(axis=0))
-    closed = _closed(_hard_bounds(ranks, np.array(chosen))[np.ix_(members, members)])
-    return bool((np.diag(closed) >= -_SLACK_NS).all())

@@ -16,6 +16,7 @@ from msgspec import Struct
 from tracemine.errors import InputError, TracemineError
 from tracemine.formats import open_trace
 from tracemine.formats.source import FileSource
+from tracemine.ranks.reading import read_each
 from tracemine.ranks.summary import RankSummary, summarise
 
 _WORLD, _RANK = (re.compile(b'"' + key + rb'"\s*:\s*(\d{1,9})\b') for key in (b"world_size", b"rank"))
@@ -76,18 +77,21 @@ def announced(path: Path) -> int | None:
     return rank_in(path.name)
 
 
-def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None) -> RanksRead:
-    """Read each file to the summary of its rank, one at a time; what cannot be one is left out, with the reason.
+def read_ranks(
+    paths: Iterable[Path], note: Callable[[str], None] | None = None, processes: int | None = None
+) -> RanksRead:
+    """Read each file to the summary of its rank; what cannot be one is left out, with the reason.
 
-    note: called with what is left out.
+    note: called with what is left out. processes: as of `read_each`.
     """
     left_out: dict[str, str] = {}
-    summaries = []
-    for path in paths:
-        try:
-            summaries.append(_summary(path))
-        except TracemineError as error:
-            left_out[path.name] = error.message
+    summaries: list[RankSummary] = []
+    named = list(paths)
+    for path, found in zip(named, read_each(named, summaries_of, processes), strict=True):
+        if isinstance(found, TracemineError):
+            left_out[path.name] = found.message
+        else:
+            summaries += found
     size = _world(summaries)
     ranks: dict[int, RankSummary] = {}
     for summary in sorted(summaries, key=lambda summary: summary.window[0]):
@@ -104,7 +108,7 @@ def read_ranks(paths: Iterable[Path], note: Callable[[str], None] | None = None)
     return RanksRead(tuple(ranks[number] for number in sorted(ranks)), left_out)
 
 
-def _summary(path: Path) -> RankSummary:
+def summaries_of(path: Path) -> list[RankSummary]:
     """Return what a file holds of its rank. Raises TracemineError where it holds none."""
     timeline = open_trace(path)
     rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
@@ -112,7 +116,7 @@ def _summary(path: Path) -> RankSummary:
         raise InputError("no GPU activity was recorded")
     if rank is None:
         raise InputError("neither the trace nor the file's name says which rank it is")
-    return summarise(timeline, str(path), rank)
+    return [summarise(timeline, str(path), rank)]
 
 
 def _world(summaries: Sequence[RankSummary]) -> int | None:

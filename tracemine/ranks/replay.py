@@ -2,7 +2,8 @@
 
 Each rank is one number line of own time, with events in order: a collective is issued, or is waited for. A collective
 begins on each member when it is issued and the one before it on that member's stream has ended; it ends on all of them
-at the latest of these beginnings and the transfer; a wait holds its rank until then.
+at the latest of these beginnings and the transfer; a wait holds its rank until then. Ranks whose events have the same
+order are run as one, with a number line each.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.errors import InputError
+from tracemine.ranks.clocks import Clocks
 from tracemine.ranks.kinds import PAIRED
-from tracemine.ranks.match import Clocks, MatchedCollectives
+from tracemine.ranks.match import MatchedCollectives
 from tracemine.ranks.summary import RankSummary
-from tracemine.rows.table import FloatArray, IntArray
+from tracemine.rows.table import BoolArray, FloatArray, IntArray
 
 
-class _Event(Struct, frozen=True):
-    collective: int  # of the job
-    waits: bool
-    stretch: int
-    share: float  # of the stretch's own time that has passed
+class _Events(Struct, frozen=True):
+    """What happens on a rank, or on ranks that do the same, in order: [events], and [events, ranks]."""
+
+    ranks: IntArray
+    waits: BoolArray  # else issues
+    stretch: IntArray
+    collective: IntArray  # of the job, of each rank
+    share: FloatArray  # of the stretch's own time that has passed, of each rank
 
 
 class JobReplay:
@@ -46,35 +51,43 @@ class JobReplay:
         self.begin = np.array([rank.window[0] for rank in ranks]) + clocks.offset_ns
         self.end = np.array([rank.window[1] for rank in ranks]) + clocks.offset_ns
         self.before = self._before()
+        self._together = True  # ranks of equal events are run as one
 
-    def _events(self, at: int) -> list[_Event]:
+    def _events(self, at: int) -> _Events:
         rank = self.ranks[at]
         inside = np.flatnonzero(rank.step >= 0)
         edges = np.append(0, np.cumsum(rank.stretches.own))
-        events = []
-        for place, i in enumerate(inside.tolist()):
-            k = self.of[at, i]
-            events.append((int(rank.issue[i]), 0, place, _Event(k, False, place, 1.0)))
-            if rank.wait[i] >= 0:
-                stretch = int(np.clip(np.searchsorted(edges, rank.wait[i], "left") - 1, place + 1, len(inside)))
-                length = int(rank.stretches.own[stretch])
-                share = (int(rank.wait[i]) - int(edges[stretch])) / length if length else 0.0
-                events.append((int(rank.wait[i]), 1, stretch, _Event(k, True, stretch, min(max(share, 0.0), 1.0))))
-        events.sort(key=lambda event: event[:3])
-        return [event[3] for event in events]
+        k = np.array([self.of[at, i] for i in inside.tolist()], np.int64)
+        issue, wait, place = rank.issue[inside], rank.wait[inside], np.arange(len(inside))
+        stretch = np.clip(np.searchsorted(edges, wait, "left") - 1, place + 1, len(inside))
+        length = rank.stretches.own[stretch]
+        share = np.clip((wait - edges[stretch]) / np.maximum(length, 1), 0.0, 1.0) * (length > 0)
+        held = wait >= 0
+        time = np.concatenate((issue, wait[held]))
+        waits = np.repeat((False, True), (len(inside), int(held.sum())))
+        ends = np.concatenate((place, stretch[held]))
+        order = np.lexsort((ends, waits, time))
+        return _Events(
+            np.array([at]),
+            waits[order],
+            ends[order],
+            np.concatenate((k, k[held]))[order][:, None],
+            np.concatenate((np.ones(len(inside)), share[held]))[order][:, None],
+        )
 
-    def _before(self) -> list[list[tuple[int, int]]]:
-        """Return for each collective the members, and the collective before it on each member's stream (-1: none)."""
-        last: dict[tuple[int, int], int] = {}
-        previous: list[list[tuple[int, int]]] = [[] for _ in self.members]
+    def _before(self) -> list[tuple[int, int]]:
+        """Return which collective comes right before which on a stream of a member: pairs, each once."""
+        pairs: set[tuple[int, int]] = set()
         for at, events in enumerate(self.events):
-            for event in events:
-                if not event.waits:
-                    i = next(i for rank, i in self.members[event.collective] if rank == at)
-                    key = (at, int(self.ranks[at].stream[i]))
-                    previous[event.collective].append((at, last.get(key, -1)))
-                    last[key] = event.collective
-        return previous
+            issued = events.collective[~events.waits, 0].tolist()
+            last: dict[int, int] = {}
+            place = {self.of[at, i]: i for i in np.flatnonzero(self.ranks[at].step >= 0).tolist()}
+            for k in issued:
+                stream = int(self.ranks[at].stream[place[k]])
+                if stream in last:
+                    pairs.add((last[stream], k))
+                last[stream] = k
+        return sorted(pairs)
 
     def ends(
         self, stretches: Sequence[FloatArray], transfer: FloatArray | None = None, *, together: bool
@@ -85,12 +98,15 @@ class JobReplay:
         together: all ranks begin at once; else when they did. Raises InputError where ranks wait for each other.
         """
         scenarios, count = stretches[0].shape[0], len(self.ranks)
-        transfer = np.tile(self.transfer.astype(float), (scenarios, 1)) if transfer is None else transfer
+        times = self.transfer.astype(float)[None, :] if transfer is None else transfer
+        whole: FloatArray = np.broadcast_to(times, (scenarios, len(self.members))).T.copy()
         begin = np.zeros(count) if together else (self.begin - self.begin.min()).astype(float)
-        run = _Run(self, stretches, transfer, begin)
-        if not run.to_the_end():
-            raise InputError("its ranks wait for each other in a circle, as matched", hint="name the ranks of one run")
-        return np.stack([run.edges[at][:, -1] + run.stall[at] for at in range(count)], axis=1)
+        for as_one in (True, False) if self._together else (False,):
+            run = _Run(self, _as_one(self.events) if as_one else self.events, stretches, whole, begin)
+            if run.to_the_end():
+                self._together = as_one
+                return run.ends()
+        raise InputError("its ranks wait for each other in a circle, as matched", hint="name the ranks of one run")
 
     def recorded(self) -> list[FloatArray]:
         """Return each rank's stretches as recorded, one scenario."""
@@ -104,71 +120,115 @@ class JobReplay:
 
 def _members(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> list[tuple[tuple[int, int], ...]]:
     """Return who takes part in each match that lies in the windows of all its members: rank, place among its own."""
-    members = [tuple((at, int(row[at])) for at in np.flatnonzero(row >= 0).tolist()) for row in matches.at]
-    return [each for each in members if all(ranks[at].step[i] >= 0 for at, i in each)]
+    joined = []
+    for block in matches.blocks:
+        columns = enumerate(block.ranks.tolist())
+        inside = np.all([ranks[at].step[block.at[:, column]] >= 0 for column, at in columns], axis=0)
+        who = block.ranks.tolist()
+        joined += [tuple(zip(who, row, strict=True)) for row in block.at[inside].tolist()]
+    return joined
+
+
+def _as_one(events: Sequence[_Events]) -> list[_Events]:
+    """Return the events of ranks that have the same order as one, each rank a column."""
+    equal: dict[tuple[bytes, bytes], list[_Events]] = {}
+    for each in events:
+        equal.setdefault((each.waits.tobytes(), each.stretch.tobytes()), []).append(each)
+    return [
+        _Events(
+            np.concatenate([each.ranks for each in same]),
+            same[0].waits,
+            same[0].stretch,
+            np.concatenate([each.collective for each in same], axis=1),
+            np.concatenate([each.share for each in same], axis=1),
+        )
+        for same in equal.values()
+    ]
 
 
 class _Run:
-    """One pass over a job: how far each rank is, which collectives have ended, and who waits for them."""
+    """One pass over a job: how far the ranks are, which collectives have ended, and who waits for them."""
 
     def __init__(
-        self, job: JobReplay, stretches: Sequence[FloatArray], transfer: FloatArray, begin: FloatArray
+        self,
+        job: JobReplay,
+        classes: Sequence[_Events],
+        stretches: Sequence[FloatArray],
+        transfer: FloatArray,
+        begin: FloatArray,
     ) -> None:
-        scenarios = stretches[0].shape[0]
-        zeros = np.zeros((scenarios, 1))
-        self.job, self.stretches, self.transfer = job, stretches, transfer
-        self.edges = [np.concatenate((zeros, np.cumsum(own, axis=1)), axis=1) for own in stretches]
-        self.stall = [np.full(scenarios, float(at)) for at in begin]
-        self.issued = [np.zeros(scenarios) for _ in job.members]
-        self.ended: list[FloatArray | None] = [None] * len(job.members)
-        self.lacking = [2 * len(members) for members in job.members]  # issues, and collectives before them, to come
-        self.after: list[list[int]] = [[] for _ in job.members]
-        for k, members in enumerate(job.before):
-            for _, earlier in members:
-                if earlier >= 0:
-                    self.after[earlier].append(k)
-                else:
-                    self.lacking[k] -= 1
+        count, scenarios = transfer.shape
+        self.classes, self.transfer = classes, transfer
+        # Of each class [stretches, ranks, scenarios], and what has passed before each stretch.
+        self.stretches = [
+            np.stack([stretches[at] for at in each.ranks.tolist()]).transpose(2, 0, 1) for each in classes
+        ]
+        self.passed = [np.cumsum(own, axis=0) - own for own in self.stretches]
+        self.stall = [np.repeat(begin[each.ranks][:, None], scenarios, axis=1) for each in classes]
+        self.issued = np.zeros((count, scenarios))
+        self.ended = np.zeros((count, scenarios))
+        self.is_over = np.zeros(count, np.bool_)
+        self.lacking = np.array([len(members) for members in job.members], np.int64)  # and those before it, to come
+        self.after: dict[int, list[int]] = {}
+        for earlier, k in job.before:
+            self.after.setdefault(earlier, []).append(k)
+            self.lacking[k] += 1
         self.asleep: dict[int, list[int]] = {}
-        self.place = [0] * len(stretches)
-        self.ready = list(range(len(stretches)))
+        self.place = [0] * len(classes)
+        self.ready = list(range(len(classes)))
 
     def to_the_end(self) -> bool:
-        """Run every rank as far as it gets. Return whether all got to their ends, and all collectives to theirs."""
+        """Run all ranks as far as they get. Return whether all got to their ends, and all collectives to theirs."""
         while self.ready:
             self._advance(self.ready.pop())
-        done = all(place == len(events) for place, events in zip(self.place, self.job.events, strict=True))
-        return done and all(end is not None for end in self.ended)
+        done = all(place == len(each.stretch) for place, each in zip(self.place, self.classes, strict=True))
+        return done and bool(self.is_over.all())
 
-    def _advance(self, at: int) -> None:
-        """Run one rank until it waits for a collective that has not ended."""
-        edges, stretches, events = self.edges[at], self.stretches[at], self.job.events[at]
-        while self.place[at] < len(events):
-            event = events[self.place[at]]
-            k = event.collective
-            now = edges[:, event.stretch] + event.share * stretches[:, event.stretch] + self.stall[at]
-            if event.waits:
-                end = self.ended[k]
-                if end is None:
-                    self.asleep.setdefault(k, []).append(at)
+    def ends(self) -> FloatArray:
+        """Return when each rank ends in each scenario: [scenarios, ranks]."""
+        ends = np.zeros((self.transfer.shape[1], sum(len(each.ranks) for each in self.classes)))
+        for each, own, passed, stall in zip(self.classes, self.stretches, self.passed, self.stall, strict=True):
+            ends[:, each.ranks] = (passed[-1] + own[-1] + stall).T
+        return ends
+
+    def _advance(self, number: int) -> None:
+        """Run ranks of one class until one waits for a collective that has not ended."""
+        events, own, passed = self.classes[number], self.stretches[number], self.passed[number]
+        while self.place[number] < len(events.stretch):
+            at = self.place[number]
+            stretch, ks = int(events.stretch[at]), events.collective[at]
+            now = passed[stretch] + events.share[at][:, None] * own[stretch] + self.stall[number]
+            if events.waits[at]:
+                lacking = ks[~self.is_over[ks]]
+                if len(lacking):
+                    self.asleep.setdefault(int(lacking[0]), []).append(number)
                     return
-                self.stall[at] = self.stall[at] + np.maximum(end - now, 0.0)
+                self.stall[number] = self.stall[number] + np.maximum(self.ended[ks] - now, 0.0)
             else:
-                self._arrive(k, now)
-            self.place[at] += 1
+                self._arrive(ks, now)
+            self.place[number] += 1
 
-    def _arrive(self, collective: int, time: FloatArray) -> None:
-        """Note that a member, or the collective before it on a member's stream, is there; end what lacks none."""
-        arrivals = [(collective, time)]
-        while arrivals:
-            k, when = arrivals.pop()
-            self.issued[k] = np.maximum(self.issued[k], when)
-            self.lacking[k] -= 1
-            if not self.lacking[k]:
-                end = self.issued[k] + self.transfer[:, k]
-                self.ended[k] = end
-                self.ready.extend(self.asleep.pop(k, ()))
-                arrivals.extend((later, end) for later in self.after[k])
+    def _arrive(self, ks: IntArray, time: FloatArray) -> None:
+        """Note that members of collectives are there; end those that lack none."""
+        if len(ks) > 1:
+            order = np.argsort(ks, kind="stable")
+            ks, first = np.unique(ks[order], return_index=True)
+            time = np.maximum.reduceat(time[order], first, axis=0)
+            self.lacking[ks] -= np.diff(first, append=len(order))
+        else:
+            self.lacking[ks] -= 1
+        self.issued[ks] = np.maximum(self.issued[ks], time)
+        over = ks[self.lacking[ks] == 0].tolist()
+        while over:
+            k = over.pop()
+            self.ended[k] = self.issued[k] + self.transfer[k]
+            self.is_over[k] = True
+            self.ready.extend(self.asleep.pop(k, ()))
+            for later in self.after.get(k, ()):
+                np.maximum(self.issued[later], self.ended[k], out=self.issued[later])
+                self.lacking[later] -= 1
+                if not self.lacking[later]:
+                    over.append(later)
 
 
 def _transfers(ranks: Sequence[RankSummary], members: list[tuple[tuple[int, int], ...]], kinds: list[str]) -> IntArray:

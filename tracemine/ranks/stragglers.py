@@ -8,6 +8,7 @@ recording does not stretch: silence of its host, idling with work queued, slower
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +16,7 @@ from msgspec import Struct
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import JobUnprofiled
+from tracemine.ranks.unprofiled import JobUnprofiled, Parts
 from tracemine.rows.table import FloatArray
 from tracemine.units import time_text
 
@@ -23,6 +24,8 @@ LEAST_SHARE, LEAST_NS = 0.03, 300_000  # of the job's step, and a step
 _OF_STEPS = 0.5
 _OF_EXCESS = 0.6
 _OF_HOST = ("straggler_host", "straggler_input")
+_BY_STEP = ("silent", "queued_idle", "busy")
+_MOST_REPLAYED = 20  # ranks with a reason, those that exceed their peers by most
 _LESS, _MORE = 0.75, 1.25  # as far as replayed savings of jobs with something planted were off
 
 
@@ -43,46 +46,40 @@ class _Reason(Struct, frozen=True):
 
 def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int) -> list[Straggler]:
     """Return the ranks that hold the job up, those that cost most first."""
-    least = max(LEAST_SHARE * step_ns, LEAST_NS)
+    least = int(max(LEAST_SHARE * step_ns, LEAST_NS))
+    asked = []
+    for role in sorted(set(without.role)):
+        same = [at for at, other in enumerate(without.role) if other == role]
+        alike = _Alike([ranks[at] for at in same])
+        for place, at in enumerate(same if len(same) > 1 else ()):
+            asked += [(at, reason) for reason in _reasons(alike, place, least) if reason.excess_ns >= least]
+    asked = sorted(asked, key=lambda one: -one[1].excess_ns)[:_MOST_REPLAYED]
+    changed = [_changed(reason.rule, without, at, without.peers(at)) for at, reason in asked]
     named = []
-    for at, rank in enumerate(ranks):
-        peers = without.peers(at)
-        if not peers:
-            continue
-        for reason in _reasons(ranks, at, peers):
-            if reason.excess_ns < least:
-                continue
-            low, high = saved(job, without, _changed(reason.rule, without, at, peers), ranks[0].steps)
-            if (low + high) // 2 < least:
-                continue
-            saving = _interval(low, high, reason)
-            if saving.mid >= least:
-                named.append(
-                    Straggler(
-                        rule=reason.rule,
-                        ranks=(rank.rank,),
-                        saving=saving,
-                        facts=(reason.fact, *_around(rank, reason.rule)),
-                    )
-                )
+    for (at, reason), (low, high) in zip(asked, saved(job, without, changed, ranks[0].steps), strict=True):
+        saving = _interval(low, high, reason)
+        if (low + high) // 2 >= least and saving.mid >= least:
+            facts = (reason.fact, *_around(ranks[at], reason.rule))
+            named.append(Straggler(rule=reason.rule, ranks=(ranks[at].rank,), saving=saving, facts=facts))
     return sorted(named, key=lambda one: -one.saving.mid)
 
 
-def saved(
-    job: JobReplay, without: JobUnprofiled, changed: dict[str, dict[int, FloatArray]], steps: int
-) -> tuple[int, int]:
-    """Return what the job's step gains where parts of ranks are as given: launches far ahead, and none ahead."""
+def saved(job: JobReplay, without: JobUnprofiled, changed: Sequence[Parts], steps: int) -> list[tuple[int, int]]:
+    """Return what the job's step gains where parts of ranks are as given, for each: least and most, by whether launches
+    are far ahead.
+    """
+    if not changed:
+        return []
     gains = []
     for queue in (True, False):
-        both = [
-            np.stack(pair)
-            for pair in zip(
-                without.of_least_host(queue=queue), without.of_least_host(queue=queue, **changed), strict=True
-            )
-        ]
-        ends = job.ends(both, together=True).max(axis=1) / steps
-        gains.append(max(int(ends[0] - ends[1]), 0))
-    return min(gains), max(gains)
+        usual = without.of_least_host(queue=queue)
+        every = [np.repeat(own[None, :], 1 + len(changed), axis=0) for own in usual]
+        for number, parts in enumerate(changed, 1):
+            for at in {at for of in parts.values() for at in of}:
+                every[at][number] = without.of_rank(at, queue=queue, **parts)
+        ends = job.ends(every, together=True).max(axis=1) / steps
+        gains.append(np.maximum((ends[0] - ends[1:]).astype(np.int64), 0))
+    return [(int(min(pair)), int(max(pair))) for pair in zip(*gains, strict=True)]
 
 
 def _interval(low: int, high: int, reason: _Reason) -> Interval:
@@ -96,15 +93,89 @@ def _interval(low: int, high: int, reason: _Reason) -> Interval:
     return Interval(*(min(ns, reason.excess_ns) for ns in (int(low * _LESS), (low + high) // 2, int(high * _MORE))))
 
 
-def _reasons(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> list[_Reason]:
-    rank = ranks[at]
-    silent = _excess(ranks, at, peers, "silent")
-    queued = _excess(ranks, at, peers, "queued_idle")
-    busy = _excess(ranks, at, peers, "busy")
-    slower = max(min(_slower_ns(ranks, at, peers), busy), 0)
+class _Alike:
+    """Ranks of one role, side by side."""
+
+    def __init__(self, ranks: Sequence[RankSummary]) -> None:
+        self.ranks = ranks
+        steps = min(rank.steps for rank in ranks)
+        self.by_step = {name: np.stack([getattr(rank.by_step, name)[:steps] for rank in ranks]) for name in _BY_STEP}
+        self._kernels: list[dict[_Kernel, _Times]] = []
+
+    @property
+    def kernels(self) -> list[dict[_Kernel, _Times]]:
+        """The kernels of each rank."""
+        self._kernels = self._kernels or [_by_kernel(rank) for rank in self.ranks]
+        return self._kernels
+
+    def excess(self, at: int, name: str) -> int:
+        """Return by how much a rank exceeds its peers' median in the median step; 0 unless it does in most of them.
+
+        Of two steps the smaller counts: what happens once may be the recording's.
+        """
+        values = self.by_step[name]
+        excess = np.sort(values[at] - np.median(np.delete(values, at, axis=0), axis=0))
+        return int(excess[(len(excess) - 1) // 2]) if (excess > 0).mean() > _OF_STEPS or excess[0] > 0 else 0
+
+    def slower_ns(self, at: int) -> int:
+        """Return by how much a step's kernels of equal name, blocks, shapes and count take longer than on the peers.
+
+        They are compared while no collective runs.
+        """
+        others = [kernels for place, kernels in enumerate(self.kernels) if place != at]
+        total = 0.0
+        for key, own in self.kernels[at].items():
+            same = [of[key].alone for of in others if key in of and of[key].count == own.count and of[key].alone]
+            if own.alone and 2 * len(same) > len(others):
+                total += (own.alone - float(np.median(same))) * own.count
+        return int(total / self.ranks[at].steps)
+
+    def beside_ns(self, at: int) -> int:
+        """Return by how much a step's kernels take longer beside collectives than on their peers beside theirs.
+
+        A rank that waits for others computes beside a collective for longer: that is no work of its own.
+        """
+        slower = []
+        for kernels in self.kernels:
+            alone = {key: own.alone or self._alone(key) for key, own in kernels.items()}
+            slower.append(sum(own.time_ns - alone[key] * own.count for key, own in kernels.items() if alone[key]))
+        more = slower[at] - float(np.median(np.delete(np.array(slower), at)))
+        return max(int(more / self.ranks[at].steps), 0)
+
+    def _alone(self, key: _Kernel) -> float:
+        times = [kernels[key].alone for kernels in self.kernels if key in kernels and kernels[key].alone]
+        return float(np.median(times)) if times else 0.0
+
+
+_Kernel: TypeAlias = tuple[str, int, int]
+
+
+class _Times(Struct, frozen=True):
+    """A kernel of a rank: how often and for how long, and how long one of them takes alone; 0: none is."""
+
+    count: int
+    time_ns: int
+    alone: float
+
+
+def _by_kernel(rank: RankSummary) -> dict[_Kernel, _Times]:
+    of = rank.kernels
+    alone = of.alone_ns / np.maximum(of.alone_count, 1)
+    keys = zip(of.name, of.blocks.tolist(), of.shapes.tolist(), strict=True)
+    times = map(_Times, of.count.tolist(), of.time_ns.tolist(), alone.tolist())
+    return dict(zip(keys, times, strict=True))
+
+
+def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
+    """Return by what a rank exceeds its peers. least: what is below is not asked for."""
+    rank, peers = alike.ranks[at], [peer for place, peer in enumerate(alike.ranks) if place != at]
+    silent, queued, busy = (alike.excess(at, name) for name in _BY_STEP)
+    computes = busy + max(queued, 0) >= least
+    busy -= alike.beside_ns(at) if computes else 0
+    slower = max(min(alike.slower_ns(at), busy), 0) if computes else 0
     reasons = []
-    if silent > 0:
-        loads = rank.loading_ns - int(np.median([ranks[peer].loading_ns for peer in peers]))
+    if silent >= max(least, 1):
+        loads = rank.loading_ns - int(np.median([peer.loading_ns for peer in peers]))
         rule = "straggler_input" if loads >= _OF_EXCESS * silent else "straggler_host"
         reasons.append(
             _Reason(rule, silent, f"Its host records nothing for {time_text(silent)} a step more than its peers'.")
@@ -112,47 +183,18 @@ def _reasons(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> list[_R
     if queued + slower > 0:
         says = _slow_text(slower, max(queued, 0))
         reasons.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
-    if busy - slower > 0:
-        uneven = _receives_more(ranks, at, peers)
+    if busy - slower >= max(least, 1):
+        uneven = _receives_more(rank, peers)
         rule = "expert_imbalance" if uneven else "straggler_work"
-        mean = int(np.mean([summary.by_step.busy.mean() for summary in ranks]))
+        mean = int(np.mean(alike.by_step["busy"]))
         says = f"It computes {time_text(int(rank.by_step.busy.mean()))} a step, the ranks' mean is {time_text(mean)}"
         reasons.append(_Reason(rule, busy - slower, f"{says}{uneven or ''}."))
     return reasons
 
 
-def _excess(ranks: Sequence[RankSummary], at: int, peers: list[int], name: str) -> int:
-    """Return by how much a rank exceeds its peers' median in the median step; 0 where it does not in most of them."""
-    own = getattr(ranks[at].by_step, name)
-    steps = min(len(own), *(len(getattr(ranks[peer].by_step, name)) for peer in peers))
-    others = np.median([getattr(ranks[peer].by_step, name)[:steps] for peer in peers], axis=0)
-    excess = own[:steps] - others
-    return int(np.median(excess)) if (excess > 0).mean() > _OF_STEPS or (steps == 1 and excess[0] > 0) else 0
-
-
-def _slower_ns(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> int:
-    """Return by how much a step's kernels of equal name, blocks and count take longer than on the peers."""
-    own, others = ranks[at].kernels, [_by_kernel(ranks[peer]) for peer in peers]
-    total = 0.0
-    for name, blocks, count, time in zip(
-        own.name, own.blocks.tolist(), own.count.tolist(), own.time_ns.tolist(), strict=True
-    ):
-        alike = [kernels_of[name, blocks] for kernels_of in others if (name, blocks) in kernels_of]
-        same = [time_ns for of_peer, time_ns in alike if of_peer == count]
-        if 2 * len(same) > len(peers):
-            total += time - float(np.median(same))
-    return int(total / ranks[at].steps)
-
-
-def _by_kernel(rank: RankSummary) -> dict[tuple[str, int], tuple[int, int]]:
-    kernels = rank.kernels
-    keys = zip(kernels.name, kernels.blocks.tolist(), strict=True)
-    return dict(zip(keys, zip(kernels.count.tolist(), kernels.time_ns.tolist(), strict=True), strict=True))
-
-
-def _receives_more(ranks: Sequence[RankSummary], at: int, peers: list[int]) -> str | None:
+def _receives_more(rank: RankSummary, peers: list[RankSummary]) -> str | None:
     """Return what a rank receives in all-to-alls against its peers, where that is more; None where it is not."""
-    got = [_received(ranks[peer]) for peer in (at, *peers)]
+    got = [_received(each) for each in (rank, *peers)]
     if got[0] <= 0 or got[0] <= 1.1 * float(np.median(got[1:])):
         return None
     return f"; all-to-alls bring it {got[0] / max(float(np.median(got[1:])), 1):.1f} × the elements of its peers"
@@ -166,7 +208,7 @@ def _received(rank: RankSummary) -> int:
     )
 
 
-def _changed(rule: str, without: JobUnprofiled, at: int, peers: list[int]) -> dict[str, dict[int, FloatArray]]:
+def _changed(rule: str, without: JobUnprofiled, at: int, peers: list[int]) -> Parts:
     """Return a rank's parts as its peers' median has them; where work only moves, those of all ranks as their mean."""
     if rule in ("expert_imbalance", "straggler_work"):
         same = [at, *peers]

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.columns import numbers, string_ids
 from tracemine.findings.host_spans import Spans, loading
 from tracemine.ranks.collectives import Collectives, collectives_of
 from tracemine.ranks.exposure import exposed
+from tracemine.ranks.kernels import KernelTimes, kernel_times
 from tracemine.rows.host import HostCalls, threads
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -25,9 +28,9 @@ _GATED_NS = 60_000  # work that was launched before a collective ended and begin
 _SILENT_NS = 300_000  # the host records neither begin nor end of anything: Python, a loader, a lock
 _IDLE_NS = 20_000  # shorter gaps are change-overs
 _COMPUTING = 0.2  # of all computing is on a stream that computes
-_KERNELS = 60  # distinct kernels that are kept, those that take most
 # What one recorded event costs the host: torch 2.11 with shapes and without stacks, four H100.
 OPERATOR_NS, CALL_NS = 4_700, 1_000
+_DRAWN = 200  # of a step: shorter gaps are not drawn
 _DROP_FIRST_OF = 3  # recorded steps, from which on the first is left out: it warms up
 
 
@@ -41,15 +44,6 @@ class Stretches(Struct, frozen=True):
     queued_idle: IntArray  # the device idled though work had been launched before and no collective held it
     operators: IntArray
     calls: IntArray
-
-
-class KernelTimes(Struct, frozen=True):
-    """Kernels by name and blocks, those that take most: how often they ran in the window, and for how long."""
-
-    name: tuple[str, ...]
-    blocks: IntArray
-    count: IntArray
-    time_ns: IntArray
 
 
 class Silence(Struct, frozen=True):
@@ -85,8 +79,11 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     silence: Silence | None  # the longest in the window
     loading_ns: int  # a step, in a loop at its data
     shapes: tuple[str | None, ...]  # recorded shapes of each collective's operator
+    hosting_ns: int  # a step, that the host works, what recording adds left out
     host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
     after_backward: BoolArray  # issued after the step's last backward kernel
+    # Begin and end of computing in the last step; what lies close together as one.
+    computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
 
 def summarise(timeline: Timeline, path: str, rank: int) -> RankSummary:
@@ -110,10 +107,10 @@ class _Rank:
         sent = collectives_of(timeline)
         self.communicates = np.zeros(len(self.start), np.bool_)
         self.communicates[sent.activity] = True
-        computing = np.flatnonzero(~self.communicates)
-        self.computing_rows = computing
+        self.computing_rows = computing = np.flatnonzero(~self.communicates)
         self.computing = Spans.of(self.start[computing], self.end[computing])
         self.found = sent
+        self.communicating = Spans.of(self.start[sent.activity], self.end[sent.activity])
 
     def summary(self) -> RankSummary:
         begin, end = int(self.steps[0]), int(self.ends[-1])
@@ -161,15 +158,22 @@ class _Rank:
             issue=own(issued),
             wait=np.where(gates >= 0, own(gates), -1),
             stretches=self._stretches(edges, blocked),
-            by_step=self._stretches(step_edges, blocked),
+            by_step=self._by_step(step_edges, blocked),
             wait_ns_by_step=blocked.within(step_edges[:-1], step_edges[1:]),
             kernels=self._kernels(begin, end),
             silence=self._longest_silence(begin, end),
             loading_ns=self._loading_ns(begin, end) // len(self.steps),
             shapes=self._shapes(rows),
+            hosting_ns=self._hosting_ns(begin, end),
             host_ns=self._host_ns(rows),
             after_backward=self._after_backward(rows, step),
+            computing=self._computing(step_edges),
         )
+
+    def _computing(self, edges: IntArray) -> IntArray:
+        begin, end = (np.clip(each, edges[-2], edges[-1]) for each in (self.computing.begin, self.computing.end))
+        there = end > begin
+        return _close_as_one(begin[there], end[there], int(edges[-1] - edges[-2]) // _DRAWN)
 
     def _devices(self) -> set[int]:
         return set(np.unique(numbers(self.timeline.activities.column("device"), null=-1)).tolist())
@@ -241,6 +245,16 @@ class _Rank:
             calls=counted(self.calls.begin),
         )
 
+    def _by_step(self, edges: IntArray, blocked: Spans) -> Stretches:
+        """Return the steps as stretches. What the device does counts to the step that launched it: it may lag."""
+        of_step = np.searchsorted(self.steps, self.launched[self.computing_rows], "right") - 1
+        busy = [
+            int(Spans.of(self.start[rows], self.end[rows]).dur.sum())
+            for step in range(len(self.steps))
+            for rows in (self.computing_rows[of_step == step],)
+        ]
+        return replace(self._stretches(edges, blocked), busy=np.array(busy, np.int64))
+
     def _host_moments(self) -> IntArray:
         """Return when the host began or ended anything that was recorded, marks of steps and annotations too."""
         begin = numbers(self.timeline.ops.column("start_ns"))
@@ -282,38 +296,29 @@ class _Rank:
         begin, end = self.computing.end[:-1], self.computing.begin[1:]
         order = self.computing_rows[np.argsort(self.start[self.computing_rows], kind="stable")]
         first = order[np.searchsorted(self.start[order], end, "left")] if len(end) else order[:0]
-        communicating = Spans.of(self.start[self.found.activity], self.end[self.found.activity])
         waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
         queued = (end - begin > _IDLE_NS) & (self.launched[first] < begin)
-        queued &= (communicating.within(begin, end) == 0) & (waits.within(begin, end) == 0)
+        queued &= (self.communicating.within(begin, end) == 0) & (waits.within(begin, end) == 0)
         return Spans.of(begin[queued], end[queued])
 
     def _kernels(self, begin: int, end: int) -> KernelTimes:
-        code, names = string_ids(self.timeline.activities.column("name"))
-        grid = self.timeline.activities.column("grid").combine_chunks()
-        values = np.asarray(grid.flatten()) if grid.null_count < len(grid) else np.zeros(0)
-        blocks = np.zeros(len(code), np.int64)
-        present = ~np.asarray(grid.is_null())
-        if len(values) == 3 * int(present.sum()):
-            blocks[present] = values.reshape(-1, 3).astype(np.int64).prod(axis=1)
         chosen = np.flatnonzero(~self.communicates & (self.launched >= begin) & (self.launched < end))
-        pairs, which = np.unique(np.stack((code[chosen], blocks[chosen])), axis=1, return_inverse=True)
-        which = which.reshape(-1)
-        dur = self.end[chosen] - self.start[chosen]
-        time = np.bincount(which, weights=dur, minlength=pairs.shape[1]).astype(np.int64)
-        count = np.bincount(which, minlength=pairs.shape[1])
-        most = np.argsort(-time, kind="stable")[:_KERNELS]
-        return KernelTimes(
-            tuple(names[at] if at >= 0 else "" for at in pairs[0][most].tolist()),
-            pairs[1][most],
-            count[most].astype(np.int64),
-            time[most],
-        )
+        beside = self.communicating.within(self.start[chosen], self.end[chosen]) > 0
+        return kernel_times(self.timeline, chosen, self.end[chosen] - self.start[chosen], beside)
 
     def _shapes(self, rows: IntArray) -> tuple[str | None, ...]:
         op = numbers(self.timeline.activities.column("op_row"), null=-1)[rows]
         code, texts = string_ids(self.timeline.ops.column("input_shapes"))
         return tuple(None if at < 0 or code[at] < 0 else texts[int(code[at])] for at in op.tolist())
+
+    def _hosting_ns(self, begin: int, end: int) -> int:
+        """Return how long the host works a step: it waits for nothing, and the profiler adds nothing."""
+        ops = numbers(self.timeline.ops.column("start_ns"))
+        counts = [int(((each >= begin) & (each < end)).sum()) for each in (ops, self.calls.begin)]
+        waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
+        last = max(int(each[each < end].max(initial=begin)) for each in (ops, self.calls.end))
+        works = last - begin - int(waits.within(np.array([begin]), np.array([last]))[0])
+        return max(works - counts[0] * OPERATOR_NS - counts[1] * CALL_NS, 0) // len(self.steps)
 
     def _host_ns(self, rows: IntArray) -> IntArray:
         """Return how long the host took from the launch before to that of each collective, as if not recorded."""
@@ -381,3 +386,15 @@ def _reordered(found: Collectives, order: IntArray) -> Collectives:
         elements_out=found.elements_out[order],
         parts=tuple(found.parts[row] for row in rows),
     )
+
+
+def _close_as_one(begin: IntArray, end: IntArray, least_ns: int) -> IntArray:
+    """Return spans as [n, 2], those as one between which less lies.
+
+    >>> _close_as_one(np.array([0, 12, 50]), np.array([10, 20, 60]), 5).tolist()
+    [[0, 20], [50, 60]]
+    """
+    far = np.append(True, begin[1:] - end[:-1] >= least_ns)[: len(begin)]
+    firsts = np.flatnonzero(far)
+    lasts = np.append(firsts[1:] - 1, len(begin) - 1)[: len(firsts)]
+    return np.stack((begin[firsts], end[lasts]), axis=1)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
 
+from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import CALL_NS, OPERATOR_NS, RankSummary
-from tracemine.rows.table import FloatArray
+from tracemine.rows.table import FloatArray, IntArray
 
 # Of eight jobs on four H100 the steps that follow are -23 to +36 % off the measured ones: so wide is the interval.
 STEP_LOW, STEP_HIGH = 0.75, 1.3
+Parts: TypeAlias = dict[str, dict[int, FloatArray]]  # parts of ranks, by name and rank
 _PARTS = ("busy", "queued", "silent", "silent_idle")
 
 
@@ -37,9 +40,9 @@ class JobUnprofiled(Struct, frozen=True):
     least_host: tuple[FloatArray, ...]
     role: tuple[int, ...]  # of each rank: ranks of one role have the same list of collectives
 
-    def of_own_host(self, *, queue: bool, **changed: dict[int, FloatArray]) -> list[FloatArray]:
-        """Return each rank's stretches with its own host: how long the step is. Arguments as of `of_least_host`."""
-        return [self._longer(at, self.host[at], queue, changed) for at in range(len(self.busy))]
+    def of_own_host(self, *, queue: bool) -> list[FloatArray]:
+        """Return each rank's stretches with its own host: how long the step is. queue: as of `of_least_host`."""
+        return [self._longer(at, self.host[at], queue, {}) for at in range(len(self.busy))]
 
     def of_least_host(self, *, queue: bool, **changed: dict[int, FloatArray]) -> list[FloatArray]:
         """Return them with the least host of the role: who loses how much.
@@ -56,9 +59,13 @@ class JobUnprofiled(Struct, frozen=True):
         >>> [each.tolist() for each in late.of_least_host(queue=True, busy={0: zero[0]}, silent={0: zero[0]})]
         [[0.0], [1.0]]
         """
-        return [self._longer(at, self.least_host[at], queue, changed) for at in range(len(self.busy))]
+        return [self.of_rank(at, queue=queue, **changed) for at in range(len(self.busy))]
 
-    def _longer(self, at: int, host: FloatArray, queue: bool, changed: dict[str, dict[int, FloatArray]]) -> FloatArray:
+    def of_rank(self, at: int, *, queue: bool, **changed: dict[int, FloatArray]) -> FloatArray:
+        """Return one rank's stretches with the least host of the role. Arguments as of `of_least_host`."""
+        return self._longer(at, self.least_host[at], queue, changed)
+
+    def _longer(self, at: int, host: FloatArray, queue: bool, changed: Parts) -> FloatArray:
         busy, queued, silent, idle = (changed.get(name, {}).get(at, getattr(self, name)[at]) for name in _PARTS)
         longer: FloatArray = np.maximum(busy + queued + (0 if queue else idle), host + silent)
         return longer
@@ -76,15 +83,15 @@ def unprofiled(ranks: Sequence[RankSummary]) -> JobUnprofiled:
         stretch = rank.stretches
         recording = stretch.operators * OPERATOR_NS + stretch.calls * CALL_NS
         host.append(np.maximum(stretch.own - stretch.silent - recording, 0).astype(float))
-    least = []
-    for at in range(len(ranks)):
-        same = [host[peer] for peer in range(len(ranks)) if roles[peer] == roles[at]]
-        least.append(np.min(same, axis=0))
+    least_of = {
+        role: np.min([own for own, other in zip(host, roles, strict=True) if other == role], axis=0)
+        for role in set(roles)
+    }
     parts = {
         name: tuple(getattr(rank.stretches, field).astype(float) for rank in ranks)
         for name, field in zip(_PARTS, ("busy", "queued_idle", "silent", "silent_idle"), strict=True)
     }
-    return JobUnprofiled(host=tuple(host), least_host=tuple(least), role=roles, **parts)
+    return JobUnprofiled(host=tuple(host), least_host=tuple(least_of[role] for role in roles), role=roles, **parts)
 
 
 def _roles(ranks: Sequence[RankSummary]) -> tuple[int, ...]:
@@ -108,3 +115,17 @@ def _roles(ranks: Sequence[RankSummary]) -> tuple[int, ...]:
 def _peers(rank: RankSummary, at: int) -> tuple[tuple[str, int], ...]:
     """Return whom a rank sends to and receives from, as far behind or ahead of itself: the same in each pipeline."""
     return tuple((part.kind, part.peer - rank.rank) for part in rank.collectives.parts[at] if part.peer is not None)
+
+
+def gain_of_transfers(job: JobReplay, without: JobUnprofiled, jobs: IntArray, scale: float) -> tuple[int, int]:
+    """Return what a step gains where transfers take this share of their time: with each rank's own host, and with the
+    least one.
+    """
+    transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
+    transfer[1, jobs] *= scale
+    gains = []
+    for of in (without.of_own_host, without.of_least_host):
+        both = [np.stack((stretch, stretch)) for stretch in of(queue=True)]
+        ends = job.ends(both, transfer, together=True).max(axis=1) / job.ranks[0].steps
+        gains.append(max(int(ends[0] - ends[1]), 0))
+    return gains[0], gains[1]

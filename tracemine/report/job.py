@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ROWS = 4  # ranks shown; of more, those that differ most
 _FINDINGS = 3
 _NOTES = 2
-_HEADS: Final[Sequence[tuple[str, str]]] = (
+HEADS: Final[Sequence[tuple[str, str]]] = (
     ("computes", "busy_ns"), ("waits", "wait_ns"), ("transfers", "transfer_ns"), ("exposed", "exposed_ns"),
     ("host silent", "silent_ns"),
 )  # fmt: skip
@@ -31,7 +31,7 @@ def render_json(job: Job) -> str:
 
 def render_text(job: Job, width: int, *, whole: bool = False) -> str:
     """Return a screen: the step, the ranks, and what to do first. whole: all ranks, findings, groups and notes."""
-    lines = [*_head(job), "", *_table(job, whole=whole), ""]
+    lines = [*head(job), "", *_table(job, whole=whole), ""]
     shown = job.findings if whole else job.findings[:_FINDINGS]
     for number, finding in enumerate(shown, 1):
         lines += _rows(number, finding, job, width, whole=whole)
@@ -61,29 +61,30 @@ def _rows(number: int, finding: JobFinding, job: Job, width: int, *, whole: bool
     """Yield a finding's lines: what it is, what it saves, what shows it, what to do."""
     yield f"{number}  {line(finding.title)}"
     facts = finding.facts if whole else finding.facts[:1]
-    for text in (*_saves(finding, job), *facts, finding.fix):
+    for text in (*saves(finding, job), *facts, finding.fix):
         folded = wrap(line(text, longest=4000), width - 3)
         yield from (f"   {row}" for row in (folded if whole else folded[:2]))
 
 
 def render_markdown(job: Job) -> str:
     """Return the job with all of its findings as Markdown."""
-    head = _head(job)
-    parts = [f"## {prose(head[0])}", prose(head[1])]
-    parts.append("| rank | " + " | ".join(name for name, _ in _HEADS) + " |\n|" + "---:|" * (len(_HEADS) + 1))
+    first, about = head(job)
+    parts = [f"## {prose(first)}", prose(about)]
+    parts.append("| rank | " + " | ".join(name for name, _ in HEADS) + " |\n|" + "---:|" * (len(HEADS) + 1))
     parts[-1] += "".join(
-        f"\n| {rank.rank} | " + " | ".join(time_text(getattr(rank, name)) for _, name in _HEADS) + " |"
+        f"\n| {rank.rank} | " + " | ".join(time_text(getattr(rank, name)) for _, name in HEADS) + " |"
         for rank in job.ranks
     )
     for number, finding in enumerate(job.findings, 1):
         parts.append(f"### {number}. {prose(finding.title)}")
-        parts.append("\n".join(f"- {prose(fact)}" for fact in (*_saves(finding, job), *finding.facts)))
+        parts.append("\n".join(f"- {prose(fact)}" for fact in (*saves(finding, job), *finding.facts)))
         parts.append(prose(finding.fix))
     parts += [f"*{prose(note)}*" for note in job.notes]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _head(job: Job) -> list[str]:
+def head(job: Job) -> list[str]:
+    """Return what a report begins with: the step, and of what it is."""
     step, size = job.step_ns, job.world_size or len(job.ranks)
     devices = sorted({rank.device for rank in job.ranks if rank.device})
     facts = [
@@ -100,9 +101,9 @@ def _head(job: Job) -> list[str]:
 
 def _table(job: Job, *, whole: bool) -> Iterator[str]:
     unit = TimeUnit.of(job.step_ns.recorded)
-    yield f"{'rank':>5}" + "".join(f"{name:>13}" for name, _ in _HEADS) + f"   {unit.name} a step, as recorded"
+    yield f"{'rank':>5}" + "".join(f"{name:>13}" for name, _ in HEADS) + f"   {unit.name} a step, as recorded"
     for rank in job.ranks if whole or len(job.ranks) <= _ROWS else _standing_out(job):
-        yield f"{rank.rank:>5}" + "".join(f"{unit.text(getattr(rank, name)):>13}" for _, name in _HEADS)
+        yield f"{rank.rank:>5}" + "".join(f"{unit.text(getattr(rank, name)):>13}" for _, name in HEADS)
     if not whole and len(job.ranks) > _ROWS:
         yield f"    … {len(job.ranks) - _ROWS} more: --all"
 
@@ -114,7 +115,7 @@ def _standing_out(job: Job) -> list[JobRank]:
     return sorted(ordered[:_ROWS], key=lambda rank: rank.rank)
 
 
-def _saves(finding: JobFinding, job: Job) -> list[str]:
+def saves(finding: JobFinding, job: Job) -> list[str]:
     """Return what the step gains, as a sentence; none where that cannot be said."""
     saving = finding.step_saving_ns
     if saving is None:

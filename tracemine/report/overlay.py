@@ -22,7 +22,17 @@ from tracemine.report.picture import Activities
 from tracemine.rows.table import IntArray
 from tracemine.units import range_text, time_text
 
-__all__ = ["PROCESS", "TraceSlice", "events", "idle_since_ns", "overlay", "slices_of", "tracks"]
+__all__ = [
+    "PROCESS",
+    "TraceSlice",
+    "events",
+    "idle_since_ns",
+    "json_event",
+    "microseconds",
+    "overlay",
+    "slices_of",
+    "tracks",
+]
 
 PROCESS = 7_496_142  # no process id of Linux, and no GPU's number
 _LONGEST = 2_000  # characters of a fix
@@ -115,7 +125,7 @@ def idle_since_ns(activities: Activities) -> IntArray:
 
 
 def _named(what: str, thread: int, **values: Any) -> bytes:
-    return _json({"ph": "M", "name": what, "pid": PROCESS, "tid": thread, "args": values})
+    return json_event({"ph": "M", "name": what, "pid": PROCESS, "tid": thread, "args": values})
 
 
 def _event(one: TraceSlice, finding: Finding, thread: int) -> bytes:
@@ -127,15 +137,15 @@ def _event(one: TraceSlice, finding: Finding, thread: int) -> bytes:
         )
         if saving.high
     }
-    return _json(
+    return json_event(
         {
             "ph": "X",
             "cat": "tracemine",
             "name": line(finding.title),
             "pid": PROCESS,
             "tid": thread,
-            "ts": _microseconds(one.begin_ns),
-            "dur": _microseconds(one.end_ns - one.begin_ns),
+            "ts": microseconds(one.begin_ns),
+            "dur": microseconds(one.end_ns - one.begin_ns),
             "args": {
                 "fingerprint": line(finding.fingerprint),
                 "rule": line(finding.rule),
@@ -150,15 +160,16 @@ def _event(one: TraceSlice, finding: Finding, thread: int) -> bytes:
     )
 
 
-def _microseconds(ns: int) -> msgspec.Raw:
+def microseconds(ns: int) -> msgspec.Raw:
     """Return nanoseconds as microseconds, with all their digits.
 
-    >>> bytes(_microseconds(4_392_751_939_925_915)), bytes(_microseconds(-1_500))
+    >>> bytes(microseconds(4_392_751_939_925_915)), bytes(microseconds(-1_500))
     (b'4392751939925.915', b'-1.500')
     """
     whole, part = divmod(abs(ns), 1_000)
     return msgspec.Raw(f"{'-' if ns < 0 else ''}{whole}.{part:03d}".encode())
 
 
-def _json(event: dict[str, Any]) -> bytes:
+def json_event(event: dict[str, Any]) -> bytes:
+    """Return an event as JSON, with nothing in it that ends a script."""
     return json_text(msgspec.json.encode(event).decode()).encode()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tracemine.tickets.access import Patience
     from tracemine.tickets.github import GitHub
     from tracemine.tickets.jira import Jira
+    from tracemine.tickets.of_job import tickets_of_job
     from tracemine.tickets.owners import CodeOwners, read_owners
     from tracemine.tickets.plan import TicketsAsked
     from tracemine.tickets.record import (
@@ -58,6 +59,7 @@ __all__ = [
     "settle",
     "sync",
     "text_of",
+    "tickets_of_job",
     "unseen",
     "write_fixed",
     "write_tickets",
@@ -78,6 +80,7 @@ _PUBLIC = {
     "Patience": "access",
     "UnfinishedError": "run",
     "findings_of": "run",
+    "tickets_of_job": "of_job",
     "settle": "run",
     "sync": "run",
     "unseen": "run",

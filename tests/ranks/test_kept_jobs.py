@@ -1,0 +1,79 @@
+"""Jobs recorded on two H200s with something planted: it is named, at what it was measured to cost, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tracemine.ranks.find import find_job
+from tracemine.ranks.recognise import read_ranks
+from tracemine.ranks.record import Job
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "jobs"
+BLAMING = ("straggler", "expert_imbalance", "slow_link", "link_below_rate", "length_imbalance", "stage_imbalance")
+EVERYONE = (0, 1)
+# The rule and the ranks that are to be among the first three, and whether the saving is that which was measured.
+PLANTED = {
+    "ddp_late_host": ("straggler_host", (1,), True),
+    "ddp_late_host_ahead": ("straggler_host", (1,), True),
+    "ddp_longer_batch": ("straggler_work", (1,), True),
+    "ddp_shared_gpu": ("straggler_gpu", (1,), True),
+    "ddp_slow_loader": ("straggler_input", (1,), True),
+    "ddp_no_peers": ("link_below_rate", EVERYONE, True),
+    "ddp_one_channel": ("link_below_rate", EVERYONE, True),
+    "moe_overflow": ("expert_imbalance", (0,), True),
+    "no_overlap": ("not_overlapped", EVERYONE, True),
+    "no_overlap_large": ("not_overlapped", EVERYONE, False),
+    "tp_infer": ("exposed_collective", EVERYONE, True),
+    "pp_uneven_stages": ("pipeline_bubble", EVERYONE, False),
+}
+# Planted, and not said: nothing else may be said in its place.
+MISSED = ("ddp_lengths", "ddp_rank_0_logs", "broadcast_buffers", "sync_batch_norm", "tp_gathers_twice")
+CLEAN = sorted(path.parent.name for path in FOLDER.glob("*/clean"))
+
+
+def job(name: str, variant: str) -> Job:
+    return find_job(read_ranks(sorted((FOLDER / name / variant).glob("rank*.json.gz"))), name)
+
+
+def steps_ms(name: str, variant: str) -> tuple[float, float]:
+    """Return the job's step without the profiler: steps in a row, and each alone."""
+    times = json.loads((FOLDER / name / "meta.json").read_text())["times"][variant]
+
+    def median(which: str) -> float:
+        longest: list[float] = sorted(max(each) for each in zip(*(rank[which] for rank in times), strict=True))
+        return (longest[(len(longest) - 1) // 2] + longest[len(longest) // 2]) / 2
+
+    return median("back_to_back_ms"), median("alone_ms")
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_was_planted_is_among_the_first_and_costs_what_was_measured(name: str) -> None:
+    rule, ranks, is_measured = PLANTED[name]
+    found = job(name, "planted")
+    (finding,) = [one for one in found.findings[:3] if (one.rule, one.ranks) == (rule, ranks)]
+    blamed = [one.rule for one in found.findings if one.rule.startswith(BLAMING)]
+    assert blamed == [rule] * rule.startswith(BLAMING)
+    if is_measured:
+        clean = steps_ms("ddp_clean" if name == "ddp_no_peers" else name, "clean")
+        low, high = sorted(a - b for a, b in zip(steps_ms(name, "planted"), clean, strict=True))
+        assert finding.step_saving_ns is not None
+        assert 0.7 * low <= finding.step_saving_ns.mid / 1e6 <= 1.3 * high
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_nobody_is_blamed_where_nothing_was_planted(name: str) -> None:
+    assert [one.title for one in job(name, "clean").findings if one.rule.startswith(BLAMING)] == []
+
+
+@pytest.mark.parametrize("name", MISSED)
+def test_nothing_else_is_blamed_for_what_is_not_found(name: str) -> None:
+    assert [one.title for one in job(name, "planted").findings if one.rule.startswith(BLAMING)] == []
+
+
+def test_all_recordings_are_of_a_test() -> None:
+    planted = {path.parent.name for path in FOLDER.glob("*/planted")}
+    assert planted == {*PLANTED, *MISSED}
+    assert len(CLEAN) >= 8
