@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.errors import InputError
-from tracemine.ranks.kinds import PAIRED
+from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.match import Clocks, MatchedCollectives
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import FloatArray, IntArray

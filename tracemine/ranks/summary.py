@@ -13,10 +13,11 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import numbers, string_ids
-from tracemine.findings.host_spans import Spans, loading
+from tracemine.findings.host_spans import loading
 from tracemine.ranks.collectives import Collectives, collectives_of
-from tracemine.ranks.exposure import exposed
+from tracemine.rows.arrow import blocks_of
 from tracemine.rows.host import HostCalls, threads
+from tracemine.rows.spans import Spans, exposed
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -290,12 +291,7 @@ class _Rank:
 
     def _kernels(self, begin: int, end: int) -> KernelTimes:
         code, names = string_ids(self.timeline.activities.column("name"))
-        grid = self.timeline.activities.column("grid").combine_chunks()
-        values = np.asarray(grid.flatten()) if grid.null_count < len(grid) else np.zeros(0)
-        blocks = np.zeros(len(code), np.int64)
-        present = ~np.asarray(grid.is_null())
-        if len(values) == 3 * int(present.sum()):
-            blocks[present] = values.reshape(-1, 3).astype(np.int64).prod(axis=1)
+        blocks = blocks_of(self.timeline.activities)
         chosen = np.flatnonzero(~self.communicates & (self.launched >= begin) & (self.launched < end))
         pairs, which = np.unique(np.stack((code[chosen], blocks[chosen])), axis=1, return_inverse=True)
         which = which.reshape(-1)
