@@ -22,7 +22,7 @@ _DRAWN = ("text", "json", "markdown")  # of a job; in other formats its traces a
 def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest, report: str) -> Job | None:
     """Return what is found of the job whose ranks these traces are; None where they are none, or are drawn apart."""
     paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
-    if report not in _DRAWN or len(paths) < 2 or any(isinstance(source, TracemineError) for source in sources):
+    if report not in _DRAWN or not paths or any(isinstance(source, TracemineError) for source in sources):
         return None
     from tracemine.ranks.find import find_job
     from tracemine.ranks.recognise import may_be_job, read_ranks

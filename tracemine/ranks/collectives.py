@@ -16,7 +16,7 @@ from tracemine.timeline import Timeline
 _MOST_RANKS = 1 << 17  # of a group; what a file lists beyond is no group
 _LARGEST = 1 << 40  # ranks and rows beyond are damage
 _RANKS = msgspec.json.Decoder(tuple[int, ...])
-_CALLS, _NEAREST = "c10d::", 4  # operators around the record of a call
+_CALLS, _NEAREST = ("c10d::", "nccl:"), 4  # operators around the record of a call
 
 
 class ProcessGroup(Struct, frozen=True):
@@ -157,7 +157,7 @@ def _called(timeline: Timeline, rows: list[int]) -> dict[int, str | None]:
         while chain[-1] >= 0 and len(chain) < _NEAREST:
             chain.append(int(parent[chain[-1]]))
         called = [names[code[at]] for at in chain if at >= 0]
-        caller[row] = next((name.removeprefix(_CALLS) for name in called if name.startswith(_CALLS)), None)
+        caller[row] = next((name.rpartition(":")[2] for name in called if name.startswith(_CALLS)), None)
     return caller
 
 

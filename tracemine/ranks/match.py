@@ -74,7 +74,7 @@ def matched(ranks: Sequence[RankSummary]) -> MatchedCollectives:
 
 def clocks_of(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> Clocks:
     """Return the offsets of the ranks' clocks: the median of how far their ends lie apart, within what is possible."""
-    hard = _hard_bounds(ranks, matches.at[_synchronising(matches)])
+    hard = np.minimum(_hard_bounds(ranks, matches.at[_synchronising(matches)]), _of_one_file(ranks))
     count = len(ranks)
     offset, known = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     known[0] = True
@@ -85,9 +85,11 @@ def clocks_of(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> Cloc
         base = frontier.pop(0)
         for rank in np.flatnonzero(~known).tolist():
             both = together[(together[:, base] >= 0) & (together[:, rank] >= 0)]
-            if not len(both):
-                continue
             apart = ends[base][both[:, base]] - ends[rank][both[:, rank]]
+            if ranks[rank].clock is not None and ranks[rank].clock == ranks[base].clock:
+                apart = np.zeros(1, np.int64)
+            elif not len(both):
+                continue
             offset[rank] = offset[base] + int(np.median(apart))
             known[rank] = True
             frontier.append(rank)
@@ -100,6 +102,13 @@ def clocks_of(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> Cloc
             offset[rank] = np.clip(offset[rank], low, high) if low <= high else offset[rank]
             bound[rank] = max(high - offset[rank], offset[rank] - low, 0)
     return Clocks(offset, bound)
+
+
+def _of_one_file(ranks: Sequence[RankSummary]) -> IntArray:
+    """Return for ranks r and q the most that r's offset may exceed q's: nothing where one file holds both."""
+    clock = [rank.clock for rank in ranks]
+    same = [[here is not None and here == there for there in clock] for here in clock]
+    return np.where(np.array(same, np.bool_).reshape(len(ranks), len(ranks)), 0, _FAR)
 
 
 def _by_group(ranks: Sequence[RankSummary]) -> dict[ProcessGroup, list[int]]:

@@ -88,6 +88,7 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     shapes: tuple[str | None, ...]  # recorded shapes of each collective's operator
     host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
     after_backward: BoolArray  # issued after the step's last backward kernel
+    clock: str | None = None  # the file that holds other ranks as well, by one clock
 
 
 def summarise(timeline: Timeline, path: str, rank: int) -> RankSummary:

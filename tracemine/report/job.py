@@ -41,7 +41,9 @@ def render_text(job: Job, width: int, *, whole: bool = False) -> str:
     lines += [f"Note: {line(note, longest=width - 6)}" for note in (job.notes if whole else job.notes[:_NOTES])]
     more = len(job.findings) - len(shown)
     hidden = f" · {count_text(more, 'finding')} more: --all" if more > 0 else ""
-    lines.append(f"Next: scan FOLDER --rank {job.ranks[0].rank} (that rank alone){hidden}")
+    one_file = len({rank.file.partition(" (rank ")[0] for rank in job.ranks}) == 1
+    alone = "FILE --rank all (its kernels)" if one_file else f"FOLDER --rank {job.ranks[0].rank} (that rank alone)"
+    lines.append(f"Next: scan {alone}{hidden}")
     return "\n".join(text if len(text) <= width else text[: width - 1] + "…" for text in lines) + "\n"
 
 
