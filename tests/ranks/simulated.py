@@ -27,6 +27,7 @@ class Rank:
     host: float = 1.0  # while recorded as well as alone
     recorded_host: float = 1.0  # recording alone stretches it
     silence_ns: int = 0  # at the beginning of each step
+    tail_ns: int = 0  # a kernel behind the step's last all-reduce, which no collective shows to the others
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Program:
     transfer_ns: int = 120_000
     bytes_each: int = 32 << 20
     overlapped: bool = True  # on a stream of its own; else on the one that computes
+    barrier: bool = False  # hosts wait for each other at the end of each step, and nothing records it
     jitter: float = 0.01
     offset_ns: Sequence[int] = field(default_factory=tuple)  # of each rank's clock
     seed: int = 0
@@ -76,10 +78,13 @@ def run(program: Program, *, recorded: bool) -> tuple[int, list[list[dict[str, o
             state.stream = max(state.stream, state.comm)
         for state, rank in zip(states, program.ranks, strict=True):
             _launch(state, rank, "optimizer", program.kernel_ns, SM_BLOCKS, recorded)
+            if rank.tail_ns:
+                _launch(state, rank, "evaluate", rank.tail_ns, SM_BLOCKS, recorded)
             waits = state.host
             state.host = max(state.host, state.stream)
             _call(state, "cudaDeviceSynchronize", waits, state.host)
         for state, mark in zip(states, marks, strict=True):
+            state.host = max(other.host for other in states) if program.barrier else state.host
             state.events.append(_event("user_annotation", f"ProfilerStep#{step}", mark, state.host - mark))
     whole = max(state.host for state in states)
     return whole // program.steps, [state.events for state in states]

@@ -200,3 +200,24 @@ def test_ranks_that_wait_in_a_circle_are_an_error_not_a_hang(tmp_path: Path) -> 
     job = JobReplay((first, second), changed(matches, at=crossed), clocks_of(read.ranks, matches))
     with pytest.raises(InputError, match="circle"):
         job.ends(job.recorded(), together=True)
+
+
+def test_ranks_that_wait_in_what_nothing_records_widen_the_saving_and_are_named(tmp_path: Path) -> None:
+    given = program(Rank(tail_ns=20_000_000), barrier=True)
+    moved = [Rank(tail_ns=5_000_000)] * 4
+    loss = true_loss(given, moved)
+    job = job_of(given, tmp_path)
+    (late,) = stragglers(job)
+    assert (late.rule, late.ranks) == ("straggler_work", (1,))
+    assert late.step_saving_ns is not None
+    assert late.step_saving_ns.low <= 0.1 * loss  # if the others' idle time is their own
+    assert late.step_saving_ns.high >= 0.9 * loss
+    (barrier,) = [one for one in job.findings if one.rule == "unrecorded_barrier"]
+    assert (barrier.ranks, barrier.step_saving_ns) == ((0, 2, 3), None)
+
+
+@pytest.mark.parametrize("planted", [Rank(), Rank(silence_ns=2_000_000), Rank(slow_kernels=1.3)])
+def test_a_barrier_that_nobody_is_waited_for_in_is_not_named(planted: Rank, tmp_path: Path) -> None:
+    for barrier in (False, True):
+        job = job_of(program(planted, barrier=barrier), tmp_path / str(barrier))
+        assert "unrecorded_barrier" not in {one.rule for one in job.findings}

@@ -16,7 +16,7 @@ from tracemine.ranks.pipeline import pipeline_bubble
 from tracemine.ranks.recognise import RanksRead
 from tracemine.ranks.record import Interval, Job, JobFinding, JobRank, JobStep
 from tracemine.ranks.replay import JobReplay
-from tracemine.ranks.stragglers import LEAST_SHARE, stragglers
+from tracemine.ranks.stragglers import LEAST_SHARE, Straggler, stragglers
 from tracemine.ranks.summary import RankSummary
 from tracemine.ranks.unprofiled import STEP_HIGH, STEP_LOW, JobUnprofiled, unprofiled
 from tracemine.units import percent_text, time_text
@@ -72,10 +72,12 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     """Return what is found, best first: each finding is ordered by what it saves, or by what it costs where that is not
     known.
     """
+    late_ranks = stragglers(ranks, job, without, step.mid)
     weighed: list[tuple[float, JobFinding]] = [
         (late.saving.mid, _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0]))
-        for late in stragglers(ranks, job, without, step.mid)
+        for late in late_ranks
     ]
+    weighed += [(0.0, _barrier(ranks, late)) for late in late_ranks[:1] if late.waited_for_ns]
     weighed += _of_communication(ranks, job, without, step)
     weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job)]
     weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
@@ -87,6 +89,16 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     known = [finding.step_saving_ns for finding in findings]
     first = all(saving is not None and saving.mid < LEAST_SHARE * step.mid for saving in known)
     return [host, *findings] if first else [*findings, host]
+
+
+def _barrier(ranks: Sequence[RankSummary], late: Straggler) -> JobFinding:
+    """Return that others seem to wait for a late rank where nothing that they wait in is recorded."""
+    others = tuple(rank.rank for rank in ranks if rank.rank not in late.ranks)
+    fact = (
+        f"They idle with nothing recorded; if that is waiting for rank {late.ranks[0]}, "
+        f"{time_text(late.waited_for_ns)} of what it saves a step are theirs, else that much less is saved."
+    )
+    return _finding("unrecorded_barrier", others, None, (fact,), "model", ranks_text=_named(others))
 
 
 def _of_communication(

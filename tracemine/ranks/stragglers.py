@@ -20,6 +20,7 @@ from tracemine.rows.table import FloatArray
 from tracemine.units import time_text
 
 LEAST_SHARE, LEAST_NS = 0.03, 300_000  # of the job's step, and a step
+_BARRIER_SHARE = 0.05  # of the step
 _OF_STEPS = 0.5
 _OF_EXCESS = 0.6
 _OF_HOST = ("straggler_host", "straggler_input")
@@ -33,6 +34,7 @@ class Straggler(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     saving: Interval
     facts: tuple[str, ...]
+    waited_for_ns: int = 0  # a step, by which others would idle less, if they idle for want of this one
 
 
 class _Reason(Struct, frozen=True):
@@ -52,7 +54,9 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofi
         for reason in _reasons(ranks, at, peers):
             if reason.excess_ns < least:
                 continue
-            low, high = saved(job, without, _changed(reason.rule, without, at, peers), ranks[0].steps)
+            changed = _changed(reason.rule, without, at, peers)
+            low, plain = saved(job, without, changed, ranks[0].steps)
+            high = max(plain, saved(job, without, changed, ranks[0].steps, stiff=at)[1])
             if (low + high) // 2 < least:
                 continue
             saving = _interval(low, high, reason)
@@ -63,21 +67,31 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofi
                         ranks=(rank.rank,),
                         saving=saving,
                         facts=(reason.fact, *_around(rank, reason.rule)),
+                        waited_for_ns=high - plain if high - plain > _BARRIER_SHARE * step_ns else 0,
                     )
                 )
     return sorted(named, key=lambda one: -one.saving.mid)
 
 
 def saved(
-    job: JobReplay, without: JobUnprofiled, changed: dict[str, dict[int, FloatArray]], steps: int
+    job: JobReplay,
+    without: JobUnprofiled,
+    changed: dict[str, dict[int, FloatArray]],
+    steps: int,
+    stiff: int | None = None,
 ) -> tuple[int, int]:
-    """Return what the job's step gains where parts of ranks are as given: launches far ahead, and none ahead."""
+    """Return what the job's step gains where parts of ranks are as given: launches far ahead, and none ahead.
+
+    stiff: as of `of_least_host`.
+    """
     gains = []
     for queue in (True, False):
         both = [
             np.stack(pair)
             for pair in zip(
-                without.of_least_host(queue=queue), without.of_least_host(queue=queue, **changed), strict=True
+                without.of_least_host(queue=queue, stiff=stiff),
+                without.of_least_host(queue=queue, stiff=stiff, **changed),
+                strict=True,
             )
         ]
         ends = job.ends(both, together=True).max(axis=1) / steps
