@@ -221,3 +221,27 @@ def test_a_barrier_that_nobody_is_waited_for_in_is_not_named(planted: Rank, tmp_
     for barrier in (False, True):
         job = job_of(program(planted, barrier=barrier), tmp_path / str(barrier))
         assert "unrecorded_barrier" not in {one.rule for one in job.findings}
+
+
+def _uneven(job: Job) -> list[JobFinding]:
+    return [one for one in job.findings if one.rule == "length_imbalance"]
+
+
+def test_work_that_differs_by_another_rank_in_each_step_is_no_straggler_but_lengths(tmp_path: Path) -> None:
+    given = program(ranks=12, lengths=0.3, steps=6)
+    loss = run(given, recorded=False)[0] - run(replace(given, lengths=0.0), recorded=False)[0]
+    job = job_of(given, tmp_path)
+    (found,) = _uneven(job)
+    assert stragglers(job) == []
+    assert found.ranks == tuple(range(12))
+    assert found.step_saving_ns is not None
+    assert found.step_saving_ns.mid == pytest.approx(loss, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    "near", [{}, {"lengths": 0.02}, {"planted": Rank(slow_kernels=1.3)}, {"kernel_ns": 5_000, "lengths": 0.3}]
+)
+def test_equal_work_one_slow_rank_and_hosts_that_are_the_limit_are_no_lengths(
+    near: dict[str, Any], tmp_path: Path
+) -> None:
+    assert _uneven(job_of(program(ranks=12, steps=6, **near), tmp_path)) == []

@@ -14,6 +14,7 @@ from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
 _MOST_RANKS = 1 << 17  # of a group; what a file lists beyond is no group
+_LONGEST = 8 * _MOST_RANKS  # characters of their list
 _LARGEST = 1 << 40  # ranks and rows beyond are damage
 _RANKS = msgspec.json.Decoder(tuple[int, ...])
 _CALLS, _NEAREST = ("c10d::", "nccl:"), 4  # operators around the record of a call
@@ -172,7 +173,7 @@ def ranks_in(text: str | None) -> tuple[int, ...] | None:
     >>> ranks_in("[0,2]"), ranks_in("[0,...]"), ranks_in("[]"), ranks_in(None)
     ((0, 2), None, None, None)
     """
-    if not text:
+    if not text or len(text) > _LONGEST:
         return None
     try:
         ranks = _RANKS.decode(text)

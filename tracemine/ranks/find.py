@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tracemine.ranks.exposed import Exposed, exposed_communication
+from tracemine.ranks.lengths import length_imbalance
 from tracemine.ranks.links import SlowLink, groups_of, slow_links
 from tracemine.ranks.match import Clocks, clocks_of, matched
 from tracemine.ranks.pipeline import pipeline_bubble
@@ -23,6 +24,7 @@ from tracemine.units import percent_text, time_text
 
 _MOST_ERROR = 5.0  # percent, beyond which a replay tells no saving
 _HOST_BOUND = 0.6  # of the step that the devices compute
+_OF_WORK = ("straggler_work", "straggler_gpu")
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 
 
@@ -73,9 +75,12 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     known.
     """
     late_ranks = stragglers(ranks, job, without, step.mid)
+    uneven = length_imbalance(ranks, job, without, step.mid)
+    if uneven is not None:  # of many ranks some have more in most steps by chance
+        late_ranks = [late for late in late_ranks if late.rule not in _OF_WORK or late.saving.mid > uneven.saving.mid]
     weighed: list[tuple[float, JobFinding]] = [
         (late.saving.mid, _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0]))
-        for late in late_ranks
+        for late in (*late_ranks, *([uneven] if uneven else []))
     ]
     weighed += [(0.0, _barrier(ranks, late)) for late in late_ranks[:1] if late.waited_for_ns]
     weighed += _of_communication(ranks, job, without, step)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tracemine.errors import InputError
+from tracemine.errors import InputError, Location
 from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.match import Clocks, MatchedCollectives
 from tracemine.ranks.summary import RankSummary
@@ -89,7 +89,11 @@ class JobReplay:
         begin = np.zeros(count) if together else (self.begin - self.begin.min()).astype(float)
         run = _Run(self, stretches, transfer, begin)
         if not run.to_the_end():
-            raise InputError("its ranks wait for each other in a circle, as matched", hint="name the ranks of one run")
+            raise InputError(
+                "is of ranks that wait for each other in a circle, as matched",
+                where=Location(self.ranks[run.first_stuck()].file),
+                hint="name the ranks of one run",
+            )
         return np.stack([run.edges[at][:, -1] + run.stall[at] for at in range(count)], axis=1)
 
     def recorded(self) -> list[FloatArray]:
@@ -139,6 +143,11 @@ class _Run:
             self._advance(self.ready.pop())
         done = all(place == len(events) for place, events in zip(self.place, self.job.events, strict=True))
         return done and all(end is not None for end in self.ended)
+
+    def first_stuck(self) -> int:
+        """Return the first rank that did not get to its end; the first of all where each did."""
+        pairs = zip(self.place, self.job.events, strict=True)
+        return next((at for at, (place, events) in enumerate(pairs) if place < len(events)), 0)
 
     def _advance(self, at: int) -> None:
         """Run one rank until it waits for a collective that has not ended."""

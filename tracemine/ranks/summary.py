@@ -283,7 +283,8 @@ class _Rank:
         """Return gaps of the device behind which work stands that was launched before they began."""
         begin, end = self.computing.end[:-1], self.computing.begin[1:]
         order = self.computing_rows[np.argsort(self.start[self.computing_rows], kind="stable")]
-        first = order[np.searchsorted(self.start[order], end, "left")] if len(end) else order[:0]
+        after = np.searchsorted(self.start[order], end, "left")
+        first = order[np.minimum(after, len(order) - 1)] if len(end) else order[:0]
         communicating = Spans.of(self.start[self.found.activity], self.end[self.found.activity])
         waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
         queued = (end - begin > _IDLE_NS) & (self.launched[first] < begin)
