@@ -24,6 +24,8 @@ def job_of(given: Sequence[str], sources: Sequence[object], request: ScanRequest
     paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
     if report not in _DRAWN or not paths or any(isinstance(source, TracemineError) for source in sources):
         return None
+    if len(paths) == 1 and paths[0].suffix not in (".sqlite", ".db"):  # others are not asked: that loads their reader
+        return None
     from tracemine.ranks.find import find_job
     from tracemine.ranks.recognise import may_be_job, read_ranks
 

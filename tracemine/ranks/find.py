@@ -74,15 +74,7 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     """Return what is found, best first: each finding is ordered by what it saves, or by what it costs where that is not
     known.
     """
-    late_ranks = stragglers(ranks, job, without, step.mid)
-    uneven = length_imbalance(ranks, job, without, step.mid)
-    if uneven is not None:  # of many ranks some have more in most steps by chance
-        late_ranks = [late for late in late_ranks if late.rule not in _OF_WORK or late.saving.mid > uneven.saving.mid]
-    weighed: list[tuple[float, JobFinding]] = [
-        (late.saving.mid, _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0]))
-        for late in (*late_ranks, *([uneven] if uneven else []))
-    ]
-    weighed += [(0.0, _barrier(ranks, late)) for late in late_ranks[:1] if late.waited_for_ns]
+    weighed = _of_ranks(ranks, job, without, step)
     weighed += _of_communication(ranks, job, without, step)
     weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job)]
     weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
@@ -94,6 +86,23 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     known = [finding.step_saving_ns for finding in findings]
     first = all(saving is not None and saving.mid < LEAST_SHARE * step.mid for saving in known)
     return [host, *findings] if first else [*findings, host]
+
+
+def _of_ranks(
+    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step: JobStep
+) -> list[tuple[float, JobFinding]]:
+    """Return who holds the others up, what they may wait in, and lengths that differ."""
+    late_ranks = stragglers(ranks, job, without, step.mid)
+    uneven = length_imbalance(ranks, job, without, step.mid)
+    if uneven is not None:  # of many ranks some have more in most steps by chance
+        late_ranks = [
+            late for late in late_ranks if late.rule not in _OF_WORK or late.saving.mid > uneven.saving.mid
+        ] + [uneven]
+    weighed: list[tuple[float, JobFinding]] = [
+        (late.saving.mid, _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0]))
+        for late in late_ranks
+    ]
+    return weighed + [(0.0, _barrier(ranks, late)) for late in late_ranks[:1] if late.waited_for_ns]
 
 
 def _barrier(ranks: Sequence[RankSummary], late: Straggler) -> JobFinding:
