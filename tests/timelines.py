@@ -120,6 +120,7 @@ class Trace:
         orders = {"ops": lambda row: (row["start_ns"], -row["dur_ns"])} | dict.fromkeys(
             ("stacks", "tensors"), lambda row: 0
         )
+        orders["collectives"] = lambda row: row["activity_row"]["start_ns"]
         placed = {
             name: sorted(rows, key=orders.get(name, lambda row: row["start_ns"])) for name, rows in self.rows.items()
         }

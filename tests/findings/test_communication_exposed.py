@@ -94,7 +94,7 @@ def test_one_rank_tells_no_transfer_from_waiting_and_says_so() -> None:
     assert "record all ranks" in found.fix
     assert "one rank does not tell" in found.assumptions[0]
     (note,) = _notes(scan)
-    assert "1.60 ms a step (_allgather_base 4 × 400 µs)" in note
+    assert "1.60 ms a step (all-gather of 8 ranks 4 × 400 µs, " in note
     assert note.endswith("one rank cannot tell: record all ranks, and scan their folder.")
 
 

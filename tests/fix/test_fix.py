@@ -95,7 +95,7 @@ def test_apply_takes_the_diff(tmp_path: Path) -> None:
     assert main(["fix", "1", str(path), "--source", str(folder), "-o", str(diff)]) == 0
     assert "+            torch._foreach_add_(list(kept), list(parameters), alpha=0.1)" in diff.read_text()
     assert (folder / "program.py").read_text() == PROGRAM
-    run = applied("program:build", folder, {edit_name(diff): (None, ())})
+    run = applied("program:build", folder, {edit_name(diff): {}})
     assert run.alone[0].said in ("faster", "slower", "no difference"), run.alone
 
 

@@ -27,6 +27,8 @@ class Rank:
     host: float = 1.0  # while recorded as well as alone
     recorded_host: float = 1.0  # recording alone stretches it
     silence_ns: int = 0  # at the beginning of each step
+    loads: bool = False  # that is a DataLoader's
+    tail_ns: int = 0  # a kernel behind the step's last all-reduce, which no collective shows to the others
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Program:
     transfer_ns: int = 120_000
     bytes_each: int = 32 << 20
     overlapped: bool = True  # on a stream of its own; else on the one that computes
+    lengths: float = 0.0  # by so much the work of a rank differs from step to step
+    barrier: bool = False  # hosts wait for each other at the end of each step, and nothing records it
     jitter: float = 0.01
     offset_ns: Sequence[int] = field(default_factory=tuple)  # of each rank's clock
     seed: int = 0
@@ -53,6 +57,7 @@ class _State:
     comm: int = 0
     events: list[dict[str, object]] = field(default_factory=list)
     number: int = 0
+    length: float = 1.0
 
 
 def run(program: Program, *, recorded: bool) -> tuple[int, list[list[dict[str, object]]]]:
@@ -65,10 +70,14 @@ def run(program: Program, *, recorded: bool) -> tuple[int, list[list[dict[str, o
         begins.append(max(marks))
         for state, rank in zip(states, program.ranks, strict=True):
             state.host += rank.silence_ns
+            state.length = 1 + program.lengths * random.uniform(-1, 1) if program.lengths else 1.0
+            if rank.loads:
+                name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+                state.events.append(_event("user_annotation", name, state.host - rank.silence_ns, rank.silence_ns))
         for _ in range(program.layers):
             for state, rank in zip(states, program.ranks, strict=True):
                 for kernel in range(program.kernels):
-                    work = int(program.kernel_ns * rank.slow_kernels * rank.more_work)
+                    work = int(program.kernel_ns * rank.slow_kernels * rank.more_work * state.length)
                     work = int(work * (1 + program.jitter * random.uniform(-1, 1)))
                     _launch(state, rank, f"kernel_{kernel}", work, int(SM_BLOCKS * rank.more_work), recorded)
             _all_reduce(states, program, recorded)
@@ -76,10 +85,13 @@ def run(program: Program, *, recorded: bool) -> tuple[int, list[list[dict[str, o
             state.stream = max(state.stream, state.comm)
         for state, rank in zip(states, program.ranks, strict=True):
             _launch(state, rank, "optimizer", program.kernel_ns, SM_BLOCKS, recorded)
+            if rank.tail_ns:
+                _launch(state, rank, "evaluate", rank.tail_ns, SM_BLOCKS, recorded)
             waits = state.host
             state.host = max(state.host, state.stream)
             _call(state, "cudaDeviceSynchronize", waits, state.host)
         for state, mark in zip(states, marks, strict=True):
+            state.host = max(other.host for other in states) if program.barrier else state.host
             state.events.append(_event("user_annotation", f"ProfilerStep#{step}", mark, state.host - mark))
     whole = max(state.host for state in states)
     return whole // program.steps, [state.events for state in states]

@@ -244,3 +244,48 @@ def test_scan_of_a_folder_names_a_damaged_rank(tmp_path: Path, capsys: pytest.Ca
     said = capsys.readouterr()
     assert "rank2.json" in said.out + said.err
     assert "Rank 1's host is late" in said.out
+
+
+def test_ranks_that_wait_in_what_nothing_records_widen_the_saving_and_are_named(tmp_path: Path) -> None:
+    given = program(Rank(tail_ns=20_000_000), barrier=True)
+    moved = [Rank(tail_ns=5_000_000)] * 4
+    loss = true_loss(given, moved)
+    job = job_of(given, tmp_path)
+    (late,) = stragglers(job)
+    assert (late.rule, late.ranks) == ("straggler_work", (1,))
+    assert late.step_saving_ns is not None
+    assert late.step_saving_ns.low <= 0.1 * loss  # if the others' idle time is their own
+    assert late.step_saving_ns.high >= 0.9 * loss
+    (barrier,) = [one for one in job.findings if one.rule == "unrecorded_barrier"]
+    assert (barrier.ranks, barrier.step_saving_ns) == ((0, 2, 3), None)
+
+
+@pytest.mark.parametrize("planted", [Rank(), Rank(silence_ns=2_000_000), Rank(slow_kernels=1.3)])
+def test_a_barrier_that_nobody_is_waited_for_in_is_not_named(planted: Rank, tmp_path: Path) -> None:
+    for barrier in (False, True):
+        job = job_of(program(planted, barrier=barrier), tmp_path / str(barrier))
+        assert "unrecorded_barrier" not in {one.rule for one in job.findings}
+
+
+def _uneven(job: Job) -> list[JobFinding]:
+    return [one for one in job.findings if one.rule == "length_imbalance"]
+
+
+def test_work_that_differs_by_another_rank_in_each_step_is_no_straggler_but_lengths(tmp_path: Path) -> None:
+    given = program(ranks=12, lengths=0.3, steps=6)
+    loss = run(given, recorded=False)[0] - run(replace(given, lengths=0.0), recorded=False)[0]
+    job = job_of(given, tmp_path)
+    (found,) = _uneven(job)
+    assert stragglers(job) == []
+    assert found.ranks == tuple(range(12))
+    assert found.step_saving_ns is not None
+    assert found.step_saving_ns.mid == pytest.approx(loss, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    "near", [{}, {"lengths": 0.02}, {"planted": Rank(slow_kernels=1.3)}, {"kernel_ns": 5_000, "lengths": 0.3}]
+)
+def test_equal_work_one_slow_rank_and_hosts_that_are_the_limit_are_no_lengths(
+    near: dict[str, Any], tmp_path: Path
+) -> None:
+    assert _uneven(job_of(program(ranks=12, steps=6, **near), tmp_path)) == []

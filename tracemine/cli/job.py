@@ -32,7 +32,9 @@ def job_of(
     if any(option for option in others if option != "--format perfetto"):
         return None
     paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
-    if report not in _DRAWN or len(paths) < 2 or any(isinstance(source, TracemineError) for source in sources):
+    if report not in _DRAWN or not paths or any(isinstance(source, TracemineError) for source in sources):
+        return None
+    if len(paths) == 1 and paths[0].suffix not in (".sqlite", ".db"):  # others are not asked: that loads their reader
         return None
     from tracemine.ranks.find import find_and_draw
     from tracemine.ranks.recognise import may_be_job, read_ranks

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.happened import Across, HostEvents, HostStep, Operators
-from tracemine.findings.host_spans import Spans, loading, unstretched
+from tracemine.findings.host_spans import loading, unstretched
 from tracemine.findings.replay import Replay
 from tracemine.findings.replay_segments import Lanes, segments_of
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, rows_of
 from tracemine.rows.host import HostCalls, last_begun, threads
+from tracemine.rows.spans import Spans
 from tracemine.rows.table import Categories, IntArray
 from tracemine.timeline import Timeline
 

@@ -21,7 +21,7 @@ from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.classes import classes_of
-from tracemine.findings.communication import communication_text
+from tracemine.findings.communication import communication_of, communication_text
 from tracemine.findings.context import Cause, ScanContext
 from tracemine.findings.contract import kept
 from tracemine.findings.devices_apart import device_times
@@ -36,7 +36,7 @@ from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
-from tracemine.findings.ranking import SHOWN_SHARE, RankScale, ranked
+from tracemine.findings.ranking import HEAVY_SHARE, SHOWN_SHARE, RankScale, ranked
 from tracemine.findings.record import Finding, Identity, Scan, TraceSummary
 from tracemine.findings.recorded import recorded, spent
 from tracemine.findings.serving import serving_of
@@ -97,7 +97,8 @@ def find(
     graphs = captured_graphs(timeline)
     told = () if timeline.meta.ingest.unusable or graphs else matches
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
-    variants, known = _variants(context, by_priority, judge, threshold_ns)
+    heavy_ns = HEAVY_SHARE * context.accounts.gpu_time_ns if min_saving_ns is None else np.inf
+    variants, known = _variants(context, by_priority, judge, threshold_ns, heavy_ns)
     places = {mark: one.placed for mark, one in known.items()}
     findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
     overlapping = frozenset(each.rule.id for each in by_priority if each.rule.saving == "overlap")
@@ -155,19 +156,24 @@ def _summary(context: ScanContext, findings: Sequence[Finding], gaps_ns: IntArra
         devices=device_times(context) if usable else (),
         payback=payback(findings),
         serving=serving_of(context, graphs),
+        communication=communication_of(context) if usable else (),
     )
 
 
 def _variants(
-    context: ScanContext, by_priority: Sequence[Matches], judge: Judge | None, threshold_ns: int
+    context: ScanContext, by_priority: Sequence[Matches], judge: Judge | None, threshold_ns: int, heavy_ns: float
 ) -> tuple[list[Finding], dict[str, Reported]]:
-    """Return the variants of all findings, with what the step gains of each; and by fingerprint before that."""
+    """Return the variants of all findings, with what the step gains of each; and by fingerprint before that.
+
+    heavy_ns: of communication that nothing hides, from which on it is said whatever one rank shows that it saves.
+    """
     reported: list[Reported] = []
     little: list[Reported] = []
     launch_ns = _LAUNCH_NS if context.unprofiled_gaps_ns[1].sum() > context.accounts.gpu_time_ns else 0
     for found in by_priority:
         for variants in _by_finding(_of_rule(context, found)):
-            if _saves_enough(variants, threshold_ns, launch_ns):
+            exposed_ns = sum(one.finding.measured_ns for one in variants) if found.rule.saving == "overlap" else 0
+            if exposed_ns >= max(heavy_ns, 1) or _saves_enough(variants, threshold_ns, launch_ns):
                 claim(context, variants)
                 reported += variants
             else:
@@ -254,11 +260,16 @@ def _estimated(context: ScanContext, found: Matches, named: BoolArray) -> Iterat
         estimated = context.estimate(found.rule, matrix)
         if isinstance(estimated, Abstained):
             context.drop(estimated.reason, len(matrix))
-        elif not estimated.gpu_saving_ns.mid and not estimated.step_saving_ns.mid:
+        elif not estimated.step_saving_ns.mid and not _may_save(found.rule, estimated):
             context.drop("nothing_to_win", len(matrix))
         else:
             sure = min(Evidence[estimated.evidence.upper()], evidence)
             yield replace(estimated, evidence=sure.name.lower())
+
+
+def _may_save(rule: Rule, estimated: ClassEstimate) -> bool:
+    """Return whether GPU time is saved: likely, or, of communication, at most."""
+    return bool(estimated.gpu_saving_ns.mid or (rule.saving == "overlap" and estimated.gpu_saving_ns.high))
 
 
 def _variant(

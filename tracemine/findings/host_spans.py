@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
 
-from tracemine.columns import string_ids, uncovered
+from tracemine.columns import string_ids
 from tracemine.rows.arrow import categories, is_named, rows_of
 from tracemine.rows.host import LOADS, HostCalls, named
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.rows.spans import Spans
+from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
 # An operator for so long between two events that were recorded: it is in a library (cuDNN plans a convolution or an
@@ -20,57 +20,6 @@ _LEAST_NS = 1_000_000
 # event: some microseconds, so that a stretch of so many without any was about as long unprofiled.
 _LEAST_NOT_TIMED_NS = 400_000
 _OWN = "aten::"  # the namespace of operators in which, as a rule, no Python runs
-
-
-class Spans(Struct, frozen=True):
-    """Disjoint spans in order, nanoseconds since an origin.
-
-    >>> spans = Spans.of(np.array([30, 10, 12]), np.array([40, 20, 22]))
-    >>> spans.until(np.array([0, 15, 25, 99])).tolist()
-    [0, 5, 12, 22]
-    """
-
-    begin: IntArray
-    dur: IntArray
-    before: IntArray  # how much of them lies before each
-
-    @staticmethod
-    def of(begin: IntArray, end: IntArray) -> Spans:
-        """Return spans that may overlap as disjoint ones."""
-        order = np.argsort(begin, kind="stable")
-        begin, end = begin[order], end[order]
-        dur = uncovered(begin, end)
-        return Spans(np.maximum.accumulate(end) - dur, dur, np.cumsum(dur) - dur)
-
-    @property
-    def end(self) -> IntArray:
-        """When each ends."""
-        return self.begin + self.dur
-
-    def within(self, begin: IntArray, end: IntArray) -> IntArray:
-        """Return how much of the spans lies within each of others.
-
-        >>> spans = Spans.of(np.array([30, 10, 12]), np.array([40, 20, 22]))
-        >>> spans.within(np.array([0, 15]), np.array([15, 99])).tolist()
-        [5, 17]
-        """
-        return self.until(end) - self.until(begin)
-
-    def meet(self, begin: IntArray, end: IntArray) -> BoolArray:
-        """Return which of other spans touch one of these."""
-        if not len(self.begin):
-            return np.zeros(len(begin), np.bool_)
-        at = np.searchsorted(self.begin, end, side="right") - 1
-        found: BoolArray = (at >= 0) & (self.begin[at] + self.dur[at] >= begin)
-        return found
-
-    def until(self, time: IntArray) -> IntArray:
-        """Return how much of the spans lies before each time."""
-        if not len(self.begin):
-            return np.zeros(len(time), np.int64)
-        at = np.searchsorted(self.begin, time, side="right") - 1
-        until: IntArray = np.where(at < 0, 0, self.before[at] + np.minimum(time - self.begin[at], self.dur[at]))
-        return until
 
 
 def loading(timeline: Timeline, origin: int) -> Spans:

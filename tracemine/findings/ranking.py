@@ -16,6 +16,7 @@ from tracemine.findings.together import no_less_together
 
 # A finding whose larger saving is at least this share of what is not recorded any longer is of this severity.
 SEVERITIES = ((0.05, "high"), (0.01, "medium"), (0.0, "low"))
+HEAVY_SHARE = 0.2  # of GPU time: what takes so long, and may all be saved, is shown however little is likely
 SHOWN_SHARE = 0.01  # of the unprofiled step, or of GPU time: below both it is only counted
 
 
@@ -76,7 +77,8 @@ def ordered(findings: Iterable[Finding], gpu_time_ns: int) -> list[Finding]:
     """
     found = sorted(findings, key=_order)
     places = _FIRST if found and not found[0].on_gpu else _FIRST - 1
-    large = [one for one in found[1:] if one.reported and _worth(one).gpu_saving_ns.mid and _is_large(one, gpu_time_ns)]
+    shown = [one for one in found[1:] if one.reported]
+    large = [one for one in shown if _is_large(one, gpu_time_ns) or _is_heavy(one, gpu_time_ns)]
     large = sorted(large, key=lambda one: -one.gpu_saving_ns.mid)[:places]
     chosen = {one.fingerprint for one in large}
     rest = [one for one in found[1:] if one.fingerprint not in chosen]
@@ -85,7 +87,13 @@ def ordered(findings: Iterable[Finding], gpu_time_ns: int) -> list[Finding]:
 
 
 def _is_large(finding: Finding, gpu_time_ns: int) -> bool:
-    return finding.gpu_saving_ns.mid >= _LARGE * max(gpu_time_ns, 1)
+    return bool(_worth(finding).gpu_saving_ns.mid) and finding.gpu_saving_ns.mid >= _LARGE * max(gpu_time_ns, 1)
+
+
+def _is_heavy(finding: Finding, gpu_time_ns: int) -> bool:
+    """Return whether a finding costs a large share of GPU time of which all or nothing may be saved."""
+    saving = finding.gpu_saving_ns
+    return not saving.low and saving.high == finding.measured_ns >= HEAVY_SHARE * max(gpu_time_ns, 1)
 
 
 def _order(finding: Finding) -> tuple[bool, bool, int, int, int, str]:
@@ -194,6 +202,8 @@ def _shown(finding: Finding, scale: RankScale) -> bool:
         return True
     step, gpu = finding.step_saving_ns.mid, finding.gpu_saving_ns.mid
     least = scale.least_share
+    if least and _is_heavy(finding, scale.gpu_time_ns):
+        return True
     worth = step >= least * scale.whole_ns or gpu >= least * max(scale.gpu_time_ns, 1)
     return worth and max(step, gpu) >= scale.least_ns
 

@@ -187,6 +187,25 @@ class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     not_found: int  # of those tensors: no allocation of their size was recorded, so they count as if they stayed
 
 
+class Communication(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one kind, group of ranks and line. Nanoseconds a step, over the trace where no steps are known."""
+
+    kind: str  # `all_reduce`, `all_gather`, …, whatever torch, NCCL or an engine calls it
+    group: str | None  # what its process group is for, as recorded
+    group_size: int | None
+    source: str | None  # line that calls it; null: no stacks were recorded
+    count: float
+    bytes: int | None  # of a full message, the median; null: not recorded
+    ns: int
+    exposed_ns: (
+        int  # of it, how long nothing else ran: transfer, or waiting for other ranks, which one rank cannot tell
+    )
+    least_ns: int | None  # as long as the bytes take at the links' raw rate; null: either is not known
+    # Of exposed_ns: `same_stream`, `last` of the step, `waited_for` at once, `host` (it had launched nothing else).
+    because: dict[str, int]
+    behind: dict[str, int]  # what ran meanwhile, by class of operator, most first
+
+
 class DeviceTime(msgspec.Struct, frozen=True, kw_only=True):
     """One of several devices, as recorded."""
 
@@ -258,6 +277,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceTime, ...] = ()  # each of several; of one there is no more to say
     payback: Payback | None = None  # null: no fix is torch.compile, it saves a step nothing, or no steps are known
     serving: Serving | None = None  # null: no engine is known, or it is trained
+    communication: tuple[Communication, ...] = ()  # what runs alone for longest first
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):

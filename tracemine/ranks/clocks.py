@@ -35,7 +35,7 @@ def clocks_of(ranks: Sequence[RankSummary], blocks: Sequence[MatchBlock]) -> Clo
     count = len(ranks)
     offset = _estimates(ranks, blocks)
     origin = np.array([rank.window[0] for rank in ranks], np.int64)
-    bounds = _bounds(ranks, blocks, np.arange(count), origin)
+    bounds = np.minimum(_bounds(ranks, blocks, np.arange(count), origin), _of_one_file(ranks, origin))
     high, low = _paths(bounds), -_paths(bounds.T)
     apart = origin[0] - origin
     bound = np.full(count, -1, np.int64)
@@ -80,11 +80,20 @@ def _estimates(ranks: Sequence[RankSummary], blocks: Sequence[MatchBlock]) -> In
             for other, at in enumerate(block.ranks.tolist()):
                 if at not in known and len(rows):
                     apart.setdefault(at, []).append(ends[base][rows[:, column]] - ends[at][rows[:, other]])
+        shared = [at for at, rank in enumerate(ranks) if rank.clock is not None and rank.clock == ranks[base].clock]
+        apart |= {at: [np.zeros(1, np.int64)] for at in shared if at not in known}
         for at, times in sorted(apart.items()):
             offset[at] = offset[base] + int(np.median(np.concatenate(times)))
             known.add(at)
             frontier.append(at)
     return offset
+
+
+def _of_one_file(ranks: Sequence[RankSummary], origin: IntArray) -> FloatArray:
+    """Return for ranks r and q the most that r's offset may exceed q's: nothing where one file holds both."""
+    names = np.array([rank.clock or "" for rank in ranks])
+    shared = (names[:, None] == names[None, :]) & (names != "")[:, None]
+    return np.where(shared, (origin[:, None] - origin[None, :]).astype(float), np.inf)
 
 
 def _bounds(

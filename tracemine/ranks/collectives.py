@@ -7,17 +7,17 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from tracemine.columns import MISSING, numbers, string_ids
-from tracemine.ops import classify, itemsize, scalar_type
-from tracemine.ranks.kinds import PAIRED, kind_of
+from tracemine.columns import numbers, string_ids
+from tracemine.ops import classify
+from tracemine.ops.collectives import PAIRED, kind_of, message_bytes
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
 _MOST_RANKS = 1 << 17  # of a group; what a file lists beyond is no group
+_LONGEST = 8 * _MOST_RANKS  # characters of their list
 _LARGEST = 1 << 40  # ranks and rows beyond are damage
 _RANKS = msgspec.json.Decoder(tuple[int, ...])
-_CALLS, _NEAREST = "c10d::", 4  # operators around the record of a call
-_FULL_IS_OUTPUT = frozenset({"all_gather"})
+_CALLS, _NEAREST = ("c10d::", "nccl:"), 4  # operators around the record of a call
 
 
 class ProcessGroup(Struct, frozen=True):
@@ -117,7 +117,9 @@ class _Recorded:
         return _Sent(
             kind="send_recv" if kind in PAIRED and len(records) > 1 else kind,
             group=group,
-            nbytes=_bytes(kind, counts, group.size, self.texts["dtype"][first]),
+            nbytes=message_bytes(
+                kind, counts["elements_in"], counts["elements_out"], group.size, self.texts["dtype"][first]
+            ),
             parts=tuple(map(self._part, records)) if kind in PAIRED else (),
             **counts,
         )
@@ -156,7 +158,7 @@ def _called(timeline: Timeline, rows: list[int]) -> dict[int, str | None]:
         while chain[-1] >= 0 and len(chain) < _NEAREST:
             chain.append(int(parent[chain[-1]]))
         called = [names[code[at]] for at in chain if at >= 0]
-        caller[row] = next((name.removeprefix(_CALLS) for name in called if name.startswith(_CALLS)), None)
+        caller[row] = next((name.rpartition(":")[2] for name in called if name.startswith(_CALLS)), None)
     return caller
 
 
@@ -171,22 +173,10 @@ def ranks_in(text: str | None) -> tuple[int, ...] | None:
     >>> ranks_in("[0,2]"), ranks_in("[0,...]"), ranks_in("[]"), ranks_in(None)
     ((0, 2), None, None, None)
     """
-    if not text:
+    if not text or len(text) > _LONGEST:
         return None
     try:
         ranks = _RANKS.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return None
     return ranks if ranks and len(ranks) <= _MOST_RANKS and min(ranks) >= 0 and max(ranks) < _LARGEST else None
-
-
-def _bytes(kind: str, known: dict[str, int], size: int | None, dtype: str | None) -> int:
-    """Return the bytes of the full message, -1 where they are not known."""
-    canonical = None if dtype is None else scalar_type(dtype)
-    item, given, got = canonical and itemsize(canonical), known["elements_in"], known["elements_out"]
-    if kind in _FULL_IS_OUTPUT:
-        given = got if got >= 0 else given * (size or -1) if given >= 0 else -1
-    elif kind == "broadcast":
-        given = max(given, got)
-    nbytes = -1 if not item or given < 0 else given * item
-    return nbytes if -1 <= nbytes < -MISSING else -1

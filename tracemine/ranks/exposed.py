@@ -12,8 +12,8 @@ from itertools import groupby
 import numpy as np
 from msgspec import Struct
 
+from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.collectives import ProcessGroup
-from tracemine.ranks.kinds import PAIRED
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary

@@ -12,6 +12,7 @@ import numpy as np
 
 from tracemine.ranks.clocks import Clocks, clocks_of
 from tracemine.ranks.exposed import Exposed, exposed_communication
+from tracemine.ranks.lengths import length_imbalance
 from tracemine.ranks.links import SlowLink, groups_of, slow_links
 from tracemine.ranks.match import matched
 from tracemine.ranks.picture import JobPicture, picture_of
@@ -19,7 +20,7 @@ from tracemine.ranks.pipeline import pipeline_bubble
 from tracemine.ranks.recognise import RanksRead
 from tracemine.ranks.record import Interval, Job, JobFinding, JobRank, JobStep
 from tracemine.ranks.replay import JobReplay
-from tracemine.ranks.stragglers import LEAST_SHARE, stragglers
+from tracemine.ranks.stragglers import LEAST_SHARE, Straggler, stragglers
 from tracemine.ranks.summary import RankSummary
 from tracemine.ranks.unprofiled import STEP_HIGH, STEP_LOW, JobUnprofiled, unprofiled
 from tracemine.units import percent_text, time_text
@@ -28,6 +29,7 @@ _MOST_ERROR = 5.0  # percent, beyond which a replay tells no saving
 _HOST_BOUND = 0.6  # of the step that the devices compute
 # What takes time off the hosts themselves.
 _OF_HOST = ("straggler_host", "straggler_input", "not_overlapped", "small_messages")
+_OF_WORK = ("straggler_work", "straggler_gpu")
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 
 
@@ -83,10 +85,7 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     """Return what is found, best first: each finding is ordered by what it saves, or by what it costs where that is not
     known.
     """
-    weighed: list[tuple[float, JobFinding]] = [
-        (late.saving.mid, _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0]))
-        for late in stragglers(ranks, job, without, step.mid)
-    ]
+    weighed = _of_ranks(ranks, job, without, step)
     weighed += _of_communication(ranks, job, without, step)
     weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job, without)]
     weighed = [(weight, _above_host(finding, ranks, step)) for weight, finding in weighed]
@@ -99,6 +98,33 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     known = [finding.step_saving_ns for finding in findings]
     first = all(saving is not None and saving.mid < LEAST_SHARE * step.mid for saving in known)
     return [host, *findings] if first else [*findings, host]
+
+
+def _of_ranks(
+    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step: JobStep
+) -> list[tuple[float, JobFinding]]:
+    """Return who holds the others up, what they may wait in, and lengths that differ."""
+    late_ranks = stragglers(ranks, job, without, step.mid)
+    uneven = length_imbalance(ranks, job, without, step.mid)
+    if uneven is not None:  # of many ranks some have more in most steps by chance
+        late_ranks = [
+            late for late in late_ranks if late.rule not in _OF_WORK or late.saving.mid > uneven.saving.mid
+        ] + [uneven]
+    weighed: list[tuple[float, JobFinding]] = [
+        (late.saving.mid, _finding(late.rule, late.ranks, late.saving, late.facts, "replayed", rank=late.ranks[0]))
+        for late in late_ranks
+    ]
+    return weighed + [(0.0, _barrier(ranks, late)) for late in late_ranks[:1] if late.waited_for_ns]
+
+
+def _barrier(ranks: Sequence[RankSummary], late: Straggler) -> JobFinding:
+    """Return that others seem to wait for a late rank where nothing that they wait in is recorded."""
+    others = tuple(rank.rank for rank in ranks if rank.rank not in late.ranks)
+    fact = (
+        f"They idle with nothing recorded; if that is waiting for rank {late.ranks[0]}, "
+        f"{time_text(late.waited_for_ns)} of what it saves a step are theirs, else that much less is saved."
+    )
+    return _finding("unrecorded_barrier", others, None, (fact,), "model", ranks_text=_named(others))
 
 
 def _of_communication(

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import numbers, string_ids
+from tracemine.rows.arrow import blocks_of
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -32,13 +33,7 @@ class KernelTimes(Struct, frozen=True):
 def kernel_times(timeline: Timeline, chosen: IntArray, dur: IntArray, beside: BoolArray) -> KernelTimes:
     """Return kernels that were chosen, by their rows. beside: whether a collective ran meanwhile, of each of them."""
     code, names = string_ids(timeline.activities.column("name"))
-    grid = timeline.activities.column("grid").combine_chunks()
-    values = np.asarray(grid.flatten()) if grid.null_count < len(grid) else np.zeros(0)
-    blocks = np.zeros(len(code), np.int64)
-    present = ~np.asarray(grid.is_null())
-    if len(values) == 3 * int(present.sum()):
-        blocks[present] = values.reshape(-1, 3).astype(np.int64).prod(axis=1)
-    keys = np.stack((code[chosen], blocks[chosen], _shape_numbers(timeline)[chosen]))
+    keys = np.stack((code[chosen], blocks_of(timeline.activities)[chosen], _shape_numbers(timeline)[chosen]))
     kinds, which = np.unique(keys, axis=1, return_inverse=True)
 
     def summed(weights: IntArray) -> IntArray:

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from tracemine.devices import device_named
 from tracemine.errors import UsageError
+from tracemine.ops.collectives import PAIRED, bus_factor
 from tracemine.ranks.collectives import ProcessGroup
-from tracemine.ranks.kinds import PAIRED, bus_factor
 from tracemine.ranks.record import Interval, JobGroup
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary

@@ -14,9 +14,9 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from tracemine.ops.collectives import PAIRED, SYNCHRONISING
 from tracemine.ranks.clocks import MatchBlock, is_refuted
 from tracemine.ranks.collectives import Collectives, ProcessGroup
-from tracemine.ranks.kinds import PAIRED, SYNCHRONISING
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import IntArray
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tracemine.ranks.kinds import PAIRED
+from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
 from tracemine.ranks.unprofiled import JobUnprofiled

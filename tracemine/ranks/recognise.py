@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.errors import InputError, TracemineError
 from tracemine.formats import open_trace
+from tracemine.formats.nsys import holds_ranks
 from tracemine.formats.source import FileSource
+from tracemine.ranks.apart import ranks_apart
 from tracemine.ranks.reading import read_each
 from tracemine.ranks.summary import RankSummary, summarise
 
@@ -54,11 +57,13 @@ def rank_in(name: str) -> int | None:
 def may_be_job(paths: Sequence[Path]) -> bool:
     """Return whether files seem to be different ranks of one job, by how they begin and what they are called.
 
+    One file alone may be an export of nsys with several processes that communicate.
+
     >>> may_be_job([Path("fixtures/kineto/chain.json.gz"), Path("fixtures/kineto/norms.json.gz")])
     False
     """
-    if len(paths) < 2:
-        return False
+    if len(paths) == 1:
+        return holds_ranks(paths[0])
     ranks = [announced(path) for path in paths]
     known = [rank for rank in ranks if rank is not None]
     return len(set(known)) > 1 and 2 * len(known) > len(ranks)
@@ -109,11 +114,15 @@ def read_ranks(
 
 
 def summaries_of(path: Path) -> list[RankSummary]:
-    """Return what a file holds of its rank. Raises TracemineError where it holds none."""
+    """Return what a file holds of its rank, or of each of several. Raises TracemineError where it holds none."""
     timeline = open_trace(path)
-    rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
     if not timeline.activities.num_rows:
         raise InputError("no GPU activity was recorded")
+    several = ranks_apart(timeline)
+    rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
+    if len(several) > 1:
+        named = ((each, each.meta.rank or 0) for each in several)
+        return [replace(summarise(each, f"{path} (rank {at})", at), clock=str(path)) for each, at in named]
     if rank is None:
         raise InputError("neither the trace nor the file's name says which rank it is")
     return [summarise(timeline, str(path), rank)]

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tracemine.errors import InputError
+from tracemine.errors import InputError, Location
+from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.clocks import Clocks
-from tracemine.ranks.kinds import PAIRED
 from tracemine.ranks.match import MatchedCollectives
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import BoolArray, FloatArray, IntArray
@@ -106,7 +106,11 @@ class JobReplay:
             if run.to_the_end():
                 self._together = as_one
                 return run.ends()
-        raise InputError("its ranks wait for each other in a circle, as matched", hint="name the ranks of one run")
+        raise InputError(
+            "is of ranks that wait for each other in a circle, as matched",
+            where=Location(self.ranks[run.first_stuck()].file),
+            hint="name the ranks of one run",
+        )
 
     def recorded(self) -> list[FloatArray]:
         """Return each rank's stretches as recorded, one scenario."""
@@ -183,6 +187,11 @@ class _Run:
             self._advance(self.ready.pop())
         done = all(place == len(each.stretch) for place, each in zip(self.place, self.classes, strict=True))
         return done and bool(self.is_over.all())
+
+    def first_stuck(self) -> int:
+        """Return the first rank that did not get to its end; the first of all where each did."""
+        pairs = zip(self.place, self.classes, strict=True)
+        return next((int(each.ranks[0]) for place, each in pairs if place < len(each.stretch)), 0)
 
     def ends(self) -> FloatArray:
         """Return when each rank ends in each scenario: [scenarios, ranks]."""

@@ -21,6 +21,7 @@ from tracemine.rows.table import FloatArray
 from tracemine.units import time_text
 
 LEAST_SHARE, LEAST_NS = 0.03, 300_000  # of the job's step, and a step
+_BARRIER_SHARE = 0.05  # of the step
 _OF_STEPS = 0.5
 _OF_EXCESS = 0.6
 _OF_HOST = ("straggler_host", "straggler_input")
@@ -36,6 +37,7 @@ class Straggler(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     saving: Interval
     facts: tuple[str, ...]
+    waited_for_ns: int = 0  # a step, by which others would idle less, if they idle for want of this one
 
 
 class _Reason(Struct, frozen=True):
@@ -56,30 +58,58 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofi
     asked = sorted(asked, key=lambda one: -one[1].excess_ns)[:_MOST_REPLAYED]
     changed = [_changed(reason.rule, without, at, without.peers(at)) for at, reason in asked]
     named = []
-    for (at, reason), (low, high) in zip(asked, saved(job, without, changed, ranks[0].steps), strict=True):
+    gains = saved(job, without, changed, ranks[0].steps)
+    if_waited_for = saved(job, without, changed, ranks[0].steps, [at for at, _ in asked])
+    for (at, reason), (low, plain), (_, elastic) in zip(asked, gains, if_waited_for, strict=True):
+        high = max(plain, elastic)
         saving = _interval(low, high, reason)
-        if (low + high) // 2 >= least and saving.mid >= least:
-            facts = (reason.fact, *_around(ranks[at], reason.rule))
-            named.append(Straggler(rule=reason.rule, ranks=(ranks[at].rank,), saving=saving, facts=facts))
+        if (low + high) // 2 < least or saving.mid < least:
+            continue
+        named.append(
+            Straggler(
+                rule=reason.rule,
+                ranks=(ranks[at].rank,),
+                saving=saving,
+                facts=(reason.fact, *_around(ranks[at], reason.rule)),
+                waited_for_ns=high - plain if high - plain > _BARRIER_SHARE * step_ns else 0,
+            )
+        )
     return sorted(named, key=lambda one: -one.saving.mid)
 
 
-def saved(job: JobReplay, without: JobUnprofiled, changed: Sequence[Parts], steps: int) -> list[tuple[int, int]]:
+def saved(
+    job: JobReplay, without: JobUnprofiled, changed: Sequence[Parts], steps: int, stiff: Sequence[int] | None = None
+) -> list[tuple[int, int]]:
     """Return what the job's step gains where parts of ranks are as given, for each: least and most, by whether launches
     are far ahead.
+
+    stiff: for each the rank whose idle time is its own; that of all others, which nothing recorded explains, may be
+    waiting for it, and little of it stays. None: all ranks' idle time is their own.
     """
     if not changed:
         return []
     gains = []
     for queue in (True, False):
-        usual = without.of_least_host(queue=queue)
-        every = [np.repeat(own[None, :], 1 + len(changed), axis=0) for own in usual]
-        for number, parts in enumerate(changed, 1):
-            for at in {at for of in parts.values() for at in of}:
-                every[at][number] = without.of_rank(at, queue=queue, **parts)
+        every = _scenarios(without, changed, stiff, queue=queue)
         ends = job.ends(every, together=True).max(axis=1) / steps
-        gains.append(np.maximum((ends[0] - ends[1:]).astype(np.int64), 0))
+        gains.append(np.maximum((ends[: -len(changed)] - ends[-len(changed) :]).astype(np.int64), 0))
     return [(int(min(pair)), int(max(pair))) for pair in zip(*gains, strict=True)]
+
+
+def _scenarios(
+    without: JobUnprofiled, changed: Sequence[Parts], stiff: Sequence[int] | None, *, queue: bool
+) -> list[FloatArray]:
+    """Return stretches of each rank [scenarios, stretches]: as they are, of each stiff rank, then as changed."""
+    bases = 1 if stiff is None else len(stiff)
+    usual = [without.of_rank(at, queue=queue, is_elastic=stiff is not None) for at in range(len(without.busy))]
+    every = [np.repeat(own[None, :], bases + len(changed), axis=0) for own in usual]
+    for number, at in enumerate(stiff or ()):
+        every[at][[number, bases + number]] = without.of_rank(at, queue=queue)
+    for number, parts in enumerate(changed):
+        for at in {at for of in parts.values() for at in of}:
+            elastic = stiff is not None and stiff[number] != at
+            every[at][bases + number] = without.of_rank(at, queue=queue, is_elastic=elastic, **parts)
+    return every
 
 
 def _interval(low: int, high: int, reason: _Reason) -> Interval:

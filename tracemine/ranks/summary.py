@@ -15,11 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.columns import numbers, string_ids
-from tracemine.findings.host_spans import Spans, loading
+from tracemine.findings.host_spans import loading
 from tracemine.ranks.collectives import Collectives, collectives_of
-from tracemine.ranks.exposure import exposed
 from tracemine.ranks.kernels import KernelTimes, kernel_times
 from tracemine.rows.host import HostCalls, threads
+from tracemine.rows.spans import Spans, exposed
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -84,6 +84,7 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     after_backward: BoolArray  # issued after the step's last backward kernel
     # Begin and end of computing in the last step; what lies close together as one.
     computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    clock: str | None = None  # the file that holds other ranks as well, by one clock
 
 
 def summarise(timeline: Timeline, path: str, rank: int) -> RankSummary:
@@ -295,7 +296,8 @@ class _Rank:
         """Return gaps of the device behind which work stands that was launched before they began."""
         begin, end = self.computing.end[:-1], self.computing.begin[1:]
         order = self.computing_rows[np.argsort(self.start[self.computing_rows], kind="stable")]
-        first = order[np.searchsorted(self.start[order], end, "left")] if len(end) else order[:0]
+        after = np.searchsorted(self.start[order], end, "left")
+        first = order[np.minimum(after, len(order) - 1)] if len(end) else order[:0]
         waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
         queued = (end - begin > _IDLE_NS) & (self.launched[first] < begin)
         queued &= (self.communicating.within(begin, end) == 0) & (waits.within(begin, end) == 0)

@@ -41,13 +41,16 @@ def render_text(job: Job, width: int, *, whole: bool = False) -> str:
     lines += [f"Note: {line(note, longest=width - 6)}" for note in (job.notes if whole else job.notes[:_NOTES])]
     more = len(job.findings) - len(shown)
     hidden = f" · {count_text(more, 'finding')} more: --all" if more > 0 else ""
-    lines.append(f"Next: scan FOLDER --rank {_first(job)} (that rank alone){hidden}")
+    lines.append(f"Next: scan {_alone(job)}{hidden}")
     return "\n".join(row for text in lines for row in _folded(text, width)) + "\n"
 
 
-def _first(job: Job) -> int:
-    """Return the rank to look at first: one that is named alone."""
-    return next((one.ranks[0] for one in job.findings if len(one.ranks) == 1), job.ranks[0].rank)
+def _alone(job: Job) -> str:
+    """Return what a scan of one rank takes: of the one named alone, or the first."""
+    if len({rank.file.partition(" (rank ")[0] for rank in job.ranks}) == 1:
+        return "FILE --rank all (its kernels)"
+    named = next((one.ranks[0] for one in job.findings if len(one.ranks) == 1), job.ranks[0].rank)
+    return f"FOLDER --rank {named} (that rank alone)"
 
 
 def _folded(text: str, width: int) -> list[str]:

@@ -15,6 +15,7 @@ from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.rows.activities import activity_rows
 from tracemine.rows.chains import chain_columns
+from tracemine.rows.communication import communication_columns
 from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
 from tracemine.rows.gaps import gap_rows
@@ -49,6 +50,7 @@ def row_sets(
     found = compiled(timeline)
     activities, gaps = activity_rows(timeline).compact(), gap_rows(timeline).compact()
     activities = activities.with_columns(library_columns(timeline, activities) | transfer_columns(timeline, activities))
+    activities = activities.with_columns(communication_columns(timeline, activities))
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
     activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
     activities = activities.with_columns(update_columns(timeline) | ungrouped_columns(activities))

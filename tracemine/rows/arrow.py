@@ -117,3 +117,13 @@ def is_named(names: Categories, wanted: str) -> BoolArray:
     """Return, for each row of `ops`, whether it has this name; one more for −1."""
     known = np.array([*(value == wanted for value in names.values), False], np.bool_)
     return np.append(known[names.codes], False)
+
+
+def blocks_of(activities: pa.Table) -> IntArray:
+    """Return of how many blocks each activity is; 0 where that is not recorded."""
+    grid = activities["grid"].combine_chunks()
+    blocks, present = np.zeros(len(grid), np.int64), ~np.asarray(grid.is_null())
+    values = np.asarray(grid.flatten())
+    if len(values) == 3 * int(present.sum()):
+        blocks[present] = values.reshape(-1, 3).astype(np.int64).prod(axis=1)
+    return blocks

@@ -6,7 +6,9 @@ import numpy as np
 
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import Column, IntArray, Numbers, Rows, category, number
+from tracemine.rows.spans import Spans
+from tracemine.rows.spans import exposed as exposed_ns
+from tracemine.rows.table import Column, Numbers, Rows, category, number
 from tracemine.timeline import Timeline
 
 BETWEEN = ("HtoD", "DtoH")  # host and device
@@ -30,34 +32,14 @@ def transfer_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
     start, dur, device = (rows_of(table[name]).astype(np.int64) for name in ("start_ns", "dur_ns", "device"))
     copies = category(activities, "copy_kind").among(*BETWEEN)
     communication = category(activities, "op_class").among(COLLECTIVE) & (number(activities, "group_size", null=0) != 1)
+    end = start + dur
     exposed, percent = np.zeros(len(start), np.int64), np.zeros(len(start))
     for kind in (copies, communication):
         for ordinal in sorted_unique(device[kind]):
             own = device == ordinal
             rows, others = np.flatnonzero(own & kind), own & ~kind
-            exposed[rows] = _alone(start[rows], start[rows] + dur[rows], start[others], (start + dur)[others])
-            busy_ns = int(uncovered(start[own], (start + dur)[own]).sum())
+            exposed[rows] = exposed_ns(start[rows], end[rows], Spans.of(start[others], end[others]))
+            busy_ns = int(uncovered(start[own], end[own]).sum())
             percent[rows] = 100 * int(exposed[rows].sum()) / max(busy_ns, 1)
     known = copies | communication
     return {"exposed_ns": Numbers(exposed, known), "exposed_percent": Numbers(percent, known)}
-
-
-def _alone(begin: IntArray, end: IntArray, other_begin: IntArray, other_end: IntArray) -> IntArray:
-    """Return how much of each span neither those before it nor the others cover; all in order of their begins.
-
-    >>> _alone(np.array([0, 5]), np.array([10, 20]), np.array([8, 30]), np.array([12, 40])).tolist()
-    [8, 8]
-    """
-    first = np.maximum(begin, end - uncovered(begin, end))  # what those before it do not cover is its end
-    if not len(other_begin):
-        return end - first
-    dur = uncovered(other_begin, other_end)
-    since = np.maximum.accumulate(other_end) - dur
-    before = np.cumsum(dur) - dur
-
-    def until(time: IntArray) -> IntArray:
-        at = np.searchsorted(since, time, side="right") - 1
-        found: IntArray = np.where(at < 0, 0, before[at] + np.minimum(time - since[at], dur[at]))
-        return found
-
-    return (end - first) - (until(end) - until(first))

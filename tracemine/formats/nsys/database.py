@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, fixed_width
-from tracemine.errors import InputError, Location
+from tracemine.errors import InputError, Location, TracemineError
 from tracemine.files import opened
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.foreign import RECORD_WITH_TORCH
@@ -27,6 +27,7 @@ from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 
+_MAGIC = b"SQLite format 3\0"
 _ROWS_AT_ONCE = 1 << 15
 _HALVED_ROWS = 1_000_000  # from here on two read one table
 LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
@@ -50,6 +51,22 @@ def read_database(source: FileSource, progress: Progress | None) -> Timeline:
     path = Path(source.path)
     with Database(path, progress) as tables:
         return assemble(tables, path.name)
+
+
+def holds_ranks(path: Path) -> bool:
+    """Return whether a file is such an export in which several processes run kernels of NCCL.
+
+    >>> holds_ranks(Path("fixtures/nsys/block_train.sqlite")), holds_ranks(Path("fixtures/kineto/chain.json.gz"))
+    (False, False)
+    """
+    try:
+        with opened(path) as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                return False
+        with Database(path) as tables:
+            return tables.communicating() > 1
+    except TracemineError:
+        return False
 
 
 class Database:
@@ -252,6 +269,17 @@ class Database:
         if table not in self._columns:
             return 0
         return int(self._answer(f'select count(*) from "{table}"').fetchone()[0])
+
+    def communicating(self) -> int:
+        """Return how many processes run kernels of NCCL."""
+        if schema.STRINGS not in self._columns or not {"shortName", "globalPid"} <= self._columns.get(
+            schema.KERNEL, set()
+        ):
+            return 0
+        names = f'select id from "{schema.STRINGS}" where value like ?'
+        query = f'select count(distinct globalPid) from "{schema.KERNEL}" where shortName in ({names})'
+        with self._damage_told():
+            return int(self._connection.execute(query, ("nccl%",)).fetchone()[0])
 
     @contextmanager
     def _damage_told(self) -> Iterator[None]:

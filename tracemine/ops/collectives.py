@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from tracemine.ops.dtypes import itemsize, scalar_type
+
 # What is waited for by all members at once: their shortest time is the transfer, and they end together.
 SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 PAIRED = frozenset({"send", "recv", "send_recv"})
+_FULL_IS_OUTPUT = frozenset({"all_gather"})
+_LARGEST = 1 << 62  # bytes beyond are damage
 
 # As recorded with a kernel or its call, without blanks, underscores and case.
 _RECORDED = {
@@ -55,3 +59,24 @@ def bus_factor(kind: str, size: int) -> float:
     """
     share = (size - 1) / max(size, 1)
     return {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share, "all_to_all": share}.get(kind, 1.0)
+
+
+def message_bytes(kind: str, elements_in: int, elements_out: int, size: int | None, dtype: str | None) -> int:
+    """Return the bytes of the full message: of an all-gather what comes out, else what goes in; -1: not known.
+
+    Elements are -1 where they are not recorded.
+
+    >>> message_bytes("all_reduce", 8, -1, 4, "Float"), message_bytes("all_gather", 8, -1, 4, "BFloat16")
+    (32, 64)
+    >>> message_bytes("all_reduce", -1, -1, 4, "Float")
+    -1
+    """
+    canonical = None if dtype is None else scalar_type(dtype)
+    item = canonical and itemsize(canonical)
+    elements = elements_in
+    if kind in _FULL_IS_OUTPUT:
+        elements = elements_out if elements_out >= 0 else elements_in * (size or -1) if elements_in >= 0 else -1
+    elif kind == "broadcast":
+        elements = max(elements_in, elements_out)
+    nbytes = -1 if not item or elements < 0 else elements * item
+    return nbytes if -1 <= nbytes < _LARGEST else -1

@@ -1,0 +1,62 @@
+"""Work that differs between ranks, by another rank in each step: sequences of unequal length, or batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracemine.ranks.record import Interval
+from tracemine.ranks.replay import JobReplay
+from tracemine.ranks.stragglers import LEAST_NS, LEAST_SHARE, Straggler, saved
+from tracemine.ranks.summary import RankSummary
+from tracemine.ranks.unprofiled import JobUnprofiled
+from tracemine.rows.table import FloatArray
+from tracemine.units import percent_text, time_text
+
+_LEAST_STEPS = 3
+_LESS, _MORE = 0.75, 1.25
+
+
+def length_imbalance(
+    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int
+) -> Straggler | None:
+    """Return ranks of one role of which another computes longest in each step, and what equal steps would gain.
+
+    What a device computes is not stretched by recording. One rank that is mostly the slowest is a straggler instead.
+    """
+    role, count = Counter(without.role).most_common(1)[0]
+    members = [at for at, of in enumerate(without.role) if of == role]
+    steps = {ranks[at].steps for at in members}
+    if count < 2 or len(steps) != 1 or min(steps) < _LEAST_STEPS:
+        return None
+    busy = np.array([ranks[at].by_step.busy for at in members], np.float64)
+    mean = busy.mean(axis=0)
+    most_often = Counter(busy.argmax(axis=0).tolist()).most_common(1)[0][1]
+    above = int(np.median(busy.max(axis=0) - mean))
+    least = max(LEAST_SHARE * step_ns, LEAST_NS)
+    if 2 * most_often > busy.shape[1] or above < least:
+        return None
+    factor = mean / np.maximum(busy, 1)
+    changed = {at: without.busy[at] * factor[place][_step_of(ranks[at])] for place, at in enumerate(members)}
+    ((low, high),) = saved(job, without, [{"busy": changed}], ranks[0].steps)
+    if (low + high) // 2 < least:
+        return None
+    spread = percent_text(float(np.median(busy.std(axis=0) / np.maximum(mean, 1))), 1)
+    return Straggler(
+        rule="length_imbalance",
+        ranks=tuple(ranks[at].rank for at in members),
+        saving=Interval(int(low * _LESS), (low + high) // 2, min(int(high * _MORE), step_ns)),
+        facts=(
+            f"In each step another rank computes longest, {time_text(above)} more than their mean; within a step the "
+            f"ranks differ by {spread}.",
+        ),
+    )
+
+
+def _step_of(rank: RankSummary) -> FloatArray:
+    """Return the step of each stretch: that of the collective that ends it."""
+    inside = rank.step[rank.step >= 0]
+    found: FloatArray = np.append(inside, rank.steps - 1)
+    return found

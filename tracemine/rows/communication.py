@@ -1,0 +1,207 @@
+"""Columns of communication: what a collective is and sends, why nothing hides it, and what is there because of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracemine.columns import codes, sorted_unique
+from tracemine.columns import numbers as integers
+from tracemine.ops.collectives import kind_of, message_bytes
+from tracemine.rows.ancestors import taken
+from tracemine.rows.arrow import blocks_of, categories, coded, rows_of, take
+from tracemine.rows.spans import Spans
+from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows, category, number
+from tracemine.rows.transfers import COLLECTIVE
+from tracemine.timeline import Timeline
+
+_C10D, _UNKNOWN = "c10d::", "unknown"
+_COMPUTING = 0.2  # of all computing is on a stream that computes
+_GATED_NS = 60_000  # work that was launched before a collective ended and begins so soon after had waited for it
+_SMALL_BYTES, _RUN, _BETWEEN = 1_000_000, 10, 8  # bytes, messages of a run, and light kernels between two of them
+_HEAVY = ("gemm", "conv", "attention", "norm", "softmax", "rnn", "pool", "embedding")
+_NEAR = 8  # activities between the statistics of a batch norm and what is sent of them
+_FORWARD, _FLATTEN = "DistributedDataParallel.forward", "aten::flatten_dense_tensors"
+_COPIED_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+_STATISTICS = ("aten::batch_norm_stats", "aten::batch_norm_backward_reduce")
+_OF_STATISTICS = (
+    "aten::batch_norm_gather_stats_with_counts", "aten::batch_norm_gather_stats", "aten::batch_norm_backward_elemt",
+)  # fmt: skip
+_REASONS = ("same_stream", "last", "waited_for", "host")
+_SAMPLES, _SLOWER = 5, 1.1  # of one kernel, alone and next to a collective; and how much longer it takes there
+
+
+def communication_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
+    """Return what is known of collectives of several ranks, and of the kernels that are there because of them."""
+    sent = category(activities, "op_class").among(COLLECTIVE) & (number(activities, "group_size", null=0) != 1)
+    rows = np.flatnonzero(sent)
+    kind, nbytes = _messages(timeline, activities, rows)
+    return {
+        "collective_kind": kind,
+        "message_bytes": Numbers(np.maximum(nbytes, 0), nbytes >= 0),
+        "exposed_because": _reasons(timeline, activities, rows),
+        "communication_part": _parts(timeline, activities, rows, kind),
+        "small_run": _small_runs(activities, rows, kind, nbytes),
+        "contention_ns": _contention(timeline, activities, rows),
+    }
+
+
+def _messages(timeline: Timeline, activities: Rows, rows: IntArray) -> tuple[Categories, IntArray]:
+    """Return the kind of each collective, and its bytes (-1: not known)."""
+    table, count = timeline.collectives, activities.count
+    nbytes, kinds, of = np.full(count, -1, np.int64), [_UNKNOWN] * len(rows), np.full(count, -1, np.int64)
+    if not len(rows):
+        return coded([], of), nbytes
+    record = np.full(count, -1, np.int64)
+    at = integers(table["activity_row"], -1)
+    known = np.flatnonzero(at >= 0)[::-1]
+    record[at[known]] = known  # the first of several
+    called = take(categories(timeline.ops["name"]), _caller(timeline, rows))
+    names, kernels = category(activities, "collective"), category(activities, "name")
+    elements = [integers(table[name], -1) for name in ("elements_in", "elements_out", "group_size")]
+    dtype, recorded = categories(table["dtype"]), categories(table["name"])
+    for place, row in enumerate(rows.tolist()):
+        own = int(record[row])
+        said = _text(recorded, own) or _text(names, row) or (_text(called, place) or "").removeprefix(_C10D)
+        kinds[place] = kind_of(said or None, _text(kernels, row)) or _UNKNOWN
+        if own >= 0:
+            given, got, size = (int(each[own]) for each in elements)
+            nbytes[row] = message_bytes(kinds[place], given, got, size if size >= 0 else None, _text(dtype, own))
+    of[rows] = np.arange(len(rows))
+    return coded(kinds, of), nbytes
+
+
+def _text(names: Categories, row: int) -> str | None:
+    code = -1 if row < 0 else int(names.codes[row])
+    return None if code < 0 else names.values[code]
+
+
+def _caller(timeline: Timeline, rows: IntArray) -> IntArray:
+    """Return the nearest `c10d` operator around each activity, a row of `ops`; -1: none near."""
+    is_c10d = np.append(categories(timeline.ops["name"]).that(lambda name: name.startswith(_C10D)), False)
+    parent, at = rows_of(timeline.ops["parent_row"]), rows_of(timeline.activities["op_row"])[rows]
+    for _ in range(3):
+        at = np.where(is_c10d[at], at, taken(parent, at))
+    return np.where(is_c10d[at], at, -1)
+
+
+def _reasons(timeline: Timeline, activities: Rows, rows: IntArray) -> Categories:
+    """Return why at least half of each collective runs alone."""
+    reason = np.full(activities.count, -1, np.int64)
+    if not len(rows):
+        return coded(_REASONS, reason)
+    start, dur, device, stream, step = (
+        number(activities, name, null=-1) for name in ("start_ns", "dur_ns", "device", "stream", "segment")
+    )
+    end, launched = start + dur, _launched(timeline, start)
+    is_sent = np.zeros(activities.count, np.bool_)
+    is_sent[rows] = True
+    for ordinal in sorted_unique(device[rows]):
+        own = np.flatnonzero(device == ordinal)
+        mine, computing = own[is_sent[own]], own[~is_sent[own]]
+        mine = mine[2 * number(activities, "exposed_ns")[mine] >= np.maximum(dur[mine], 1)]
+        next_one = np.append(computing, -1)[np.searchsorted(start[computing], start[mine], "right")]
+        begun, ahead = start[next_one], launched[next_one]
+        queued = np.where(begun < end[mine], begun - ahead >= _GATED_NS, ahead < end[mine])
+        gated = (next_one >= 0) & queued & (begun - end[mine] < _GATED_NS)
+        last = _is_last(codes(stream[own[is_sent[own]]], step[own[is_sent[own]]]))[np.isin(own[is_sent[own]], mine)]
+        spent = np.bincount(codes(stream[own]), weights=np.where(is_sent[own], 0, dur[own]))
+        busiest = sorted_unique(stream[own])[spent >= _COMPUTING * max(spent.sum(), 1)]
+        reason[mine] = np.select([np.isin(stream[mine], busiest), last, gated], [0, 1, 2], 3)
+    return coded(_REASONS, reason)
+
+
+def _launched(timeline: Timeline, start: IntArray) -> IntArray:
+    """Return when each activity was launched; its start where that is not recorded."""
+    launch = rows_of(timeline.activities["launch_row"])
+    return np.where(launch >= 0, np.append(integers(timeline.api["start_ns"]), 0)[launch], start)
+
+
+def _is_last(key: IntArray) -> BoolArray:
+    """Return which entries have no later one of their key.
+
+    >>> _is_last(np.array([0, 1, 0])).tolist()
+    [False, True, True]
+    """
+    last = np.zeros(len(key), np.bool_)
+    last[len(key) - 1 - np.unique(key[::-1], return_index=True)[1]] = True
+    return last
+
+
+def _parts(timeline: Timeline, activities: Rows, rows: IntArray, kind: Categories) -> Categories:
+    """Return what an activity is there for: buckets that are copied back, buffers that are sent, statistics."""
+    names, op_row = categories(timeline.ops["name"]), rows_of(timeline.activities["op_row"])
+    parent = rows_of(timeline.ops["parent_row"])
+    above = taken(parent, op_row)
+    part = np.full(activities.count, -1, np.int64)
+
+    def is_of(at: IntArray, wanted: str) -> BoolArray:
+        return np.append(names.among(wanted), False)[at]
+
+    part[is_of(above, _COPIED_BACK)] = 0
+    if len(rows):
+        broadcast = np.zeros(activities.count, np.bool_)
+        caller = _caller(timeline, rows)
+        broadcast[rows] = is_of(taken(parent, caller), _FORWARD) & kind.among("broadcast")[rows]
+        part[broadcast] = 1
+        if broadcast.any():
+            part[is_of(above, _FLATTEN) & is_of(taken(parent, above), _FORWARD)] = 1
+            part[is_of(above, _FORWARD) & is_of(op_row, "aten::copy_")] = 2
+        part[rows[_between_statistics(category(activities, "op"), rows)]] = 3
+    return coded(("bucket_copy", "buffers", "buffer_copy", "statistics"), part)
+
+
+def _between_statistics(op: Categories, rows: IntArray) -> BoolArray:
+    """Return which collectives lie between the kernels of a batch norm that make statistics and that use them."""
+    makes, uses = np.flatnonzero(op.among(*_STATISTICS)), np.flatnonzero(op.among(*_OF_STATISTICS))
+    before = np.append(makes, -_NEAR - 1)[np.searchsorted(makes, rows) - 1]
+    behind = np.append(uses, np.iinfo(np.int64).max)[np.searchsorted(uses, rows)]
+    between: BoolArray = (rows - before <= _NEAR) & (behind - rows <= _NEAR) & (before >= 0)
+    return between
+
+
+def _small_runs(activities: Rows, rows: IntArray, kind: Categories, nbytes: IntArray) -> Numbers:
+    """Return a number for the small messages of one kind and group between two of which nothing long is computed."""
+    run = np.full(activities.count, -1, np.int64)
+    small = rows[(nbytes[rows] >= 0) & (nbytes[rows] < _SMALL_BYTES)]
+    if len(small) >= _RUN:
+        heavy = np.cumsum(category(activities, "op_class").among(*_HEAVY))
+        is_light = np.ones(activities.count, np.bool_)
+        is_light[rows] = False
+        light = np.cumsum(is_light)
+        own = (number(activities, name, null=-1)[small] for name in ("device", "stream", "segment", "group_size"))
+        key = codes(*own, kind.codes[small].astype(np.int64))
+        order = np.argsort(key, kind="stable")
+        small, key = small[order], key[order]
+        apart = (np.diff(key) != 0) | (np.diff(heavy[small]) > 0) | (np.diff(light[small]) > _BETWEEN)
+        number_of = np.cumsum(np.append(False, apart))
+        long = np.bincount(number_of) >= _RUN
+        run[small[long[number_of]]] = number_of[long[number_of]]
+    return Numbers(np.maximum(run, 0), run >= 0)
+
+
+def _contention(timeline: Timeline, activities: Rows, rows: IntArray) -> Numbers:
+    """Return by how much kernels take longer next to a collective than alone: same name, grid and all shapes."""
+    excess, known = np.zeros(activities.count, np.int64), np.zeros(activities.count, np.bool_)
+    shapes = take(categories(timeline.ops["input_shapes"]), rows_of(timeline.activities["op_row"]))
+    comparable = (shapes.codes >= 0) & category(activities, "kind").among("kernel")
+    comparable[rows] = False
+    chosen = np.flatnonzero(comparable)
+    if not len(rows) or not len(chosen):
+        return Numbers(excess, known)
+    start, dur, device = (number(activities, name, null=-1) for name in ("start_ns", "dur_ns", "device"))
+    own, name = device[chosen], category(activities, "name").codes[chosen].astype(np.int64)
+    key = codes(own, name, blocks_of(timeline.activities)[chosen], shapes.codes[chosen].astype(np.int64))
+    covered = np.zeros(len(chosen), np.int64)
+    for ordinal in sorted_unique(own):
+        here, sent = own == ordinal, rows[device[rows] == ordinal]
+        begin = start[chosen[here]]
+        covered[here] = Spans.of(start[sent], start[sent] + dur[sent]).within(begin, begin + dur[chosen[here]])
+    beside, alone = 2 * covered >= dur[chosen], covered == 0
+    both = np.bincount(key, beside), np.bincount(key, alone)
+    for number_of in np.flatnonzero((both[0] >= _SAMPLES) & (both[1] >= _SAMPLES)).tolist():
+        of = key == number_of
+        usual = float(np.median(dur[chosen[of & alone]]))
+        slow = chosen[of & beside]
+        if float(np.median(dur[slow])) >= _SLOWER * usual:
+            excess[slow], known[slow] = np.maximum(dur[slow] - int(usual), 0), True
+    return Numbers(excess, known)

@@ -1,0 +1,71 @@
+"""Spans of time, and how much of others they cover."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from tracemine.columns import uncovered
+from tracemine.rows.table import BoolArray, IntArray
+
+
+class Spans(Struct, frozen=True):
+    """Disjoint spans in order, nanoseconds since an origin.
+
+    >>> spans = Spans.of(np.array([30, 10, 12]), np.array([40, 20, 22]))
+    >>> spans.until(np.array([0, 15, 25, 99])).tolist()
+    [0, 5, 12, 22]
+    """
+
+    begin: IntArray
+    dur: IntArray
+    before: IntArray  # how much of them lies before each
+
+    @staticmethod
+    def of(begin: IntArray, end: IntArray) -> Spans:
+        """Return spans that may overlap as disjoint ones."""
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], end[order]
+        dur = uncovered(begin, end)
+        return Spans(np.maximum.accumulate(end) - dur, dur, np.cumsum(dur) - dur)
+
+    @property
+    def end(self) -> IntArray:
+        """When each ends."""
+        return self.begin + self.dur
+
+    def within(self, begin: IntArray, end: IntArray) -> IntArray:
+        """Return how much of the spans lies within each of others.
+
+        >>> spans = Spans.of(np.array([30, 10, 12]), np.array([40, 20, 22]))
+        >>> spans.within(np.array([0, 15]), np.array([15, 99])).tolist()
+        [5, 17]
+        """
+        return self.until(end) - self.until(begin)
+
+    def meet(self, begin: IntArray, end: IntArray) -> BoolArray:
+        """Return which of other spans touch one of these."""
+        if not len(self.begin):
+            return np.zeros(len(begin), np.bool_)
+        at = np.searchsorted(self.begin, end, side="right") - 1
+        found: BoolArray = (at >= 0) & (self.begin[at] + self.dur[at] >= begin)
+        return found
+
+    def until(self, time: IntArray) -> IntArray:
+        """Return how much of the spans lies before each time."""
+        if not len(self.begin):
+            return np.zeros(len(time), np.int64)
+        at = np.searchsorted(self.begin, time, side="right") - 1
+        until: IntArray = np.where(at < 0, 0, self.before[at] + np.minimum(time - self.begin[at], self.dur[at]))
+        return until
+
+
+def exposed(begin: IntArray, end: IntArray, others: Spans) -> IntArray:
+    """Return of each span how much neither those before it nor the others cover; all in order of their begins.
+
+    >>> exposed(np.array([0, 5]), np.array([10, 20]), Spans.of(np.array([8, 30]), np.array([12, 40]))).tolist()
+    [8, 8]
+    """
+    first = np.maximum(begin, end - uncovered(begin, end))  # what those before it do not cover is its end
+    bare: IntArray = (end - first) - others.within(first, end)
+    return bare
