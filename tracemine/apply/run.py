@@ -42,19 +42,21 @@ class Trying:
         """
         found, left = dict[Names, Tried](), [names for names in dict.fromkeys(sets) if names not in again]
         found |= {names: self.known[names] for names in left if names in self.known and not anew}
-        left = [names for names in left if names not in found]
-        if left and time.monotonic() > self.until:
-            found |= not_tried(left)
-            left = []
+        left = self._in_time([names for names in left if names not in found], found)
         while left or again:
             chunk, left = left[: self.trials.at_once], left[self.trials.at_once :]
             self.say(", ".join(map(text_of, chunk)) or "the best once more")
             found |= self._raced(self.trials.built(chunk), again)
-            if left and time.monotonic() > self.until:
-                found |= not_tried(left)
-                left = []
+            left = self._in_time(left, found)
             again = again if left else ()
         return {names: replace(tried, **predicted(self.wanted, names)) for names, tried in found.items()}
+
+    def _in_time(self, left: list[Names], found: dict[Names, Tried]) -> list[Names]:
+        """Return what may still begin; once the time is over none, and what was left is found not tried."""
+        if time.monotonic() <= self.until:
+            return left
+        found |= not_tried(left)
+        return []
 
     def keep(self, sets: Iterable[Names]) -> None:
         """End all processes but these variants'."""
@@ -231,11 +233,8 @@ def fastest(tried: Iterable[Tried]) -> Tried | None:
 def _without(trying: Trying, run: Applied, best: Names, compiled: Names) -> Applied:
     """Leave one out of the best, and time it again: what is as fast without it stays without it."""
     for _ in range(_ROUNDS):
-        fewer = [tuple(name for name in best if name != left) for left in best] if len(best) > 1 else []
-        racing = [names for names in dict.fromkeys([best, compiled, *fewer]) if names]
-        trying.keep(racing)
-        timed = trying.several([names for names in (best, compiled) if names not in trying.alive and names], anew=True)
-        timed |= trying.several(racing, [names for names in racing if names in trying.alive], anew=True)
+        fewer = _without_one(best)
+        timed = _once_more(trying, (best, compiled), fewer)
         rows = {tried.variants: tried for tried in run.together} | {n: t for n, t in timed.items() if len(n) > 1}
         alone = tuple(timed.get(tried.variants, tried) for tried in run.alone)
         run = replace(run, alone=alone, together=tuple(rows.values()))
@@ -250,6 +249,19 @@ def _without(trying: Trying, run: Applied, best: Names, compiled: Names) -> Appl
         if not same:
             break
     return run
+
+
+def _without_one(names: Names) -> list[Names]:
+    """Return the sets that one is left out of, where something stays."""
+    return [tuple(name for name in names if name != left) for left in names] if len(names) > 1 else []
+
+
+def _once_more(trying: Trying, again: Sequence[Names], fewer: Sequence[Names]) -> dict[Names, Tried]:
+    """Time what was best, and what is left of it without one, in one race."""
+    racing = [names for names in dict.fromkeys([*again, *fewer]) if names]
+    trying.keep(racing)
+    timed = trying.several([names for names in again if names not in trying.alive and names], anew=True)
+    return timed | trying.several(racing, [names for names in racing if names in trying.alive], anew=True)
 
 
 def ratio_of(tried: Tried) -> float:

@@ -27,7 +27,7 @@ LIMIT_S = 600.0  # of building and checking a variant
 TOO_LATE = "did not answer in"
 _BLOCK_LIMIT_S = 120.0
 _MOST_AT_ONCE = 8
-_CONTEXT_BYTES, _MEMORY_TIMES = 1 << 30, 1.3  # what a process takes beside tensors, and of tensors while it compiles
+_CONTEXT_BYTES, _MEMORY_TIMES = 1 << 30, 1.3  # what a process takes besides tensors, and of tensors while it compiles
 
 Names = tuple[str, ...]
 

@@ -18,7 +18,7 @@ from tracemine.files import write_file
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding
-    from tracemine.fix.ways import Way
+    from tracemine.fix.ways import FixWay
     from tracemine.pipeline import Analysis
 
 
@@ -71,7 +71,7 @@ def fix(
     return 0 if found else 1
 
 
-def _diff(finding: Finding, source: Path | None, way: Way) -> tuple[str, list[str]]:
+def _diff(finding: Finding, source: Path | None, way: FixWay) -> tuple[str, list[str]]:
     """Return the diff, "" where there is none, and what was not changed."""
     if not way.edits:
         return "", []

@@ -29,12 +29,10 @@ def job_of(
 
     others: options that were given and are of a trace alone.
     """
-    if any(option for option in others if option != "--format perfetto"):
-        return None
     paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
-    if report not in _DRAWN or not paths or any(isinstance(source, TracemineError) for source in sources):
-        return None
-    if len(paths) == 1 and paths[0].suffix not in (".sqlite", ".db"):  # others are not asked: that loads their reader
+    of_a_trace = any(option for option in others if option != "--format perfetto")
+    damaged = any(isinstance(source, TracemineError) for source in sources)
+    if of_a_trace or damaged or report not in _DRAWN or not _may_hold_ranks(paths):
         return None
     from tracemine.ranks.find import find_and_draw
     from tracemine.ranks.recognise import may_be_job, read_ranks
@@ -43,6 +41,11 @@ def job_of(
         return None
     read = read_ranks(paths, None if request.quiet else say)
     return find_and_draw(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else None
+
+
+def _may_hold_ranks(paths: Sequence[Path]) -> bool:
+    """Return whether there are several, or an export of nsys: others are not asked, for that loads their reader."""
+    return len(paths) > 1 or any(path.suffix in (".sqlite", ".db") for path in paths)
 
 
 def drawn_job(found: DrawnJob, report: str, output: Path | None, how: Drawing) -> int:

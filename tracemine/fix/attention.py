@@ -1,4 +1,4 @@
-"""Attention that is spelled out in lines of one block, as the fused operator that says the same."""
+"""Attention written in lines of one block, as the fused operator that says the same."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _INFINITE = ('float("-inf")', "-torch.inf", "-math.inf", '-float("inf")')
 _WIDENS = ("float", "to", "type_as", "type")
 
 
-class _Lines(NamedTuple):
-    """The assignments in front of a statement, which stand for names in it: those that are used."""
+class _Block(NamedTuple):
+    """The assignments in front of a statement, that bind names in it: those that are used."""
 
     before: list[tuple[str, cst.BaseExpression]]
     used: list[int]
@@ -35,7 +35,7 @@ def attention(place: Place) -> Changes:
     start = rows.index(first)
     for at in range(start, min(start + 4, len(rows))):
         for node in _products(place, rows[at]):
-            lines = _Lines(_assignments(place, rows[:at]), [])
+            lines = _Block(_assignments(place, rows[:at]), [])
             probabilities, value = _operands(place, node)
             if _stripped(place, _inlined(lines, probabilities, at)[0]) is softmax:
                 return _changed(place, rows, at, node, value, softmax)
@@ -50,7 +50,7 @@ def _changed(
     value: cst.BaseExpression,
     softmax: cst.Call,
 ) -> Changes:
-    lines = _Lines(_assignments(place, rows[:at]), [])
+    lines = _Block(_assignments(place, rows[:at]), [])
     probabilities, _ = _operands(place, node)
     _, upto = _inlined(lines, probabilities, at)
     scores = _softmax(place, softmax)
@@ -66,7 +66,7 @@ def _changed(
     return changes
 
 
-def _stands_apart(place: Place, lines: _Lines, rows: list[cst.BaseStatement], gone: list[int], k: int) -> bool:
+def _stands_apart(place: Place, lines: _Block, rows: list[cst.BaseStatement], gone: list[int], k: int) -> bool:
     """Return whether a line between makes a name that the lines before do not read, and reads none of theirs."""
     name = lines.before[k][0]
     reads = {n.value for n in place.every(cst.Name, lines.before[k][1])}
@@ -87,8 +87,8 @@ def _assignments(place: Place, rows: list[cst.BaseStatement]) -> list[tuple[str,
     return found
 
 
-def _inlined(lines: _Lines, node: cst.BaseExpression, upto: int) -> tuple[cst.BaseExpression, int]:
-    """Return what a name stands for, and the statement that says so."""
+def _inlined(lines: _Block, node: cst.BaseExpression, upto: int) -> tuple[cst.BaseExpression, int]:
+    """Return what a name is bound to, and the statement that binds it."""
     while isinstance(node, cst.Name):
         at = next((k for k in range(upto - 1, max(upto - 6, -1), -1) if lines.before[k][0] == node.value), None)
         if at is None:
@@ -137,7 +137,7 @@ def _softmax(place: Place, call: cst.Call) -> cst.BaseExpression | None:
     return of if plain else None
 
 
-def _call(place: Place, lines: _Lines, scores: cst.BaseExpression, upto: int, value: cst.BaseExpression) -> str:
+def _call(place: Place, lines: _Block, scores: cst.BaseExpression, upto: int, value: cst.BaseExpression) -> str:
     """Return the call of the fused operator."""
     node, upto = _inlined(lines, _stripped(place, scores), upto)
     node, mask, scale = _stripped(place, node), "", "1.0"

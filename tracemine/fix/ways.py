@@ -20,7 +20,7 @@ SAYS: Final[Mapping[str, str]] = {
 }
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FixWay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a rule's fix is applied: the ways, best first, and the edits of a source that are known."""
 
     ways: tuple[str, ...]
@@ -28,11 +28,11 @@ class Way(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     arithmetic: bool = False  # it computes in fewer bits: the results are others
 
 
-_OTHERS: Final = Way(ways=(ADVICE,))  # rules of one's own
-WAYS: Final = msgspec.convert(table_beside(__file__, "ways.toml"), dict[str, Way])
+_OTHERS: Final = FixWay(ways=(ADVICE,))  # rules of one's own
+WAYS: Final = msgspec.convert(table_beside(__file__, "ways.toml"), dict[str, FixWay])
 
 
-def way_of(rule: str) -> Way:
+def way_of(rule: str) -> FixWay:
     """Return how a rule's fix is applied.
 
     >>> way_of("optimizer_unfused").edits, way_of("mine").ways

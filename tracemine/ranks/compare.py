@@ -9,7 +9,7 @@ from tracemine.ranks.record import Interval, Job, JobFinding, JobStep
 STATUSES = ("new", "worse", "same", "improved", "fixed")
 
 
-class JobChange(Struct, frozen=True, kw_only=True):
+class CauseChange(Struct, frozen=True, kw_only=True):
     """What became of a finding. A saving whose interval meets the other's is the same."""
 
     status: str  # `new`, `worse`, `same`, `improved`, `fixed`
@@ -28,7 +28,7 @@ class JobDifference(Struct, frozen=True, kw_only=True):
     after: str
     step_before_ns: JobStep
     step_after_ns: JobStep
-    changes: tuple[JobChange, ...]
+    changes: tuple[CauseChange, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -59,11 +59,11 @@ def _key(finding: JobFinding) -> tuple[str, int | None]:
     return finding.rule, finding.ranks[0] if len(finding.ranks) == 1 else None
 
 
-def _change(before: JobFinding | None, after: JobFinding | None) -> JobChange:
+def _change(before: JobFinding | None, after: JobFinding | None) -> CauseChange:
     shown = after or before
     assert shown is not None  # noqa: S101 - each key is of one of them
     old, new = (None if one is None else one.step_saving_ns for one in (before, after))
-    return JobChange(
+    return CauseChange(
         status=_status(before, after), rule=shown.rule, title=shown.title, ranks=shown.ranks, before=old, after=new
     )
 

@@ -217,7 +217,7 @@ def _small(
     if saving.mid < _LEAST_SHARE * step_ns:
         return None, these & False
     return Exposed(
-        rule="small_messages", kind=each.kind, group=each.group, count=float(count), saving=saving,
+        rule="small_collectives", kind=each.kind, group=each.group, count=float(count), saving=saving,
         transfer_ns=int(job.transfer[each.jobs[these]].sum() / rank.steps), facts=facts, evidence="measured",
     ), these  # fmt: skip
 

@@ -28,7 +28,7 @@ from tracemine.units import percent_text, time_text
 _MOST_ERROR = 5.0  # percent, beyond which a replay tells no saving
 _HOST_BOUND = 0.6  # of the step that the devices compute
 # What takes time off the hosts themselves.
-_OF_HOST = ("straggler_host", "straggler_input", "not_overlapped", "small_messages")
+_OF_HOST = ("straggler_host", "straggler_input", "not_overlapped", "small_collectives")
 _OF_WORK = ("straggler_work", "straggler_gpu")
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 

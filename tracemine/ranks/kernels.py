@@ -18,7 +18,7 @@ _MOST = 100  # distinct kernels that are kept, those that take most
 class KernelTimes(Struct, frozen=True):
     """Kernels by name, blocks and shapes, those that take most: how often they ran in the window, and for how long.
 
-    Beside a collective a kernel is slower, and runs beside it for as long as that waits for others.
+    Next to a collective a kernel is slower, and runs next to it for as long as that waits for others.
     """
 
     name: tuple[str, ...]
@@ -30,8 +30,8 @@ class KernelTimes(Struct, frozen=True):
     alone_ns: IntArray
 
 
-def kernel_times(timeline: Timeline, chosen: IntArray, dur: IntArray, beside: BoolArray) -> KernelTimes:
-    """Return kernels that were chosen, by their rows. beside: whether a collective ran meanwhile, of each of them."""
+def kernel_times(timeline: Timeline, chosen: IntArray, dur: IntArray, next_to: BoolArray) -> KernelTimes:
+    """Return kernels that were chosen, by their rows. next_to: whether a collective ran meanwhile, of each of them."""
     code, names = string_ids(timeline.activities.column("name"))
     keys = np.stack((code[chosen], blocks_of(timeline.activities)[chosen], _shape_numbers(timeline)[chosen]))
     kinds, which = np.unique(keys, axis=1, return_inverse=True)
@@ -41,7 +41,7 @@ def kernel_times(timeline: Timeline, chosen: IntArray, dur: IntArray, beside: Bo
 
     ones, time = np.ones(len(chosen), np.int64), summed(dur)
     most = np.argsort(-time, kind="stable")[:_MOST]
-    sums = (summed(ones), time, summed(ones * ~beside), summed(dur * ~beside))
+    sums = (summed(ones), time, summed(ones * ~next_to), summed(dur * ~next_to))
     called = tuple(names[at] if at >= 0 else "" for at in kinds[0][most].tolist())
     return KernelTimes(called, kinds[1][most], kinds[2][most], *(each[most] for each in sums))
 

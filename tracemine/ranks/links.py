@@ -63,10 +63,10 @@ def groups_of(ranks: Sequence[RankSummary], job: JobReplay) -> list[JobGroup]:
 def slow_links(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled) -> list[SlowLink]:
     """Return groups that are slower than equal ones, and kinds that reach little of what the link is sold for."""
     slow: list[SlowLink] = []
-    alike: dict[tuple[str, int | None, str | None], list[_Rates]] = defaultdict(list)
+    alike: dict[tuple[str, int | None, str | None], list[_LinkRates]] = defaultdict(list)
     for (kind, group), rows in _by_kind(ranks, job).items():
         if group.ranks is not None and kind not in PAIRED:
-            alike[kind, group.size, group.description].append(_Rates.of(ranks, job, group, rows))
+            alike[kind, group.size, group.description].append(_LinkRates.of(ranks, job, group, rows))
     for (kind, size, _), groups in alike.items():
         many = [rates for rates in groups if len(rates.per_byte) >= _LEAST_MESSAGES]
         for rates in many if len(many) > 1 else ():
@@ -75,7 +75,7 @@ def slow_links(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofi
     return slow
 
 
-class _Rates(Struct, frozen=True):
+class _LinkRates(Struct, frozen=True):
     """One group's messages of one kind: places in the job, their bytes, and nanoseconds a byte of the large ones."""
 
     group: ProcessGroup
@@ -84,7 +84,7 @@ class _Rates(Struct, frozen=True):
     per_byte: FloatArray
 
     @classmethod
-    def of(cls, ranks: Sequence[RankSummary], job: JobReplay, group: ProcessGroup, rows: list[int]) -> _Rates:
+    def of(cls, ranks: Sequence[RankSummary], job: JobReplay, group: ProcessGroup, rows: list[int]) -> _LinkRates:
         at = np.array(rows, np.int64)
         nbytes = np.array([_bytes(ranks, job, k) for k in rows], np.int64)
         large = nbytes >= _LEAST_BYTES
@@ -92,7 +92,7 @@ class _Rates(Struct, frozen=True):
 
 
 def _slower(
-    job: JobReplay, without: JobUnprofiled, kind: str, own: _Rates, groups: Sequence[_Rates]
+    job: JobReplay, without: JobUnprofiled, kind: str, own: _LinkRates, groups: Sequence[_LinkRates]
 ) -> Iterator[SlowLink]:
     usual = float(np.median([np.median(peer.per_byte) for peer in groups if peer is not own]))
     rate = float(np.median(own.per_byte))
@@ -109,7 +109,7 @@ def _slower(
 
 
 def _below_rate(
-    job: JobReplay, without: JobUnprofiled, kind: str, size: int, groups: Sequence[_Rates]
+    job: JobReplay, without: JobUnprofiled, kind: str, size: int, groups: Sequence[_LinkRates]
 ) -> Iterator[SlowLink]:
     rows = np.concatenate([each.rows[each.nbytes >= _LARGE_BYTES] for each in groups])
     nbytes = np.concatenate([each.nbytes[each.nbytes >= _LARGE_BYTES] for each in groups])

@@ -1,4 +1,4 @@
-"""What is drawn of a job: each rank's steps beside its peers', and the last step on clocks that were put together."""
+"""What is drawn of a job: each rank's steps next to its peers', and the last step on clocks that were put together."""
 
 from __future__ import annotations
 

@@ -130,10 +130,10 @@ class _Alike:
         self.ranks = ranks
         steps = min(rank.steps for rank in ranks)
         self.by_step = {name: np.stack([getattr(rank.by_step, name)[:steps] for rank in ranks]) for name in _BY_STEP}
-        self._kernels: list[dict[_Kernel, _Times]] = []
+        self._kernels: list[dict[_Kernel, _StepTimes]] = []
 
     @property
-    def kernels(self) -> list[dict[_Kernel, _Times]]:
+    def kernels(self) -> list[dict[_Kernel, _StepTimes]]:
         """The kernels of each rank."""
         self._kernels = self._kernels or [_by_kernel(rank) for rank in self.ranks]
         return self._kernels
@@ -161,9 +161,9 @@ class _Alike:
         return int(total / self.ranks[at].steps)
 
     def beside_ns(self, at: int) -> int:
-        """Return by how much a step's kernels take longer beside collectives than on their peers beside theirs.
+        """Return by how much a step's kernels take longer next to collectives than on their peers next to theirs.
 
-        A rank that waits for others computes beside a collective for longer: that is no work of its own.
+        A rank that waits for others computes next to a collective for longer: that is no work of its own.
         """
         slower = []
         for kernels in self.kernels:
@@ -180,7 +180,7 @@ class _Alike:
 _Kernel: TypeAlias = tuple[str, int, int]
 
 
-class _Times(Struct, frozen=True):
+class _StepTimes(Struct, frozen=True):
     """A kernel of a rank: how often and for how long, and how long one of them takes alone; 0: none is."""
 
     count: int
@@ -188,11 +188,11 @@ class _Times(Struct, frozen=True):
     alone: float
 
 
-def _by_kernel(rank: RankSummary) -> dict[_Kernel, _Times]:
+def _by_kernel(rank: RankSummary) -> dict[_Kernel, _StepTimes]:
     of = rank.kernels
     alone = of.alone_ns / np.maximum(of.alone_count, 1)
     keys = zip(of.name, of.blocks.tolist(), of.shapes.tolist(), strict=True)
-    times = map(_Times, of.count.tolist(), of.time_ns.tolist(), alone.tolist())
+    times = map(_StepTimes, of.count.tolist(), of.time_ns.tolist(), alone.tolist())
     return dict(zip(keys, times, strict=True))
 
 

@@ -327,10 +327,8 @@ class _Rank:
         order = np.argsort(self.launched[rows], kind="stable")
         times = self.launched[rows][order]
         events = (np.sort(numbers(self.timeline.ops.column("start_ns"))), np.sort(self.calls.begin))
-        costs = (OPERATOR_NS, CALL_NS)
-        recording = sum(
-            np.diff(np.searchsorted(begun, times)) * cost for begun, cost in zip(events, costs, strict=True)
-        )
+        began = [np.diff(np.searchsorted(each, times)) for each in events]
+        recording = began[0] * OPERATOR_NS + began[1] * CALL_NS
         took = np.full(len(rows), -1, np.int64)
         took[order[1:]] = np.maximum(np.diff(times) - recording, 0)
         return took

@@ -300,18 +300,26 @@ def _json(content: bytes) -> Any:
 
 def _within(value: Any, path: Path, depth: int = 2) -> Iterator[tuple[Any, Any]]:
     """Yield what may be verdicts, also as entries of lists and objects that gather them, and the GPU named there."""
-    if isinstance(value, dict) and isinstance(value.get("verdicts"), list):
-        if (version := value.get("schema_version")) != VERDICTS_SCHEMA_VERSION:
-            says = f"its verdicts are of version {version!r:.20}; this tracemine reads {VERDICTS_SCHEMA_VERSION}"
-            raise InputError(says, where=Location(str(path)))
-        yield from ((one, value.get("gpu")) for one in value["verdicts"])
-    elif isinstance(value, dict) and "fingerprint" in value:
-        yield value, None
-    elif isinstance(value, dict) and "entry" in value and isinstance(value.get("alone"), list):
-        yield from ((one, value.get("device")) for tried in value["alone"] for one in _in_step(tried))
+    said = _gathered(value, path) if isinstance(value, dict) else None
+    if said is not None:
+        yield from said
     elif depth and isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _within(each, path, depth - 1)
+
+
+def _gathered(value: dict[str, Any], path: Path) -> Iterable[tuple[Any, Any]] | None:
+    """Return the verdicts of an object that gathers them, is one, or is a run of `apply`; None where it is none."""
+    if isinstance(value.get("verdicts"), list):
+        if (version := value.get("schema_version")) != VERDICTS_SCHEMA_VERSION:
+            says = f"its verdicts are of version {version!r:.20}; this tracemine reads {VERDICTS_SCHEMA_VERSION}"
+            raise InputError(says, where=Location(str(path)))
+        return [(one, value.get("gpu")) for one in value["verdicts"]]
+    if "fingerprint" in value:
+        return [(value, None)]
+    if "entry" in value and isinstance(value.get("alone"), list):
+        return [(one, value.get("device")) for tried in value["alone"] for one in _in_step(tried)]
+    return None
 
 
 def _in_step(tried: Any) -> Iterator[dict[str, Any]]:

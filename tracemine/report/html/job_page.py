@@ -185,7 +185,7 @@ def _ranks(job: Job) -> Table:
 
 
 def _links(groups: Sequence[JobGroup]) -> Table:
-    """Return what each kind of collective reaches in each group: a row a group, and beside it the largest of all."""
+    """Return what each kind of collective reaches in each group: a row a group, and next to it the largest of all."""
     most = max((one.bus_gb_per_s or 0.0 for one in groups), default=0.0)
     columns = (
         ("ranks", False), ("group", False), ("collective", False), ("GB/s of the bus", True), ("", True),
