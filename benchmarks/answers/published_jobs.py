@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from tracemine.ranks.clocks import Clocks, MatchBlock
 from tracemine.ranks.collectives import Collectives, ProcessGroup
-from tracemine.ranks.match import Clocks, MatchedCollectives
+from tracemine.ranks.kernels import KernelTimes
+from tracemine.ranks.match import MatchedCollectives
 from tracemine.ranks.replay import JobReplay
-from tracemine.ranks.summary import KernelTimes, RankSummary, Stretches
+from tracemine.ranks.summary import RankSummary, Stretches
 from tracemine.ranks.unprofiled import ELASTIC_NS
 from tracemine.rows.spans import Spans
 
@@ -84,8 +86,8 @@ class Worker:
             start=start, dur=dur, exposed=nothing, stream=np.array([name not in PEERS for name in names], np.int64),
             computes=nothing > 0, step=nothing, issue=own(start), wait=np.where(held, own(gate), -1),
             stretches=parts, by_step=parts, wait_ns_by_step=nothing[:1], silence=None, loading_ns=0,
-            kernels=KernelTimes((), nothing[:0], nothing[:0], nothing[:0]), shapes=(None,) * len(start),
-            host_ns=nothing, after_backward=nothing > 0,
+            kernels=KernelTimes((), *(nothing[:0] for _ in range(6))), shapes=(None,) * len(start),
+            hosting_ns=0, host_ns=nothing, after_backward=nothing > 0,
         )  # fmt: skip
         return summary, blocked, edges
 
@@ -135,11 +137,11 @@ def matches(workers: Sequence[Worker]) -> MatchedCollectives:
     for each in list(root):
         together[top(each)].append(each)
     whole = [members for members in together.values() if len({at for at, _ in members}) == len(members) > 1]
-    rows = np.full((len(whole), len(workers)), -1, np.int64)
-    for row, members in zip(rows, whole, strict=True):
-        for at, k in members:
-            row[at] = k
-    return MatchedCollectives(rows, ("",) * len(rows), (ProcessGroup(None, None, None),) * len(rows), {}, 0)
+    blocks = []
+    for members in whole:
+        ranks, at = np.array(sorted(members), np.int64).T
+        blocks.append(MatchBlock(ranks, at[None, :], np.array([True])))
+    return MatchedCollectives(tuple(blocks), {}, 0)
 
 
 def slowdowns(operations: list[Operation]) -> tuple[float, float, float]:

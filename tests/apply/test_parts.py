@@ -326,7 +326,7 @@ def test_what_was_measured_in_a_step_stays_with_its_finding(run: Run, tmp_path: 
     append(file, applied)
     code, out, _ = run("scan", trace, "--evidence", file, "--all")
     assert code == 0
-    assert "L7, in your step a.diff saved 20.0 % (17.0 % to 22.0 %)" in out
+    assert "L7, in your step a.diff saved 20.0% (17.0% to 22.0%)" in out
     assert "1 measured in your step: 1 L7" in out
     kept = tmp_path / "findings.json"
     assert run("scan", trace, "--evidence", file, "--format", "json", "-o", kept)[0] == 0

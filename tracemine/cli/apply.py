@@ -31,9 +31,7 @@ def apply(
     source: Annotated[Path, typer.Option(metavar="DIR", help="The folder that MODULE is imported from.")] = Path(),
     variants: Annotated[
         list[str] | None,
-        typer.Option(
-            "--try", metavar="NAME", help="Try this alone, in place of what findings ask for. May be repeated."
-        ),
+        typer.Option("--try", metavar="NAME", help="Try this alone, not what findings ask for. May be repeated."),
     ] = None,
     edit: Annotated[
         list[str] | None,
@@ -88,8 +86,7 @@ def apply(
         append(output, result)
     if patch:
         write_file(patch, kept(result.best, source).encode())
-    text = json_text(msgspec.json.encode(result).decode()) if form == "json" else "\n".join(table(result))
-    write(text + "\n")
+    write((json_text(msgspec.json.encode(result).decode()) if form == "json" else "\n".join(table(result))) + "\n")
     return 0
 
 

@@ -112,8 +112,10 @@ def _without_what_stays(rule: Rule, part: _Part, shared: Shared) -> _Part:
     """
     goes = np.ones(len(part.rows), np.bool_)
     for name in rule.stays if len(part.rows) else ():
-        bound = name not in rule.define
-        goes &= part.variables != rule.variables.index(name) if bound else ~shared.passed(rule.define[name])[part.rows]
+        if name in rule.define:
+            goes &= ~shared.passed(rule.define[name])[part.rows]
+        elif name in rule.variables:  # of a rule that lacks a condition its variable may be left out, too
+            goes &= part.variables != rule.variables.index(name)
     offsets = np.concatenate(([0], np.cumsum(goes)))[part.offsets]
     left = np.diff(offsets) > 0
     offsets = np.append(offsets[:-1][left], offsets[-1])

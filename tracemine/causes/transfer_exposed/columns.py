@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.host import HostThreads
 from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, Flags, IntArray, Rows, Sources, category, number
@@ -28,7 +29,7 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
 def _following(device: IntArray, begin: IntArray, end: IntArray, copies: IntArray, launch: IntArray) -> IntArray:
     """Return the row of `api` that launched what begins first on a copy's device at its end or later; −1: none."""
     found = np.full(len(copies), -1)
-    for ordinal in np.unique(device[copies]).tolist():
+    for ordinal in sorted_unique(device[copies]).tolist():
         own = np.flatnonzero(device == ordinal)
         own = own[np.argsort(begin[own], kind="stable")]
         mine = device[copies] == ordinal
