@@ -8,6 +8,7 @@ import msgspec
 
 from tracemine.errors import InputError, Location
 from tracemine.files import writing
+from tracemine.report.escape import json_text
 
 APPLIED_SCHEMA_VERSION = 1
 
@@ -84,3 +85,8 @@ def append(file: Path, run: Applied) -> None:
     """Add a run to a file."""
     with writing(file), file.open("ab") as stream:
         stream.write(msgspec.json.encode(run) + b"\n")
+
+
+def in_json(run: Applied) -> str:
+    """Return a run as JSON that a terminal shows as it is."""
+    return json_text(msgspec.json.encode(run).decode())

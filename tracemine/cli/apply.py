@@ -64,16 +64,13 @@ def apply(
     """
     check_format(form, _FORMATS)
     limit_s = _seconds(budget)
-    import msgspec
-
     from tracemine.pipeline import analyse, mined
-    from tracemine.report.escape import json_text
 
     path = one_trace(run, quiet=quiet)
     with reading(path, quiet=quiet) as progress:
         scan = mined(analyse(path, execution_trace=execution_trace, progress=progress))
     try:
-        from tracemine.apply.record import append, known_in
+        from tracemine.apply.record import append, in_json, known_in
         from tracemine.apply.run import applied
         from tracemine.apply.table import table
         from tracemine.apply.variants import kept
@@ -86,7 +83,7 @@ def apply(
         append(output, result)
     if patch:
         write_file(patch, kept(result.best, source).encode())
-    write((json_text(msgspec.json.encode(result).decode()) if form == "json" else "\n".join(table(result))) + "\n")
+    write((in_json(result) if form == "json" else "\n".join(table(result))) + "\n")
     return 0
 
 
