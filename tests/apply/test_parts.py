@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import subprocess
@@ -294,7 +295,7 @@ def test_the_command_tries_what_findings_ask_for(run: Run, monkeypatch: pytest.M
             entry=entry, device="cpu", step_ns=1000, alone=(result("compile", ratio=0.5),), best=("compile",)
         )
 
-    monkeypatch.setattr("tracemine.apply.run.applied", applied)
+    monkeypatch.setattr(importlib.import_module("tracemine.apply.run"), "applied", applied)
     trace = ROOT / "fixtures" / "captures" / "decoder_prefill"
     code, out, _ = run("apply", trace, "--entry", "m:build", "--budget", "60s", "--format", "json", "--quiet")
     assert code == 0

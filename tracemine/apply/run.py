@@ -219,14 +219,14 @@ def joined(alone: Sequence[Tried], source: Path) -> Names:
 
 def fastest_of(tried: Sequence[Tried]) -> list[Names]:
     """Return what is to be held: the fastest, and the fastest of torch.compile's modes."""
-    modes = [one for one in tried if len(one.variants) == 1 and one.variants[0] in MODES]
+    modes = [trial for trial in tried if len(trial.variants) == 1 and trial.variants[0] in MODES]
     both = fastest(tried), fastest(modes)
-    return [one.variants for one in both if one]
+    return [trial.variants for trial in both if trial]
 
 
 def fastest(tried: Iterable[Tried]) -> Tried | None:
     """Return what is faster than the unchanged step by most."""
-    faster = [(one.timed.ratio, one) for one in tried if one.said == "faster" and one.timed]
+    faster = [(trial.timed.ratio, trial) for trial in tried if trial.said == "faster" and trial.timed]
     return min(faster, key=lambda pair: pair[0])[1] if faster else None
 
 

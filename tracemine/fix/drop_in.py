@@ -69,7 +69,7 @@ def function_name(rule: str, module: str | None) -> str:
 
 def _docstring(title: str, says: Sequence[str], name: str) -> str:
     lines = [one_line(title), "", *(line for text in says for line in folded(text))]
-    lines += [each.format(name=name) for each in _NOTES]
+    lines += [note.format(name=name) for note in _NOTES]
     return f'"""{comment(chr(10).join(lines))}\n\nWritten by tracemine {__version__}."""'
 
 
@@ -122,7 +122,7 @@ def _eager(graph: Graph) -> str:
         return text
     grown = at_sizes(graph, {axis: size + 1 for axis, size in free_axes(lower(graph)).items()})
     pairs = [] if grown is None else zip(graph.calls, grown.calls, strict=True)
-    if grown is None or any(_literals(one) != _literals(other) for one, other in pairs):
+    if grown is None or any(_literals(before) != _literals(after) for before, after in pairs):
         raise Unsupported(f"{tied[0]} names sizes: there are no calls to fall back to at other shapes")
     shapes = [zip(i.spec.shape, j.spec.shape, strict=True) for i, j in zip(graph.inputs, grown.inputs, strict=True)]
     sizes = tuple(tuple(n if n == m else None for n, m in shape) for shape in shapes)

@@ -41,7 +41,7 @@ def _optimizers(place: Place) -> list[_Optimizer]:
         if isinstance(made, cst.Call) and kind.startswith("torch.optim.") and kind.count(".") == 2:
             found[target] = _Optimizer(assign, made, target, kind.rpartition(".")[2])
     said = place.finding.title.rpartition(": ")[2]
-    of_class = [each for each in found.values() if each.kind == said or ": " not in place.finding.title]
+    of_class = [optimizer for optimizer in found.values() if optimizer.kind == said or ": " not in place.finding.title]
     if not of_class:
         raise Refused(refused[0] if refused else "no optimizer of that class is stepped there")
     return of_class
@@ -49,10 +49,10 @@ def _optimizers(place: Place) -> list[_Optimizer]:
 
 def _fused(place: Place) -> Changes:
     changes: Changes = {}
-    for each in _optimizers(place):
-        if each.kind not in _FUSED or "differentiable" in named(each.made):
-            raise Refused(f"{each.kind} has no fused step, or not a differentiable one")
-        changes[each.made] = with_arguments(each.made, without=["foreach"], fused="True")
+    for optimizer in _optimizers(place):
+        if optimizer.kind not in _FUSED or "differentiable" in named(optimizer.made):
+            raise Refused(f"{optimizer.kind} has no fused step, or not a differentiable one")
+        changes[optimizer.made] = with_arguments(optimizer.made, without=["foreach"], fused="True")
     return changes
 
 
@@ -192,7 +192,7 @@ def _foreach(place: Place) -> Changes:
     if len(found) != 1:
         raise Refused(f"{len(found)} loops of one call in place for each tensor")
     loop, text = found[0]
-    first, *rest = [cst.parse_statement(f"{each}\n") for each in text.split("; ")]
+    first, *rest = [cst.parse_statement(f"{part}\n") for part in text.split("; ")]
     return {loop: cst.FlattenSentinel([first.with_changes(leading_lines=loop.leading_lines), *rest])}
 
 
@@ -225,7 +225,7 @@ def _over_list(place: Place, call: cst.Call, lists: Mapping[str, str]) -> str | 
         return None
     given = positional(call)
     others = [arg.value for arg in (*given, *more.values()) if place.code(arg.value) not in lists]
-    if not all(number(place, each) for each in others) or (more and place.code(given[0].value) not in lists):
+    if not all(number(place, value) for value in others) or (more and place.code(given[0].value) not in lists):
         return None
     texts = [
         *(lists.get(t := place.code(arg.value), t) for arg in given),

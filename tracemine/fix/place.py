@@ -33,7 +33,7 @@ class Place:
         except (cst.ParserSyntaxError, RecursionError, UnicodeError):
             raise Refused("it does not parse as Python") from None
         self.module = wrapper.module
-        self._parents, self._lines, self._names = (resolved[each] for each in _PROVIDERS)
+        self._parents, self._lines, self._names = (resolved[provider] for provider in _PROVIDERS)
         self.function = self._named() if source.begins and source.function != "<lambda>" else None
 
     def _named(self) -> cst.FunctionDef:
@@ -75,7 +75,7 @@ class Place:
     def full_name(self, node: cst.CSTNode) -> str:
         """Return what a name means by the file's imports: torch.optim.AdamW of `optim.AdamW`; "" where that is open."""
         told = self._names.get(node, ())
-        found = {each.name for each in (told() if callable(told) else told)}
+        found = {assignment.name for assignment in (told() if callable(told) else told)}
         return found.pop() if len(found) == 1 else ""
 
     def imported(self, name: str) -> str:
@@ -122,9 +122,10 @@ class Place:
         around = [*self.around(at, cst.FunctionDef, cst.Lambda)]
         if any(p.name.value == target for f in around for p in self.every(cst.Param, f.params)):
             raise Refused(f"{target} is given by a caller")
-        every = [each for kind in _ASSIGNS for each in self.every(kind) if target in map(self.code, _targets(each))]
+        assigned = [node for kind in _ASSIGNS for node in self.every(kind)]
+        every = [node for node in assigned if target in map(self.code, _targets(node))]
         owners = (None, *around)
-        found = [each for each in every if "." in target or self.function_of(each) in owners]
+        found = [assignment for assignment in every if "." in target or self.function_of(assignment) in owners]
         if len(found) == 1 and isinstance(found[0], cst.Assign) and len(found[0].targets) == 1:
             return found[0]
         raise Refused(f"{target} is assigned {len(found)} times in this file, or not alone")

@@ -62,7 +62,7 @@ def _key(finding: JobFinding) -> tuple[str, int | None]:
 def _change(before: JobFinding | None, after: JobFinding | None) -> CauseChange:
     shown = after or before
     assert shown is not None  # noqa: S101 - each key is of one of them
-    old, new = (None if one is None else one.step_saving_ns for one in (before, after))
+    old, new = (None if finding is None else finding.step_saving_ns for finding in (before, after))
     return CauseChange(
         status=_status(before, after), rule=shown.rule, title=shown.title, ranks=shown.ranks, before=old, after=new
     )

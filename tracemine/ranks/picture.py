@@ -58,7 +58,7 @@ def picture_of(ranks: Sequence[RankSummary], job: JobReplay, clocks: Clocks, rol
                 own_ns=tuple(rank.by_step.own.tolist()),
                 begin_ns=int(begin[at]) - first,
                 end_ns=rank.window[1] + shift,
-                computing_ns=tuple((one + shift, other + shift) for one, other in rank.computing.tolist()),
+                computing_ns=tuple((begin + shift, end + shift) for begin, end in rank.computing.tolist()),
                 collectives=tuple(_drawn(rank, i, job.of[at, i], job, shift) for i in inside),
                 bound_ns=bound if bound >= 0 else None,
             )

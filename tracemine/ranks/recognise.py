@@ -121,8 +121,8 @@ def summaries_of(path: Path) -> list[RankSummary]:
     several = ranks_apart(timeline)
     rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
     if len(several) > 1:
-        named = ((each, each.meta.rank or 0) for each in several)
-        return [replace(summarise(each, f"{path} (rank {at})", at), clock=str(path)) for each, at in named]
+        named = ((part, part.meta.rank or 0) for part in several)
+        return [replace(summarise(part, f"{path} (rank {at})", at), clock=str(path)) for part, at in named]
     if rank is None:
         raise InputError("neither the trace nor the file's name says which rank it is")
     return [summarise(timeline, str(path), rank)]

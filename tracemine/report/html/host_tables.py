@@ -42,7 +42,7 @@ def host_tables(
         host, waits = tops.host("tree"), tops.waits()
         yield from (_tree(host),) if host.rows else ()
         yield from (_waits(waits),) if waits.rows else ()
-    if any(one.loop is not None for one in findings):
+    if any(finding.loop is not None for finding in findings):
         yield _loops(findings, anchors)
 
 
@@ -107,9 +107,9 @@ def _wait(row: WaitRow, steps: int) -> Iterator[Cell]:
 
 def _loops(findings: Sequence[Finding], anchors: Mapping[str, tuple[str, str]]) -> Table:
     found: dict[Loop, list[tuple[str, str]]] = {}
-    for one in findings:
-        if one.loop is not None:
-            found.setdefault(one.loop, []).extend(filter(None, [anchors.get(one.fingerprint)]))
+    for finding in findings:
+        if finding.loop is not None:
+            found.setdefault(finding.loop, []).extend(filter(None, [anchors.get(finding.fingerprint)]))
     loops = sorted(found.items(), key=lambda each: -each[0].turns * each[0].host_ns)
     heads = ("iterations", "host each", "GPU each", "launches each")
     return Table(
@@ -132,7 +132,7 @@ def _loop(loop: Loop) -> Iterator[Cell]:
     source = loop.source
     yield _name(None if source is None else f"{source.file}:{source.line} {source.function}")
     yield number_cell(loop.turns)
-    yield from (number_cell(each, time_text(each)) for each in (loop.host_ns, loop.gpu_ns))
+    yield from (number_cell(time, time_text(time)) for time in (loop.host_ns, loop.gpu_ns))
     yield number_cell(loop.launches)
     parts = [_DEPENDS.get(loop.dependence, loop.dependence)]
     parts += ["sizes differ"] * loop.sizes_differ + ["each waits for the device"] * loop.waits

@@ -114,7 +114,7 @@ def page(job: Job, picture: JobPicture) -> JobPage:
 
 def _drawn(job: Job, picture: JobPicture) -> list[DrawnRank]:
     """Return the ranks that are drawn, by role: of very many those that are named or differ most from their median."""
-    named = {rank for one in job.findings if len(one.ranks) == 1 for rank in one.ranks}
+    named = {rank for finding in job.findings if len(finding.ranks) == 1 for rank in finding.ranks}
     usual = _medians(picture)
 
     def stands_out(rank: DrawnRank) -> float:
@@ -154,8 +154,8 @@ def _strip(at: int, rank: DrawnRank, span_ns: int) -> Strip:
         boxes = [(place(begin), round(place(end) - place(begin), 1)) for begin, end in spans if end > begin]
         return "".join(f"M{x:g} 0h{width:g}v1h-{width:g}z" for x, width in boxes if width > 0)
 
-    waits = [(one.begin_ns, one.waits_until_ns) for one in rank.collectives]
-    sends = [(one.waits_until_ns, one.end_ns) for one in rank.collectives]
+    waits = [(collective.begin_ns, collective.waits_until_ns) for collective in rank.collectives]
+    sends = [(collective.waits_until_ns, collective.end_ns) for collective in rank.collectives]
     bound = [] if rank.bound_ns is None else [(rank.begin_ns - rank.bound_ns, rank.begin_ns + rank.bound_ns)]
     total = sum(end - begin for begin, end in waits)
     off = "" if rank.bound_ns is None else f"; its clock is known to {time_text(rank.bound_ns)}"
@@ -186,7 +186,7 @@ def _ranks(job: Job) -> Table:
 
 def _links(groups: Sequence[JobGroup]) -> Table:
     """Return what each kind of collective reaches in each group: a row a group, and next to it the largest of all."""
-    most = max((one.bus_gb_per_s or 0.0 for one in groups), default=0.0)
+    most = max((group.bus_gb_per_s or 0.0 for group in groups), default=0.0)
     columns = (
         ("ranks", False), ("group", False), ("collective", False), ("GB/s of the bus", True), ("", True),
         ("a step", True), ("bytes", True), ("each takes", True), ("exposed", True), ("waits", True),
