@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import libcst as cst
@@ -17,6 +18,14 @@ _PROVIDERS = (ParentNodeProvider, PositionProvider, QualifiedNameProvider)
 _ASSIGNS = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr)
 
 
+@lru_cache(maxsize=1)  # findings lie in one file: a thousand lines take it a second
+def _parsed(text: str) -> tuple[cst.Module, tuple[Mapping[cst.CSTNode, Any], ...]]:
+    """Return a source's tree, which nothing changes, and what each provider says of its nodes."""
+    wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+    resolved = wrapper.resolve_many(_PROVIDERS)
+    return wrapper.module, tuple(resolved[provider] for provider in _PROVIDERS)
+
+
 class Refused(Exception):
     """Why a source is not changed."""
 
@@ -28,12 +37,9 @@ class Place:
         """Raise Refused where the file is no Python, or is not what was recorded."""
         self.source, self.finding = source, finding
         try:
-            wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
-            resolved = wrapper.resolve_many(_PROVIDERS)
+            self.module, (self._parents, self._lines, self._names) = _parsed(text)
         except (cst.ParserSyntaxError, RecursionError, UnicodeError):
             raise Refused("it does not parse as Python") from None
-        self.module = wrapper.module
-        self._parents, self._lines, self._names = (resolved[provider] for provider in _PROVIDERS)
         self.function = self._named() if source.begins and source.function != "<lambda>" else None
 
     def _named(self) -> cst.FunctionDef:
