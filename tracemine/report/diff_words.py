@@ -106,6 +106,8 @@ def step_cells(change: StepChange) -> tuple[str, str, str]:
 
 def basis_text(difference: Difference) -> str:
     """Return what the step's times rest on."""
+    if difference.basis == "captured" and difference.before.format == "tensorrt":
+        return "as trtexec timed it without the layers' profile"
     return _BASES.get(difference.basis, difference.basis)
 
 

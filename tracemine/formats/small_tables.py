@@ -1,0 +1,41 @@
+"""Tables of a timeline from rows in Python, for recordings of some thousand rows: what a row does not give is null."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tracemine.formats.arrow import MISSING, booleans, floats, integers, lists, texts
+from tracemine.timeline import TABLES
+
+
+def small_table(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return a table of a timeline from its rows, each by the names of its columns.
+
+    >>> small_table("steps", [{"name": "run", "start_ns": 0, "dur_ns": 5}]).to_pylist()[0]["number"] is None
+    True
+    """
+    schema = TABLES[name].schema
+    columns = [_column([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    present = np.array([value is not None for value in values], np.bool_)
+    if pa.types.is_dictionary(kind):
+        codes: dict[str, int] = {}
+        ids = [-1 if value is None else codes.setdefault(value, len(codes)) for value in values]
+        return texts(np.array(ids, np.int64), list(codes))
+    if pa.types.is_list(kind) and kind == pa.list_(pa.int64()):
+        ends = np.cumsum([len(value or ()) for value in values], dtype=np.int64)
+        return lists(np.array([one for value in values for one in value or ()], np.int64), ends, present)
+    if pa.types.is_integer(kind):
+        return integers(np.array([MISSING if value is None else value for value in values], np.int64), kind)
+    if pa.types.is_boolean(kind):
+        return booleans(np.array([bool(value) for value in values], np.bool_))
+    if pa.types.is_float32(kind):
+        return floats(np.array([np.nan if value is None else value for value in values], np.float64))
+    return pa.nulls(len(values), kind)  # grids and blocks, which no such recording has
