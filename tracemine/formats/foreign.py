@@ -76,11 +76,6 @@ TEXT = (
         f"is a profile of Triton's Proton (hatchet), {_SUMS}",
         RECORD_WITH_TORCH,
     ),
-    Look(
-        has(rb'\A\[\s*\{[^{}]*"cat"\s*:\s*"(?:Session|Node)"'),
-        "is a profile of ONNX Runtime, which is not supported yet",
-        _NSYS,
-    ),
     Look(has(rb'\A\{\s*"calls"\s*:\s*\[(?s:.)*?"Duration \(us\)"'), "is a report of TVM, which has no timeline", _NSYS),
 )
 

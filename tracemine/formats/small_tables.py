@@ -33,7 +33,8 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
         ends = np.cumsum([len(value or ()) for value in values], dtype=np.int64)
         return lists(np.array([one for value in values for one in value or ()], np.int64), ends, present)
     if pa.types.is_integer(kind):
-        return integers(np.array([MISSING if value is None else value for value in values], np.int64), kind)
+        known = [value if value is not None and MISSING < value <= -(MISSING + 1) else MISSING for value in values]
+        return integers(np.array(known, np.int64), kind)
     if pa.types.is_boolean(kind):
         return booleans(np.array([bool(value) for value in values], np.bool_))
     if pa.types.is_float32(kind):

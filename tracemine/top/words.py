@@ -28,6 +28,8 @@ _UNRECORDED: Mapping[By, str] = {
     "phase": "nothing was recorded that tells phases: record with CPU activities, or with NVTX ranges",
 }
 
+_NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host adds up nodes' host times"}
+
 KIND_WORDS: Mapping[str, str] = {
     "operator": "operators",
     "launch": "launches",
@@ -85,8 +87,8 @@ def _of_recording(timeline: Timeline) -> Iterator[str]:
     ingest = timeline.meta.ingest
     if not timeline.activities.num_rows:
         host = "the CPU alone was" if timeline.ops.num_rows else "nor anything else"
-        says = "there is no GPU time to add up (record with ProfilerActivity.CUDA)"
-        yield f"no GPU activity was recorded, {host}: {says}"
+        hint = _NO_GPU.get(timeline.meta.format, "record with ProfilerActivity.CUDA")
+        yield f"no GPU activity was recorded, {host}: there is no GPU time to add up ({hint})"
     elif ingest.unusable:
         yield f"its times cannot be believed: {'; '.join(ingest.doubts[:2])}"
     elif ingest.doubts:

@@ -62,7 +62,7 @@ def assemble(layers: Sequence[Layer], profile: Profile, runs: Runs, path: Path) 
             producer="TensorRT",
             devices=() if runs.device is None else (runs.device,),
             record_shapes=True,
-            alone_step_ns=runs.compute_ns or None,
+            alone_step_ns=start_ns if scale < 1 else runs.compute_ns or None,
             recorded_step_ns=start_ns if runs.compute_ns else None,
             ingest=IngestReport(
                 events={"layers": len(timed)},

@@ -73,6 +73,19 @@ def recording_of(path: Path) -> Path | None:
     return beside[Export.PROFILE][0] if beside.get(Export.LAYERS) and beside.get(Export.PROFILE) else None
 
 
+def engine_in(path: Path) -> Path | None:
+    """Return the profile of the engine whose exports lie in a folder; None: it is none, or those of several lie there.
+
+    >>> engine_in(Path("no/such/folder")) is None
+    True
+    """
+    if not path.is_dir():
+        return None
+    found = exports_beside(path / "profile.json")
+    profiles = found.get(Export.PROFILE, [])
+    return profiles[0] if len(profiles) == 1 and found.get(Export.LAYERS) else None
+
+
 def content(path: Path) -> Any:
     """Return what a JSON file holds. Raises InputError where it is damaged, cut off or larger than any export."""
     with FileSource(path) as source:
