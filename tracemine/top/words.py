@@ -30,6 +30,8 @@ _UNRECORDED: Mapping[By, str] = {
 
 _NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host adds up nodes' host times"}
 
+_NO_HOST: Mapping[str, str] = {"tensorrt": "nsys profile --trace=cuda,nvtx records what it does"}
+
 KIND_WORDS: Mapping[str, str] = {
     "operator": "operators",
     "launch": "launches",
@@ -72,7 +74,8 @@ def notes_of(timeline: Timeline, activities: Rows, by: By, chosen: BoolArray, gr
 def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: Sequence[HostKind]) -> Iterator[str]:
     """Yield what a table of host time does not say."""
     if not rows:
-        yield "nothing of the host was recorded: record with CPU activities"
+        hint = _NO_HOST.get(timeline.meta.format, "record with CPU activities")
+        yield f"nothing of the host was recorded: {hint}"
         return
     outer = [row for row in rows if row.parent is None]
     if len(outer) == 1 and outer[0].name is None and (why := _HOST_UNRECORDED.get(by)):
