@@ -9,7 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.formats.arrow import MISSING, booleans, floats, integers, lists, texts
+from tracemine.ops.dtypes import itemsize
 from tracemine.timeline import TABLES
+
+_MOST_ELEMENTS = 1 << 60
 
 
 def small_table(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -21,6 +24,33 @@ def small_table(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     schema = TABLES[name].schema
     columns = [_column([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def tensor_row(
+    op_row: int,
+    position: int,
+    number: int,
+    dtype: str | None,
+    shape: list[int],
+    numel: int,
+    device: str,
+    *,
+    is_output: bool,
+) -> dict[str, Any]:
+    """Return a row of `tensors`, of a tensor that is all of the storage of this number."""
+    return {
+        "op_row": op_row,
+        "is_output": is_output,
+        "position": position,
+        "tensor_id": number,
+        "storage_id": number,
+        "offset_elements": 0,
+        "numel": min(max(numel, 1), _MOST_ELEMENTS),
+        "itemsize_bytes": itemsize(dtype or ""),
+        "device": device,
+        "dtype": dtype,
+        "shape": shape,
+    }
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -11,7 +11,7 @@ PARTS = ("gap", "alone", "input", "output", "reformat", "pad", "no_tf32")
 _BETWEEN = frozenset(
     {"Reformat", "Pooling", "PointWise", "PointWiseV2", "ElementWise", "Activation", "Scale", "Shuffle"}
 )
-_CONVERTS = frozenset({"Reformat", "Quantize", "Shuffle"})
+_CONVERTS = frozenset({"Reformat", "Quantize", "Shuffle", "Padding"})
 _TF32 = "tf32"
 _VECTOR = 4  # channels that a tactic of TF32 takes at once
 
@@ -79,13 +79,21 @@ def _others(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
         if layer.activity < 0:
             continue
         if layer.kind in _CONVERTS and engine.is_given(layer):
-            yield "input", [layer]
+            yield "input", _onwards(engine, layer)
         elif layer.kind == "Reformat":
             yield ("reformat" if users else "output"), [layer]
         elif layer.kind == "Padding" and [user.kind for user in users] == ["Pooling"]:
             yield "pad", [layer]
         elif some_tf32 and layer in multiplied and _takes_no_tf32(layer):
             yield "no_tf32", [layer]
+
+
+def _onwards(engine: Engine, layer: EngineLayer) -> list[EngineLayer]:
+    """Return a conversion and those behind it that each alone read what the one before gives."""
+    found = [layer]
+    while len(users := engine.users(found[-1])) == 1 and users[0].kind in _CONVERTS and users[0] not in found:
+        found.append(users[0])
+    return [one for one in found if one.activity >= 0]
 
 
 def _takes_no_tf32(layer: EngineLayer) -> bool:

@@ -17,8 +17,7 @@ from tracemine.formats.onnxruntime.model import Model
 from tracemine.formats.onnxruntime.notes import notes_of
 from tracemine.formats.onnxruntime.patterns import Graph
 from tracemine.formats.onnxruntime.runs import Node, Runs
-from tracemine.formats.small_tables import small_table
-from tracemine.ops.dtypes import itemsize
+from tracemine.formats.small_tables import small_table, tensor_row
 from tracemine.timeline import IngestReport, Meta, Timeline
 from tracemine.version import __version__
 
@@ -140,31 +139,19 @@ def _tensors(
     if known is None:
         return
     device = "cpu" if node.on_cpu else "cuda:0"
+
+    def named(name: str, position: int, *, is_output: bool) -> dict[str, Any]:
+        number, (dtype, sizes) = written[name]
+        return tensor_row(row, position, number, dtype, sizes, prod(sizes), device, is_output=is_output)
+
     for position, name in enumerate(known.reads):
         if name in written:
-            yield _tensor(row, position, *written[name], device, is_output=False)
+            yield named(name, position, is_output=False)
     for position, (name, shape) in enumerate(
         zip(known.writes, _shapes(node.event.args.output_type_shape), strict=False)
     ):
         written[name] = (run * len(model.nodes) * 4 + len(written) + 1, shape)
-        yield _tensor(row, position, *written[name], device, is_output=True)
-
-
-def _tensor(row: int, position: int, number: int, shape: Shape, device: str, *, is_output: bool) -> dict[str, Any]:
-    dtype, sizes = shape
-    return {
-        "op_row": row,
-        "is_output": is_output,
-        "position": position,
-        "tensor_id": number,
-        "storage_id": number,
-        "offset_elements": 0,
-        "numel": min(max(prod(sizes), 1), 1 << 60),
-        "itemsize_bytes": itemsize(dtype or ""),
-        "device": device,
-        "dtype": dtype,
-        "shape": sizes,
-    }
+        yield named(name, position, is_output=True)
 
 
 def _shapes(given: Any) -> list[Shape]:

@@ -14,11 +14,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from tracemine.formats.small_tables import small_table
+from tracemine.formats.small_tables import small_table, tensor_row
 from tracemine.formats.tensorrt.files import damaged
 from tracemine.formats.tensorrt.layers import EngineTensor, Layer
 from tracemine.formats.tensorrt.times import Profile, Runs
-from tracemine.ops.dtypes import itemsize
 from tracemine.timeline import IngestReport, Meta, Timeline
 from tracemine.units import count_text, time_text
 from tracemine.version import __version__
@@ -136,20 +135,11 @@ def _tensors(layer: Layer, row: int, numbers: dict[str, int]) -> Iterator[dict[s
     for is_output, tensors in given:
         for position, tensor in enumerate(tensors):
             number = numbers.setdefault(tensor.name, len(numbers) + 1)
-            elements = tensor.elements
-            yield {
-                "op_row": row,
-                "is_output": is_output,
-                "position": position,
-                "tensor_id": number,
-                "storage_id": number,
-                "offset_elements": 0,
-                "numel": min(elements or 1, 1 << 60),  # of a size that is not known one, so that it is read at all
-                "itemsize_bytes": itemsize(tensor.dtype or ""),
-                "device": "cuda:0",
-                "dtype": tensor.dtype,
-                "shape": [] if elements is None else [*tensor.dims],
-            }
+            # Of a size that is not known one element, so that it is read at all.
+            sizes = [] if tensor.elements is None else [*tensor.dims]
+            yield tensor_row(
+                row, position, number, tensor.dtype, sizes, tensor.elements or 1, "cuda:0", is_output=is_output
+            )
 
 
 def _warnings(timed: Sequence[_Timed], profile: Profile, runs: Runs, total_ns: float) -> Iterator[str]:
