@@ -57,13 +57,12 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
     files = [path for path in _files(folder, "*.json*", timelines) if path.name.endswith(_SUFFIXES)]
     recordings = {path.parent for path in files if recording_in(path.parent) is not None}
     files = [path for path in files if path.parent not in recordings]
-    engines = {path: whole for path in files if (whole := recording_of(path)) is not None}
-    files = [path for path in files if path not in engines]
+    files, engines = _without_engines(files)
     traces = list(filter(_holds_events, files))
     others = [path.name for path in files if path not in set(traces)]
     tables = {path.parent for kind in ("*.parquet", "*.arrow") for path in _files(folder, kind, timelines)}
     exports = [*_files(folder, "*.sqlite", ()), *filter(is_nsys_folder, tables)]
-    found = sorted({*timelines, *recordings, *exports, *traces, *engines.values()})
+    found = sorted({*timelines, *recordings, *exports, *traces, *engines})
     if not found:
         raise InputError(
             "no trace lies in this folder or below it",
@@ -74,6 +73,12 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
         note(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
     return found
+
+
+def _without_engines(files: Sequence[Path]) -> tuple[list[Path], set[Path]]:
+    """Return the files that are no exports of an engine, and of each engine the profile."""
+    wholes = {path: recording_of(path) for path in files}
+    return [path for path in files if wholes[path] is None], {whole for whole in wholes.values() if whole is not None}
 
 
 def _files(folder: Path, kind: str, without: Collection[Path]) -> list[Path]:

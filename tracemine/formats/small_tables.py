@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,19 +54,40 @@ def tensor_row(
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    make = next((make for is_kind, make in _MAKERS if is_kind(kind)), None)
+    # Grids and blocks no such recording has.
+    return pa.nulls(len(values), kind) if make is None else make(values, kind)
+
+
+def _texts(values: list[Any], kind: pa.DataType) -> pa.Array:
+    codes: dict[str, int] = {}
+    ids = [-1 if value is None else codes.setdefault(value, len(codes)) for value in values]
+    return texts(np.array(ids, np.int64), list(codes))
+
+
+def _lists(values: list[Any], kind: pa.DataType) -> pa.Array:
+    ends = np.cumsum([len(value or ()) for value in values], dtype=np.int64)
     present = np.array([value is not None for value in values], np.bool_)
-    if pa.types.is_dictionary(kind):
-        codes: dict[str, int] = {}
-        ids = [-1 if value is None else codes.setdefault(value, len(codes)) for value in values]
-        return texts(np.array(ids, np.int64), list(codes))
-    if pa.types.is_list(kind) and kind == pa.list_(pa.int64()):
-        ends = np.cumsum([len(value or ()) for value in values], dtype=np.int64)
-        return lists(np.array([one for value in values for one in value or ()], np.int64), ends, present)
-    if pa.types.is_integer(kind):
-        known = [value if value is not None and MISSING < value <= -(MISSING + 1) else MISSING for value in values]
-        return integers(np.array(known, np.int64), kind)
-    if pa.types.is_boolean(kind):
-        return booleans(np.array([bool(value) for value in values], np.bool_))
-    if pa.types.is_float32(kind):
-        return floats(np.array([np.nan if value is None else value for value in values], np.float64))
-    return pa.nulls(len(values), kind)  # grids and blocks, which no such recording has
+    return lists(np.array([item for value in values for item in value or ()], np.int64), ends, present)
+
+
+def _integers(values: list[Any], kind: pa.DataType) -> pa.Array:
+    known = [value if value is not None and MISSING < value <= -(MISSING + 1) else MISSING for value in values]
+    return integers(np.array(known, np.int64), kind)
+
+
+def _booleans(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return booleans(np.array([bool(value) for value in values], np.bool_))
+
+
+def _floats(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return floats(np.array([np.nan if value is None else value for value in values], np.float64))
+
+
+_MAKERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[list[Any], pa.DataType], pa.Array]], ...] = (
+    (pa.types.is_dictionary, _texts),
+    (lambda kind: bool(kind == pa.list_(pa.int64())), _lists),
+    (pa.types.is_integer, _integers),
+    (pa.types.is_boolean, _booleans),
+    (pa.types.is_float32, _floats),
+)

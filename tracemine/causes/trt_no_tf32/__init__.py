@@ -22,11 +22,11 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     """Estimate products at the rate of those that are computed in TF32, no faster than their bytes are moved."""
     engine = Engine.of(context.timeline)
     rates = [
-        one.work / one.ns
-        for one in engine.layers
-        if one.is_product and one.ns and "tf32" in one.facts.get("tactic", "")
+        peer.work / peer.ns
+        for peer in engine.layers
+        if peer.is_product and peer.ns and "tf32" in peer.facts.get("tactic", "")
     ]
-    layer = next(one for one in engine.layers if one.activity == int(matrix[0, 0]))
+    layer = next(peer for peer in engine.layers if peer.activity == int(matrix[0, 0]))
     if not layer.work or not median(rates):
         return Abstained("bytes_unknown")
     moved = Prices(engine).bytes_per_ns

@@ -76,7 +76,7 @@ class EngineLayer(Struct, frozen=True):
 
     def nbytes(self, itemsize_bytes: int | None = None) -> int:
         """Return bytes read and written, as they are or in another precision; weights are not counted."""
-        return sum(one.nbytes(itemsize_bytes) for one in (*self.reads, *self.writes))
+        return sum(operand.nbytes(itemsize_bytes) for operand in (*self.reads, *self.writes))
 
 
 class Engine(Struct, frozen=True, dict=True):
@@ -98,11 +98,11 @@ class Engine(Struct, frozen=True, dict=True):
         activity = {row: at for at, row in enumerate(numbers(timeline.activities["op_row"], -1).tolist())}
         spent = numbers(timeline.activities["dur_ns"]).tolist()
         calls = calls_of(timeline)
-        found = []
+        joined = []
         for row in range(timeline.ops.num_rows):
             call, at = calls.at(row), activity.get(row, -1)
             assert call is not None  # noqa: S101 - each row of `ops` is a call
-            found.append(
+            joined.append(
                 EngineLayer(
                     number=row,
                     activity=at,
@@ -114,33 +114,33 @@ class Engine(Struct, frozen=True, dict=True):
                     is_product=call.op_class in _PRODUCTS,
                 )
             )
-        return Engine(found)
+        return Engine(joined)
 
     @cached_property
     def makers(self) -> dict[int, EngineLayer]:
         """The layer that writes each tensor, the last of several; none writes what the engine is given."""
-        return {one.storage: layer for layer in self.layers for one in layer.writes}
+        return {operand.storage: layer for layer in self.layers for operand in layer.writes}
 
     @cached_property
     def readers(self) -> dict[int, list[EngineLayer]]:
         """The layers that read each tensor; none reads what the engine gives."""
-        found: dict[int, list[EngineLayer]] = defaultdict(list)
+        joined: dict[int, list[EngineLayer]] = defaultdict(list)
         for layer in self.layers:
-            for one in layer.reads:
-                found[one.storage].append(layer)
-        return found
+            for operand in layer.reads:
+                joined[operand.storage].append(layer)
+        return joined
 
     def sources(self, layer: EngineLayer) -> list[EngineLayer]:
         """Return the layers that write what a layer reads, through those that only name memory anew."""
-        found, left = list[EngineLayer](), [layer]
+        joined, left = list[EngineLayer](), [layer]
         for _ in range(len(self.layers)):
             if not left:
                 break
-            for one in left.pop().reads:
-                maker = self.makers.get(one.storage)
+            for operand in left.pop().reads:
+                maker = self.makers.get(operand.storage)
                 if maker is not None and maker.number < layer.number:
-                    (left if maker.kind == "NoOp" else found).append(maker)
-        return found
+                    (left if maker.kind == "NoOp" else joined).append(maker)
+        return joined
 
     def is_given(self, layer: EngineLayer) -> bool:
         """Return whether a layer reads what the engine is given."""
@@ -148,11 +148,11 @@ class Engine(Struct, frozen=True, dict=True):
 
     def users(self, layer: EngineLayer) -> list[EngineLayer]:
         """Return the layers that read what a layer writes, through those that only name memory anew."""
-        found, left = list[EngineLayer](), [layer]
+        joined, left = list[EngineLayer](), [layer]
         for _ in range(len(self.layers)):
             if not left:
                 break
-            for one in left.pop().writes:
-                for reader in self.readers.get(one.storage, ()):
-                    (left if reader.kind == "NoOp" else found).append(reader)
-        return found
+            for operand in left.pop().writes:
+                for reader in self.readers.get(operand.storage, ()):
+                    (left if reader.kind == "NoOp" else joined).append(reader)
+        return joined

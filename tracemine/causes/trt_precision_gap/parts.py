@@ -18,12 +18,12 @@ _VECTOR = 4  # channels that a tactic of TF32 takes at once
 
 def parts(engine: Engine) -> dict[int, tuple[str, int]]:
     """Return of each layer's number what it is part of, and of which place of it, by its first layer."""
-    found: dict[int, tuple[str, int]] = {}
-    for what, members in (*_gaps(engine), *_alone(engine), *_others(engine)):
-        free = [one for one in members if one.number not in found]
+    placed: dict[int, tuple[str, int]] = {}
+    for what, members in (*_gaps(engine), *_alone(engine), *_others(engine), *_without_tf32(engine)):
+        free = [member for member in members if member.number not in placed]
         if len(free) == len(members):
-            found |= {one.number: (what, min(each.number for each in members)) for one in members}
-    return found
+            placed |= {member.number: (what, min(inner.number for inner in members)) for member in members}
+    return placed
 
 
 def _gaps(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
@@ -33,7 +33,7 @@ def _gaps(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
         if layer.kind != "Quantize" or not any(user.narrow for user in engine.users(layer)):
             continue
         members = _upwards(engine, layer)
-        if not any(one.writes_wide for one in members.values()):
+        if not any(member.writes_wide for member in members.values()):
             continue
         apart = [region for region in regions if region.keys().isdisjoint(members)]
         for region in regions:
@@ -41,7 +41,7 @@ def _gaps(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
                 members |= region
         regions = [*apart, members]
     for region in regions:
-        yield "gap", [one for one in region.values() if one.activity >= 0]
+        yield "gap", [member for member in region.values() if member.activity >= 0]
 
 
 def _upwards(engine: Engine, layer: EngineLayer) -> dict[int, EngineLayer]:
@@ -71,9 +71,7 @@ def _alone(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
 
 
 def _others(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
-    """Yield single layers: conversions at the engine's ends and inside, pads before pools, products without TF32."""
-    multiplied = [one for one in engine.layers if one.is_product and one.reads and one.reads[0].dtype == "float32"]
-    some_tf32 = any(_TF32 in one.facts.get("tactic", "") for one in multiplied)
+    """Yield conversions at the engine's ends and inside, and pads before pools."""
     for layer in engine.layers:
         users = engine.users(layer)
         if layer.activity < 0:
@@ -84,16 +82,22 @@ def _others(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
             yield ("reformat" if users else "output"), [layer]
         elif layer.kind == "Padding" and [user.kind for user in users] == ["Pooling"]:
             yield "pad", [layer]
-        elif some_tf32 and layer in multiplied and _takes_no_tf32(layer):
-            yield "no_tf32", [layer]
+
+
+def _without_tf32(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
+    """Yield products of FP32 that no tactic of TF32 takes, where others have one."""
+    multiplied = [layer for layer in engine.layers if layer.is_product and layer.reads[:1]]
+    multiplied = [layer for layer in multiplied if layer.reads[0].dtype == "float32" and layer.activity >= 0]
+    if any(_TF32 in layer.facts.get("tactic", "") for layer in multiplied):
+        yield from (("no_tf32", [layer]) for layer in multiplied if _takes_no_tf32(layer))
 
 
 def _onwards(engine: Engine, layer: EngineLayer) -> list[EngineLayer]:
     """Return a conversion and those behind it that each alone read what the one before gives."""
-    found = [layer]
-    while len(users := engine.users(found[-1])) == 1 and users[0].kind in _CONVERTS and users[0] not in found:
-        found.append(users[0])
-    return [one for one in found if one.activity >= 0]
+    placed = [layer]
+    while len(users := engine.users(placed[-1])) == 1 and users[0].kind in _CONVERTS and users[0] not in placed:
+        placed.append(users[0])
+    return [member for member in placed if member.activity >= 0]
 
 
 def _takes_no_tf32(layer: EngineLayer) -> bool:

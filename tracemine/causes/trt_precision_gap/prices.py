@@ -24,16 +24,16 @@ class Prices(Struct, frozen=True, dict=True):
     @cached_property
     def bytes_per_ns(self) -> float | None:
         """The most that a layer of this engine moves; None where all are small."""
-        rates = [one.nbytes() / one.ns for one in self.engine.layers if one.ns and one.nbytes() > _TELLING_BYTES]
+        rates = [peer.nbytes() / peer.ns for peer in self.engine.layers if peer.ns and peer.nbytes() > _TELLING_BYTES]
         return max(rates, default=None)
 
     @cached_property
     def _narrow(self) -> list[EngineLayer]:
         """Products that read and write narrow elements alone."""
         return [
-            one
-            for one in self.engine.layers
-            if one.narrow and one.ns and all(each.dtype in NARROW for each in (*one.reads, *one.writes))
+            peer
+            for peer in self.engine.layers
+            if peer.narrow and peer.ns and all(operand.dtype in NARROW for operand in (*peer.reads, *peer.writes))
         ]
 
     def saved_ns(self, layer: EngineLayer) -> Ends:
@@ -53,14 +53,14 @@ class Prices(Struct, frozen=True, dict=True):
         Between what narrow products of the engine take that do as much, and what those do that also sum as deep: for
         few elements the depth decides. Without such products by bytes: at the engine's best rate, and at the layer's.
         """
-        larger = [one for one in self._narrow if layer.work and one.work >= _WIDE_ENOUGH * layer.work]
+        larger = [peer for peer in self._narrow if layer.work and peer.work >= _WIDE_ENOUGH * layer.work]
         if not larger:
             wide, narrow = layer.nbytes(), layer.nbytes(1)
             rate = self.bytes_per_ns
             fastest = (wide - narrow) / rate if rate else 0.0
             slowest = max(layer.ns * (1 - narrow / wide), fastest) if wide else 0.0
             return fastest / 2, (fastest + slowest) / 2, slowest
-        deep = [one for one in larger if one.depth >= layer.depth]
+        deep = [peer for peer in larger if peer.depth >= layer.depth]
         most = self._beyond(layer, larger)
         least = self._beyond(layer, deep) if deep else 0.0
         return least, (least + most) / 2, most
@@ -68,8 +68,8 @@ class Prices(Struct, frozen=True, dict=True):
     def _beyond(self, layer: EngineLayer, narrow: list[EngineLayer]) -> float:
         """Return how much longer a product takes than the fastest of these would with its bytes."""
 
-        def with_bytes(one: EngineLayer) -> float:
-            more = max(layer.nbytes(1) - one.nbytes(), 0)
-            return one.ns + (more / self.bytes_per_ns if self.bytes_per_ns else 0.0)
+        def with_bytes(peer: EngineLayer) -> float:
+            more = max(layer.nbytes(1) - peer.nbytes(), 0)
+            return peer.ns + (more / self.bytes_per_ns if self.bytes_per_ns else 0.0)
 
         return max(layer.ns - min(map(with_bytes, narrow)), 0.0)

@@ -36,27 +36,15 @@ Shape = tuple[str | None, list[int]]  # dtype and sizes
 
 def assemble(recorded: Recorded, runs: Runs, model: Model | None, extra: Sequence[str], source: str) -> Timeline:
     """Return the timeline of the runs that count."""
-    ops, api, activities, tensors = (list[dict[str, Any]]() for _ in range(4))
     names = list(dict.fromkeys(node.name for run in runs.runs for node in run.nodes))
     graph = None if model is None else Graph(model, names)
-    fused = [] if graph is None else [*graph.fused()]
-    parts = {name: f"{each.what}#{at}" for at, each in enumerate(fused) for name in each.nodes}
-    for number, run in enumerate(runs.runs):
-        written: dict[str, tuple[int, Shape]] = {}
-        for node in run.nodes:
-            row = len(ops)
-            ops.append(_operator(node, row, parts.get(node.name)))
-            if model is not None and len(tensors) < _MOST_TENSORS:
-                tensors += _tensors(node, row, model, written, number)
-            if node.kernels:
-                api.append(_launch(node, row))
-                activities += [_activity(one, row, len(api) - 1, number) for one in node.kernels]
-    activities.sort(key=lambda one: (one["start_ns"], one["stream"]))
+    ops, api, activities, tensors = _rows(runs, model, graph)
+    activities.sort(key=lambda row: (row["start_ns"], row["stream"]))
     steps = [
         {"name": "run", "number": at, "start_ns": run.start_ns, "dur_ns": run.dur_ns}
         for at, run in enumerate(runs.runs)
     ]
-    counts = Counter(one.cat for one in recorded.events)
+    counts = Counter(event.cat for event in recorded.events)
     return Timeline(
         meta=Meta(
             tracemine_version=__version__,
@@ -78,6 +66,26 @@ def assemble(recorded: Recorded, runs: Runs, model: Model | None, extra: Sequenc
         steps=small_table("steps", steps),
         tensors=small_table("tensors", tensors),
     )
+
+
+def _rows(
+    runs: Runs, model: Model | None, graph: Graph | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return operators, launches, activities and tensors of all runs."""
+    ops, api, activities, tensors = (list[dict[str, Any]]() for _ in range(4))
+    fused = [] if graph is None else [*graph.fused()]
+    parts = {name: f"{part.what}#{at}" for at, part in enumerate(fused) for name in part.nodes}
+    for number, run in enumerate(runs.runs):
+        written: dict[str, tuple[int, Shape]] = {}
+        for node in run.nodes:
+            row = len(ops)
+            ops.append(_operator(node, row, parts.get(node.name)))
+            if model is not None and len(tensors) < _MOST_TENSORS:
+                tensors += _tensors(node, row, model, written, number)
+            if node.kernels:
+                api.append(_launch(node, row))
+                activities += [_activity(kernel, row, len(api) - 1, number) for kernel in node.kernels]
+    return ops, api, activities, tensors
 
 
 def _operator(node: Node, row: int, part: str | None) -> dict[str, Any]:
@@ -156,9 +164,9 @@ def _tensors(
 
 def _shapes(given: Any) -> list[Shape]:
     """Return types and sizes of `[{"float": [4, 128]}]`; of what is none of that nothing."""
-    found = list[Shape]()
-    for one in given if isinstance(given, list) else ():
-        for kind, sizes in one.items() if isinstance(one, dict) else ():
+    shapes = list[Shape]()
+    for shaped in given if isinstance(given, list) else ():
+        for kind, sizes in shaped.items() if isinstance(shaped, dict) else ():
             fine = isinstance(sizes, list) and all(isinstance(size, int) and 0 <= size < _LARGEST for size in sizes)
-            found.append((_DTYPES.get(kind), sizes if fine else []))
-    return found
+            shapes.append((_DTYPES.get(kind), sizes if fine else []))
+    return shapes

@@ -70,16 +70,16 @@ def read_events(source: FileSource, progress: Progress | None) -> Recorded:
         events, dropped, truncated = _ALL.decode(text), Counter[str](), False
     except (msgspec.DecodeError, RecursionError):
         events, dropped, truncated = _by_lines(text)
-    kept = [one for one in events if 0 <= one.ts < _LATEST_US and 0 <= one.dur < _LATEST_US]
+    kept = [event for event in events if 0 <= event.ts < _LATEST_US and 0 <= event.dur < _LATEST_US]
     if len(kept) < len(events):
         dropped["event of no time that can be"] += len(events) - len(kept)
-    if not any(one.cat == "Node" for one in kept):
+    if not any(event.cat == "Node" for event in kept):
         raise InputError(
             "holds no node of ONNX Runtime" + (", and is cut off" if truncated else ""),
             where=Location(source.path),
             hint="call session.run, then session.end_profiling, before the process ends",
         )
-    kept.sort(key=lambda one: one.ts)
+    kept.sort(key=lambda event: event.ts)
     return Recorded(kept, dropped, truncated or source.truncated)
 
 

@@ -62,9 +62,9 @@ def read_model(path: Path) -> Model:
     span = wire.read(data, (0, len(data)), _MODEL)["graph"]
     graph = wire.read(data, span or (0, 0), _GRAPH)
     nodes = {}
-    for each in graph["node"]:
-        node = wire.read(data, each, _NODE)
+    for span_of_node in graph["node"]:
+        node = wire.read(data, span_of_node, _NODE)
         reads, writes = ([name for name in node[key] if name] for key in ("input", "output"))
         nodes[node["name"]] = ModelNode(node["op_type"], reads, writes)
-    outputs = frozenset(wire.read(data, each, _VALUE)["name"] for each in graph["output"])
+    outputs = frozenset(wire.read(data, span_of_value, _VALUE)["name"] for span_of_value in graph["output"])
     return Model(path.name, nodes, outputs)

@@ -79,16 +79,14 @@ def _shares(runs: Runs) -> str:
 def _fallback(runs: Runs) -> Iterator[str]:
     """Yield which nodes the CPU computes between those of a GPU, with the copies that this takes."""
     nodes = runs.runs[-1].nodes
-    if all(node.on_cpu for node in nodes):
-        return
-    last = max((at for at, node in enumerate(nodes) if not node.on_cpu), default=0)
-    first = min(at for at, node in enumerate(nodes) if not node.on_cpu)
-    kept = Counter(node.op_type for node in nodes[first:last] if node.on_cpu and not node.is_copy)
+    on_gpu = [at for at, node in enumerate(nodes) if not node.on_cpu]
+    between = [node for node in nodes[on_gpu[0] : on_gpu[-1]] if node.on_cpu or node.is_copy] if on_gpu else []
+    kept = Counter(node.op_type for node in between if not node.is_copy)
     copies = sum(node.is_copy for node in nodes)
-    if not kept and not copies:
+    if not on_gpu or not (kept or copies):
         return
-    names = ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in kept.most_common(_MOST_NAMED))
-    spent_ns = sum(node.event.dur_ns for node in nodes[first:last] if node.on_cpu or node.is_copy)
+    names = _counted(kept)
+    spent_ns = sum(node.event.dur_ns for node in between)
     yield (
         f"Fallback (ort_cpu_fallback): {names or 'nothing'} runs on the CPU between nodes on the GPU, with "
         f"{count_text(copies, 'copy')} between them, {time_text(spent_ns)} of the host a run. See which operator, type "
@@ -96,11 +94,16 @@ def _fallback(runs: Runs) -> Iterator[str]:
     )
 
 
+def _counted(kinds: Counter[str]) -> str:
+    """Return the most frequent operators, each with how often it occurs."""
+    return ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in kinds.most_common(_MOST_NAMED))
+
+
 def _structure(graph: Graph, *, said: bool) -> Iterator[str]:
-    found = Counter(one.what for one in graph.fused())
+    parts_apart = Counter(part.what for part in graph.fused())
     sizes = {what: len(path) for what, path in FUSED}
-    if found and said:
-        parts = ", ".join(f"{count} × {what} of {sizes[what]}" for what, count in found.items())
+    if parts_apart and said:
+        parts = ", ".join(f"{count} × {what} of {sizes[what]}" for what, count in parts_apart.items())
         yield f"Set {ALL_LEVELS} (ort_optimisation_level): {parts} nodes run apart, and are one node each with it."
     pairs = len(graph.pairs())
     if pairs and said:
@@ -109,10 +112,9 @@ def _structure(graph: Graph, *, said: bool) -> Iterator[str]:
             f"{count_text(len(graph.types), 'node')}, where one alone reads what the other gives, and one kernel could "
             "do both."
         )
-    if islands := [one.nodes[1] for one in graph.islands()]:
+    if islands := [part.nodes[1] for part in graph.islands()]:
         kinds = Counter(graph.types[name] for name in islands)
-        names = ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in kinds.most_common(_MOST_NAMED))
         yield (
-            f"Float islands (ort_qdq_islands): {names} computes in floating point between integers. Quantise that "
-            "operator too (op_types_to_quantize), or leave what is around it in floating point."
+            f"Float islands (ort_qdq_islands): {_counted(kinds)} computes in floating point between integers. Quantise "
+            "it too (op_types_to_quantize), or leave what is around it in floating point."
         )

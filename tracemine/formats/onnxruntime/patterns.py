@@ -50,7 +50,7 @@ class Graph:
             for tensor in dict.fromkeys(model.nodes[name].reads):
                 readers[tensor].append(name)
         writes = {name: model.nodes[name].writes for name in self.types}
-        self.after = {name: [each for tensor in writes[name] for each in readers[tensor]] for name in self.types}
+        self.after = {name: [reader for tensor in writes[name] for reader in readers[tensor]] for name in self.types}
         self._only = {
             name: len(writes[name]) == 1 and writes[name][0] not in model.outputs and len(self.after[name]) == 1
             for name in self.types
@@ -94,5 +94,5 @@ class Graph:
                 continue
             if len(nodes) == len(path):
                 return nodes
-            left += [(*nodes, each) for each in reversed(self.after[nodes[-1]])]
+            left += [(*nodes, reader) for reader in reversed(self.after[nodes[-1]])]
         return ()

@@ -56,23 +56,33 @@ class Runs(Struct, frozen=True):
 
 def runs_of(events: Sequence[Event]) -> Runs:
     """Return the runs of a profile. Events are in order of their start."""
-    spans = sorted({(one.start_ns, one.dur_ns) for one in events if one.cat == "Session" and one.name == "model_run"})
+    spans = sorted(
+        {(event.start_ns, event.dur_ns) for event in events if event.cat == "Session" and event.name == "model_run"}
+    )
     timed = [
-        Node(one.name.removesuffix(_TIMED), one) for one in events if one.cat == "Node" and one.name.endswith(_TIMED)
+        Node(event.name.removesuffix(_TIMED), event)
+        for event in events
+        if event.cat == "Node" and event.name.endswith(_TIMED)
     ]
-    _give_kernels(timed, [one for one in events if one.cat == "Kernel"])
-    if not spans and timed:
-        last = timed[-1].event
-        spans = [(timed[0].event.start_ns, last.start_ns + last.dur_ns - timed[0].event.start_ns)]
-    runs = [Run(*span) for span in spans]
-    starts = [run.start_ns for run in runs]
-    for node in timed:
-        at = bisect_right(starts, node.event.start_ns) - 1
-        if at >= 0 and node.event.start_ns <= runs[at].start_ns + runs[at].dur_ns:
-            runs[at].nodes.append(node)
+    _give_kernels(timed, [event for event in events if event.cat == "Kernel"])
+    runs = _with_nodes(spans, timed)
     with_nodes = [run for run in runs if run.nodes]
     first = with_nodes[0].dur_ns if len(with_nodes) > 1 else None
     return Runs(with_nodes[1:] if first is not None else with_nodes, first, len(runs) - len(with_nodes))
+
+
+def _with_nodes(spans: list[tuple[int, int]], nodes: Sequence[Node]) -> list[Run]:
+    """Return the runs, each with the nodes that began in it; without any span all nodes are one run's."""
+    if not spans and nodes:
+        last = nodes[-1].event
+        spans = [(nodes[0].event.start_ns, last.start_ns + last.dur_ns - nodes[0].event.start_ns)]
+    runs = [Run(*span) for span in spans]
+    starts = [run.start_ns for run in runs]
+    for node in nodes:
+        at = bisect_right(starts, node.event.start_ns) - 1
+        if at >= 0 and node.event.start_ns <= runs[at].start_ns + runs[at].dur_ns:
+            runs[at].nodes.append(node)
+    return runs
 
 
 def _give_kernels(nodes: Sequence[Node], kernels: Sequence[Event]) -> None:
@@ -80,7 +90,7 @@ def _give_kernels(nodes: Sequence[Node], kernels: Sequence[Event]) -> None:
     of_type: dict[str, list[Node]] = {}
     for node in nodes:
         of_type.setdefault(node.op_type, []).append(node)
-    begins = {name: [one.event.start_ns for one in of_name] for name, of_name in of_type.items()}
+    begins = {name: [node.event.start_ns for node in of_name] for name, of_name in of_type.items()}
     for kernel in kernels:
         name = kernel.args.op_name
         at = bisect_right(begins.get(name, ()), kernel.start_ns) - 1

@@ -39,19 +39,19 @@ class _Timed(Struct, frozen=True):
 
 def assemble(layers: Sequence[Layer], profile: Profile, runs: Runs, path: Path) -> Timeline:
     """Return the timeline of one run of an engine. Raises InputError where the layers are of another engine."""
-    spent = [each.ns for each in profile.times]
+    spent = [spent_on.ns for spent_on in profile.times]
     total_ns = sum(spent)
     scale = min(1.0, runs.compute_ns / total_ns) if runs.compute_ns and total_ns else 1.0
     timed = _timed(layers, profile, scale, path)
     ops, activities, tensors = (list[dict[str, Any]]() for _ in range(3))
     numbers: dict[str, int] = {}
     start_ns = 0
-    for row, one in enumerate(timed):
-        ops.append(_operator(one.layer, row))
-        tensors += _tensors(one.layer, row, numbers)
-        if one.ns:
-            activities.append(_activity(one, row, start_ns))
-        start_ns += one.ns
+    for row, timed_layer in enumerate(timed):
+        ops.append(_operator(timed_layer.layer, row))
+        tensors += _tensors(timed_layer.layer, row, numbers)
+        if timed_layer.ns:
+            activities.append(_activity(timed_layer, row, start_ns))
+        start_ns += timed_layer.ns
     views = len(timed) - len(activities)
     return Timeline(
         meta=Meta(
@@ -80,13 +80,15 @@ def assemble(layers: Sequence[Layer], profile: Profile, runs: Runs, path: Path) 
 def _timed(layers: Sequence[Layer], profile: Profile, scale: float, path: Path) -> list[_Timed]:
     """Return each layer with its time, of several with one name in order."""
     times: dict[str, deque[float]] = defaultdict(deque)
-    for each in profile.times:
-        times[each.name].append(each.ns)
-    found = [_Timed(layer, round(scale * times[layer.name].popleft() if times[layer.name] else 0)) for layer in layers]
-    left_ns, all_ns = sum(map(sum, times.values())), sum(each.ns for each in profile.times)
+    for spent_on in profile.times:
+        times[spent_on.name].append(spent_on.ns)
+    timed_layers = [
+        _Timed(layer, round(scale * times[layer.name].popleft() if times[layer.name] else 0)) for layer in layers
+    ]
+    left_ns, all_ns = sum(map(sum, times.values())), sum(spent_on.ns for spent_on in profile.times)
     if left_ns > (1 - _LEAST_KNOWN) * all_ns:
         raise damaged(path, "it is of another engine than the layers next to it")
-    return found
+    return timed_layers
 
 
 def _operator(layer: Layer, row: int) -> dict[str, Any]:
@@ -113,14 +115,14 @@ def _operator(layer: Layer, row: int) -> dict[str, Any]:
     }
 
 
-def _activity(one: _Timed, row: int, start_ns: int) -> dict[str, Any]:
+def _activity(timed_layer: _Timed, row: int, start_ns: int) -> dict[str, Any]:
     return {
         "kind": "kernel",
-        "name": one.layer.name,
+        "name": timed_layer.layer.name,
         "start_ns": start_ns,
-        "dur_ns": one.ns,
+        "dur_ns": timed_layer.ns,
         "device": 0,
-        "stream": one.layer.stream,
+        "stream": timed_layer.layer.stream,
         "op_row": row,
         "owner_evidence": "compiler",
         "step_row": 0,
@@ -144,7 +146,7 @@ def _tensors(layer: Layer, row: int, numbers: dict[str, int]) -> Iterator[dict[s
 
 def _warnings(timed: Sequence[_Timed], profile: Profile, runs: Runs, total_ns: float) -> Iterator[str]:
     yield "TensorRT's profile has no starts: layers lie end to end here, and gaps between them are not known."
-    spent_ns = sum(one.ns for one in timed)
+    spent_ns = sum(timed_layer.ns for timed_layer in timed)
     if runs.compute_ns is None:
         yield (
             "Layer times alone exceed a run's: each is timed by itself. Pass what trtexec --exportTimes=times.json "
@@ -158,14 +160,20 @@ def _warnings(timed: Sequence[_Timed], profile: Profile, runs: Runs, total_ns: f
     if profile.runs == 1:
         yield "Layers were timed over a single run: trtexec --iterations=100 tells more."
     kinds = Counter[str]()
-    for one in timed:
-        kinds.update({kind: one.ns for kind in _OPAQUE if kind in one.layer.kind or f"{{{kind}" in one.layer.name})
+    for timed_layer in timed:
+        kinds.update(
+            {
+                kind: timed_layer.ns
+                for kind in _OPAQUE
+                if kind in timed_layer.layer.kind or f"{{{kind}" in timed_layer.layer.name
+            }
+        )
     if sum(kinds.values()) > 0.01 * max(spent_ns, 1):
         share = min(sum(kinds.values()) / max(spent_ns, 1), 1.0)
         yield (
             f"{share:.0%} of the time is in layers that stand for whole regions ({', '.join(sorted(kinds))}): what is "
             "inside is not exported. nsys with NVTX shows its kernels."
         )
-    unknown = sum(tensor.elements is None for one in timed for tensor in one.layer.writes)
+    unknown = sum(tensor.elements is None for timed_layer in timed for tensor in timed_layer.layer.writes)
     if unknown:
         yield f"{count_text(unknown, 'tensor')} of sizes that only a run knows (−1): their bytes are not known."

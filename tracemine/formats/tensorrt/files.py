@@ -42,14 +42,14 @@ def export_of(head: bytes) -> Export | None:
 
 def exports_beside(path: Path) -> dict[Export, list[Path]]:
     """Return the exports that lie in a file's folder, itself among them: those named most like it first."""
-    found: dict[Export, list[Path]] = {}
-    files = sorted(one for one in path.parent.iterdir() if one.name.endswith((".json", ".json.gz")))
-    files.sort(key=lambda one: -_alike(one.name, path.name))
-    for one in files[:_MOST_FILES]:
-        kind = _kind_of(one)
+    exports: dict[Export, list[Path]] = {}
+    files = sorted(file for file in path.parent.iterdir() if file.name.endswith((".json", ".json.gz")))
+    files.sort(key=lambda file: -_alike(file.name, path.name))
+    for file in files[:_MOST_FILES]:
+        kind = _kind_of(file)
         if kind is not None:
-            found.setdefault(kind, []).append(one)
-    return found
+            exports.setdefault(kind, []).append(file)
+    return exports
 
 
 def _alike(name: str, other: str) -> int:
@@ -81,9 +81,9 @@ def engine_in(path: Path) -> Path | None:
     """
     if not path.is_dir():
         return None
-    found = exports_beside(path / "profile.json")
-    profiles = found.get(Export.PROFILE, [])
-    return profiles[0] if len(profiles) == 1 and found.get(Export.LAYERS) else None
+    exports = exports_beside(path / "profile.json")
+    profiles = exports.get(Export.PROFILE, [])
+    return profiles[0] if len(profiles) == 1 and exports.get(Export.LAYERS) else None
 
 
 def content(path: Path) -> Any:

@@ -65,8 +65,8 @@ class Layer(Struct, frozen=True):
 
 def read_layers(path: Path) -> list[Layer]:
     """Return the layers of an engine, in its order. Raises InputError where they are damaged, or names alone."""
-    found = content(path)
-    rows = found.get("Layers") if isinstance(found, dict) else None
+    rows_read = content(path)
+    rows = rows_read.get("Layers") if isinstance(rows_read, dict) else None
     if not isinstance(rows, list) or not rows:
         raise damaged(path, "it has no list of layers")
     if all(isinstance(row, str) for row in rows):
@@ -105,9 +105,9 @@ def _module(name: str, metadata: str) -> str | None:
     >>> _module("conv_myl0_1", "[ONNX Layer: /backbone/layer1/conv2/Conv]")
     'backbone.layer1.conv2'
     """
-    found = _NODE.search(metadata[:_TEXT_LIMIT] or name[:_TEXT_LIMIT])
+    rows_read = _NODE.search(metadata[:_TEXT_LIMIT] or name[:_TEXT_LIMIT])
     weights = _WEIGHTS.search(name[:_TEXT_LIMIT])
-    return weights[1] if weights else found[1].replace("/", ".") if found else None
+    return weights[1] if weights else rows_read[1].replace("/", ".") if rows_read else None
 
 
 def _kind(row: dict[str, Any], writes: tuple[EngineTensor, ...]) -> str:
@@ -123,8 +123,8 @@ def _kind(row: dict[str, Any], writes: tuple[EngineTensor, ...]) -> str:
 
 
 def _tensors(rows: Any) -> tuple[EngineTensor, ...]:
-    found = rows[:_MOST_TENSORS] if isinstance(rows, list) else ()
-    return tuple(_tensor(row) for row in found if isinstance(row, dict) and isinstance(row.get("Name"), str))
+    rows_read = rows[:_MOST_TENSORS] if isinstance(rows, list) else ()
+    return tuple(_tensor(row) for row in rows_read if isinstance(row, dict) and isinstance(row.get("Name"), str))
 
 
 def _tensor(row: dict[str, Any]) -> EngineTensor:

@@ -63,13 +63,13 @@ def read_runs(exports: dict[Export, list[Path]], profile: Path) -> Runs:
     times, summaries = (_of_engine(exports.get(kind, []), profile) for kind in (Export.TIMES, Export.SUMMARY))
     compute_ns, device, read = None, None, list[str]()
     if summaries is not None:
-        found = content(summaries)
-        compute_ns, device = _computed(found), _device(found)
+        summary_read = content(summaries)
+        compute_ns, device = _computed(summary_read), _device(summary_read)
         read.append(summaries.name)
     if times is not None:
         rows = content(times)
         spent = [_milliseconds(row.get("computeMs")) for row in rows if isinstance(row, dict)]
-        known = [each for each in spent if each is not None]
+        known = [spent_ms for spent_ms in spent if spent_ms is not None]
         compute_ns = round(median(known) * _NS_OF_MS) if known else compute_ns
         read.append(times.name)
     return Runs(compute_ns, device, read)
@@ -84,15 +84,15 @@ def _of_engine(files: list[Path], profile: Path) -> Path | None:
     return next(iter((*timed, *chosen)), None)
 
 
-def _computed(found: Any) -> int | None:
-    summary = found.get("performance_summary") if isinstance(found, dict) else None
+def _computed(summary_read: Any) -> int | None:
+    summary = summary_read.get("performance_summary") if isinstance(summary_read, dict) else None
     given = summary.get("GPU Compute Time") if isinstance(summary, dict) else None
     spent = _milliseconds(given[_MEDIAN]) if isinstance(given, list) and len(given) > _MEDIAN else None
     return None if not spent else round(spent * _NS_OF_MS)
 
 
-def _device(found: Any) -> RecordedDevice | None:
-    about = found.get("device_information") if isinstance(found, dict) else None
+def _device(summary_read: Any) -> RecordedDevice | None:
+    about = summary_read.get("device_information") if isinstance(summary_read, dict) else None
     name = about.get("Selected Device") if isinstance(about, dict) else None
     if not isinstance(about, dict) or not isinstance(name, str):
         return None
