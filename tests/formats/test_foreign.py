@@ -18,6 +18,7 @@ from tracemine.formats import open_trace
 from tracemine.formats.sniff import is_trace_json
 
 _TORCH = "record the program with torch.profiler and pass what export_chrome_trace wrote"
+_TRTEXEC = "print its layers: trtexec --loadEngine=FILE --exportLayerInfo=layers.json --exportProfile=profile.json"
 _NSYS = "record the process with nsys profile --trace cuda,nvtx and pass what nsys export --type sqlite wrote"
 _ASCEND = "tracemine knows GPUs of NVIDIA and AMD; MindStudio Insight reads it"
 _XPROF = "xprof reads it"
@@ -41,9 +42,7 @@ _ROCPROF = '"Kind","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Dispatch_Id","
 _ASCEND_FLOW = {"ph": "s", "name": "torch_to_npu", "id": 1, "pid": 2, "tid": 3, "ts": "1.5", "cat": "async_npu"}
 _ASCEND_TASK = {"ph": "X", "name": "MatMul", "pid": 1, "tid": 2, "ts": "1", "dur": 2, "args": {"Task Type": "AI_CORE"}}
 _PHASE = {"name": "forward-compute", "cat": "forward-compute", "pid": 0, "tid": 1, "ts": 1.0, "dur": 2.0, "ph": "X"}
-_ORT = (
-    b'[\n{"cat" : "Session","pid" :7,"tid" :7,"dur" :9,"ts" :4,"ph" : "X","name" :"model_loading_uri","args" : {}},\n'
-)
+_TRTEXEC = "print its layers: trtexec --loadEngine=FILE --exportLayerInfo=layers.json --exportProfile=profile.json"
 _PROTON_KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {"call_stack": ["step", "k"]}}
 
 
@@ -115,10 +114,7 @@ _PROTON_KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "a
             "a timeline of a training job's phases (StragglerAnalysis)",
             "pass the torch.profiler trace of one rank",
         ),
-        ("ONNX Runtime", _ORT, "a profile of ONNX Runtime", _NSYS),
-        ("trtexec profile", b'[\n{ "count" : 1 }\n, { "name" : "conv" }]', "what trtexec (TensorRT) writes", _NSYS),
-        ("trtexec layers", b'{"Layers": [{"Name": "conv"}]}', "what trtexec (TensorRT) writes", _NSYS),
-        ("trtexec times", b'[{ "startEnqMs" : 1.5, "endEnqMs" : 2 }]', "what trtexec (TensorRT) writes", _NSYS),
+        ("TensorRT", b"ftrt\0\0\0\0", "a TensorRT engine", _TRTEXEC),
         ("TVM", b'{"calls": [{"Duration (us)": {"microseconds": 1}}]}', "a report of TVM", _NSYS),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

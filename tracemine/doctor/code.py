@@ -18,6 +18,19 @@ _NSYS = """\
 nsys profile --trace=cuda,nvtx --pytorch=autograd-shapes-nvtx --cuda-graph-trace=node \\
     -o run python train.py
 nsys export --type sqlite run.nsys-rep"""
+_TRTEXEC = """\
+trtexec --loadEngine=model.engine --profilingVerbosity=detailed \\
+    --separateProfileRun --useSpinWait \\
+    --exportLayerInfo=layers.json --exportProfile=profile.json --exportTimes=times.json"""
+_ORT = """\
+options = onnxruntime.SessionOptions()
+options.enable_profiling = True
+options.optimized_model_filepath = "opt.onnx"  # joins nodes: into the profile's folder
+session = onnxruntime.InferenceSession("model.onnx", options, providers=providers)
+for n in range(4): session.run(None, inputs)
+session.end_profiling()"""
+# Of what is not recorded by PyTorch's profiler.
+_ENGINES = {"tensorrt": _TRTEXEC, "onnxruntime": _ORT}
 COMMAND = "tracemine capture -o run -- python train.py"
 
 
@@ -27,6 +40,8 @@ def recipe_for(trace_format: str) -> Recipe:
     >>> recipe_for("kineto").command
     'tracemine capture -o run -- python train.py'
     """
+    if trace_format in _ENGINES:
+        return Recipe(code=_ENGINES[trace_format], capture=None, command="")
     if trace_format == "nsys":
         return Recipe(code=_NSYS, capture=_CAPTURE, command=COMMAND)
     return Recipe(code=_TORCH, capture=_CAPTURE, command=COMMAND)

@@ -102,9 +102,15 @@ _ROWS = (
 )
 
 
+# Recordings in which nothing can be switched on that they do not hold.
+_SAY_ALL = ("tensorrt", "onnxruntime")
+
+
 def parts_of(timeline: Timeline, scan: Scan) -> Iterator[Holding]:
     """Yield each thing that a recording may hold, in the order in which one looks at them."""
     for row in _ROWS:
         amount = row.amount(timeline, scan)
+        if not amount and timeline.meta.format in _SAY_ALL:
+            continue
         switch = row.nsys if timeline.meta.format == "nsys" else row.torch
         yield Holding(name=row.name, recorded=bool(amount), says=amount or row.costs, switch=None if amount else switch)

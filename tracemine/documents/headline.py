@@ -35,6 +35,8 @@ def _bound(scan: Scan) -> str:
     shares = {part.name: part.share for part in bar_parts(parts)}
     said = _OF.get(bound.by, IDLE)
     work = _largest(parts, {IDLE, said})
+    if scan.trace.format in _NO_GAPS:
+        return f"{_NO_GAPS[scan.trace.format]}: {work} of {step}"
     if bound.by in ("gpu", "unclear"):
         lead = f"{_BUSY[bound.by]}, {_busy(shares)} busy"
         return f"{lead}: {work} of {step}" if work else lead
@@ -42,6 +44,8 @@ def _bound(scan: Scan) -> str:
     return f"{lead}; {work}" if work else lead
 
 
+# Recordings of which idle time is not known, and what their first line says instead.
+_NO_GAPS = {"tensorrt": "Layers of an engine, gaps not known"}
 _BUSY = {"gpu": "GPU-bound", "unclear": "GPU-bound or host-bound, cannot tell"}
 
 

@@ -16,7 +16,15 @@ from tracemine.documents.next_step import effort, next_step
 from tracemine.documents.numbered import claimed
 from tracemine.documents.own_code import own_frame
 from tracemine.documents.step_words import nothing_text, unequal_text, unestimated
-from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
+from tracemine.documents.trust import (
+    NOT_RUN,
+    is_unusable,
+    no_findings,
+    no_lines,
+    notes_below,
+    nothing_found,
+    trust_text,
+)
 from tracemine.documents.verdict_words import unprofiled_ns
 from tracemine.documents.words import (
     all_of,
@@ -102,7 +110,7 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         nothing=nothing,
         unpriced=bool(unestimated(scan)),
         notes=_notes(scan),
-        commands=_commands(rows, judged=judged),
+        commands=_commands(rows, judged=judged, verified=scan.trace.format not in NOT_RUN),
     )
 
 
@@ -282,15 +290,11 @@ def _sentence(text: str) -> str:
     return text if any(map(str.isupper, text.partition(" ")[0])) else text[:1].upper() + text[1:]
 
 
-def _commands(rows: Sequence[ScreenRow], *, judged: bool) -> tuple[str, ...]:
+def _commands(rows: Sequence[ScreenRow], *, judged: bool, verified: bool) -> tuple[str, ...]:
     if not judged:
         return ("scan FILE --all",)
     if not rows:
         return ("scan FILE --all", "scan FILE --why-not", "scan FILE --format html -o report.html")
     number = rows[0].number
-    return (
-        f"explain {number} FILE",
-        f"verify FILE --finding {number}",
-        f"tickets FILE --finding {number}",
-        "scan FILE -f html",
-    )
+    verify = (f"verify FILE --finding {number}",) if verified else ()
+    return (f"explain {number} FILE", *verify, f"tickets FILE --finding {number}", "scan FILE -f html")

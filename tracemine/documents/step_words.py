@@ -232,7 +232,9 @@ def step_texts(steps: StepSummary) -> Iterator[str]:
     """
     span = _percentiles(steps.span_p50_ns, steps.span_p99_ns, steps.count)
     busy = _percentiles(steps.gpu_busy_p50_ns, steps.gpu_busy_p99_ns, steps.count)
-    yield f"{time_text(steps.span_ns)} on the host{span}, {time_text(steps.gpu_busy_ns)} of GPU work{busy}"
+    # A step that is nothing but its GPU work is an engine's run, of which the host's time is not recorded.
+    host = "" if steps.span_ns == steps.gpu_busy_ns else f"{time_text(steps.span_ns)} on the host{span}, "
+    yield f"{host}{time_text(steps.gpu_busy_ns)} of GPU work{busy}"
     if steps.source != "marked":
         inferred = f"{count_text(steps.count, 'step')} inferred from {steps.source}: {steps.evidence}"
         yield f"{inferred}; confidence {steps.confidence:.2f}"

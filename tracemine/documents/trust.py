@@ -9,7 +9,12 @@ from tracemine.units import count_text, percent_text
 # The way out where there is no GPU activity.
 RECORD_GPU = "record on a machine with a GPU, with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 _NOTHING_TO_JUDGE = "There is nothing to judge: no GPU activity was recorded."
-_NO_ACTIVITY = {"nsys": "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx."}
+_NO_ACTIVITY = {
+    "nsys": "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx.",
+    "onnxruntime": "Chains and fallbacks are named below; nsys profile --trace=cuda,nvtx records what a GPU does.",
+}
+NOT_RUN = frozenset({"tensorrt", "onnxruntime"})  # recordings of engines: `verify` runs none, prices need no GPU's name
+_HOST_TIMES = "ost times only"  # in what a recording says that times its nodes on the host alone
 
 
 def cut_off(scan: Scan) -> str:
@@ -23,7 +28,13 @@ def trust_text(scan: Scan) -> str:
     """Return what is said before all else: that there is nothing to judge, that the file is cut off, what cannot be."""
     doubts = () if scan.recorded is None else scan.recorded.doubts
     silent = not (scan.trace.activities or doubts or cut_off(scan))
-    return " ".join(filter(None, (_NOTHING_TO_JUDGE if silent else "", cut_off(scan), *doubts)))
+    judged = host_times(scan) or (_NOTHING_TO_JUDGE if silent else "")
+    return " ".join(filter(None, (judged, cut_off(scan), *doubts)))
+
+
+def host_times(scan: Scan) -> str:
+    """Return the sentence that says that nothing but the host was timed; "" where a GPU was."""
+    return "" if scan.trace.activities else next((one for one in scan.warnings if _HOST_TIMES in one), "")
 
 
 def is_unusable(scan: Scan) -> bool:
@@ -35,11 +46,13 @@ def no_findings(scan: Scan) -> str:
     """Return what a scan without findings says first: none found, or, for want of a GPU's name, none looked for."""
     if is_unusable(scan):
         return "No verdict is given."
+    if host_times(scan):
+        return "No saving is estimated from host times."
     if cut_off(scan):
         return "Nothing was found before the cut."
     if not scan.trace.activities:
         return "Nothing was looked for."
-    if scan.trace.activities and scan.trace.estimated_for is None:
+    if scan.trace.activities and scan.trace.estimated_for is None and scan.trace.format not in NOT_RUN:
         if unestimated(scan) and headline(scan):
             return "Nothing was found that needs no estimate of GPU time."
         if scan.trace.gpu:
@@ -53,7 +66,7 @@ def no_findings(scan: Scan) -> str:
 
 def notes(scan: Scan) -> tuple[str, ...]:
     """Return the warnings, without what the headline, or why there is no finding, says already."""
-    said = unestimated(scan) if headline(scan) else ""
+    said = host_times(scan) or (unestimated(scan) if headline(scan) else "")
     why = "" if scan.reported else nothing_found(scan)
     doubts = () if scan.recorded is None else scan.recorded.doubts
     return tuple(
@@ -75,7 +88,7 @@ def no_lines(scan: Scan) -> str:
 
 def nothing_found(scan: Scan) -> str:
     """Return why a scan has no finding, in one sentence."""
-    if not scan.trace.activities and cut_off(scan):
+    if not scan.trace.activities and cut_off(scan) and not host_times(scan):
         return "The file ends before any GPU activity."
     if is_unusable(scan):
         return "What the recording says of the GPU cannot be used."

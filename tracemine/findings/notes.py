@@ -21,7 +21,7 @@ from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compilations
 from tracemine.rows.table import Rows, category, number
-from tracemine.timeline import RecordedDevice, Timeline
+from tracemine.timeline import RecordedDevice, Timeline, producer_of
 from tracemine.units import count_text, percent_text, ratio_text, time_text
 
 LIGHT = "Idle time is measured by the light window"  # which is no caveat
@@ -29,6 +29,7 @@ SLOWED = "slows the host"
 _SLOWS = 1.1  # times: less than that is noise
 _SHARE_TO_NAME = 0.1  # of the GPU's time, whose kernels are named where their class is not known
 _KERNELS_NAMED = 3
+_OWN_PRICES = frozenset({"tensorrt", "onnxruntime"})  # whose findings are priced by their own layers and kernels
 _LONGEST_NAME = 80
 _UNCLASSIFIED = "other"
 _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
@@ -130,7 +131,7 @@ def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[
 def _gpu_texts(timeline: Timeline, curves: Curves | None) -> Iterator[str]:
     """Yield what is not known of the GPU, what is guessed of it, and whether it is a part of one."""
     device = device_of(timeline)
-    if curves is None and timeline.activities.num_rows:
+    if curves is None and timeline.activities.num_rows and producer_of(timeline.meta) not in _OWN_PRICES:
         yield _unknown_text(timeline)
     if curves is not None and device is not None and device.guessed_from and curves.guess_spread[0] < 1:
         yield f"{guess_text(device)}."

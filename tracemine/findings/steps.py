@@ -359,7 +359,7 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
     """
     if timeline.light.num_rows:
         return SLOWDOWNS["light"]
-    if timeline.meta.format == "nsys" or not timeline.ops.num_rows:
+    if timeline.meta.format != "kineto" or not timeline.ops.num_rows:
         return None
     # torch gives these ids out only while it writes an execution trace
     traced = timeline.ops["record_function_id"].null_count < timeline.ops.num_rows

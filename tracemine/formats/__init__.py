@@ -21,6 +21,7 @@ from tracemine.formats.plugins import plugin_format, refused
 from tracemine.formats.sniff import looks_like_counters, refusal
 from tracemine.formats.source import FileSource
 from tracemine.formats.stored import check_times, checked
+from tracemine.formats.tensorrt.files import engine_in
 from tracemine.formats.trust import trusted
 from tracemine.on_demand import on_demand
 from tracemine.timeline import Timeline
@@ -32,7 +33,7 @@ __all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace"
 __getattr__ = on_demand(__name__, {"ncu": f"{__name__}.ncu"})
 
 # Modules here, each with its FORMAT. The first that recognises a file reads it: the least specific come last.
-FORMATS = ("nsys.read", "kineto.read")
+FORMATS = ("nsys.read", "tensorrt.read", "onnxruntime.read", "kineto.read")
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:
@@ -98,8 +99,8 @@ def open_trace(
 
     `execution_trace` is the file that PyTorch's ExecutionTraceObserver wrote during the same run: with it, the timeline
     knows every operator's tensors. A folder in which both lie as `trace.json` and `et.json`, each perhaps gzipped, or
-    the first with a `capture.json`, is read as one trace, and so is a folder that nsys export wrote; a `.nsys-rep` is
-    exported by the nsys on PATH.
+    the first with a `capture.json`, is read as one trace, and so is a folder that nsys export wrote, or one that holds
+    what trtexec exported of one engine; a `.nsys-rep` is exported by the nsys on PATH.
     `graph_capture` is a trace of the same program capturing its CUDA graphs: the kernels of replays get the operators
     that launched them then. `progress` is called after each block: how many of the file's bytes are read, and how many
     there are. `formats` are asked before those that are known here.
@@ -115,6 +116,7 @@ def open_trace(
         timeline = open_trace(path, progress, formats, execution_trace=execution_trace)
         return with_capture(timeline, open_trace(graph_capture, formats=formats), str(graph_capture))
     path = Path(path)
+    path = engine_in(path) or path
     about = path / ABOUT_NAME
     if is_nsys_folder(path) or path.suffix in NSYS_REPORTS:
         timeline = trusted(_read_nsys(path, progress))

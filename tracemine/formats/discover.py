@@ -10,6 +10,7 @@ from pathlib import Path
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.formats import format_of, is_nsys_folder, recording_in
 from tracemine.formats.source import FileSource
+from tracemine.formats.tensorrt.files import recording_of
 from tracemine.timeline import Timeline
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
@@ -22,8 +23,9 @@ _SHOWN = 3  # names in a message
 def traces(given: str, note: Callable[[str], None] | None = None) -> Iterator[Path]:
     """Yield the traces that one argument names.
 
-    A file, a timeline, a recording (a folder that holds a trace and its execution trace) or an nsys export is itself, a
-    folder all of these below it, a pattern (`runs/*.json.gz`, `**` for any depth) what it fits.
+    A file, a timeline, a recording (a folder that holds a trace and its execution trace) or an nsys export is itself,
+    of what trtexec exported of one engine its profile, a folder all of these below it, a pattern (`runs/*.json.gz`,
+    `**` for any depth) what it fits.
 
     Files of a folder that are no traces are left out, and passed to `note`. Raises UsageError or InputError if none is
     there.
@@ -39,7 +41,8 @@ def traces(given: str, note: Callable[[str], None] | None = None) -> Iterator[Pa
     elif glob.has_magic(given) and not path.exists():
         yield from _fitting(given)
     else:
-        yield path  # what it is, and whether it is there, is said when it is opened
+        # What it is, and whether it is there, is said when it is opened.
+        yield (recording_of(path) if path.is_file() else None) or path
 
 
 def _fitting(pattern: str) -> Sequence[Path]:
@@ -54,11 +57,12 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
     files = [path for path in _files(folder, "*.json*", timelines) if path.name.endswith(_SUFFIXES)]
     recordings = {path.parent for path in files if recording_in(path.parent) is not None}
     files = [path for path in files if path.parent not in recordings]
+    files, engines = _without_engines(files)
     traces = list(filter(_holds_events, files))
     others = [path.name for path in files if path not in set(traces)]
     tables = {path.parent for kind in ("*.parquet", "*.arrow") for path in _files(folder, kind, timelines)}
     exports = [*_files(folder, "*.sqlite", ()), *filter(is_nsys_folder, tables)]
-    found = sorted([*timelines, *recordings, *exports, *traces])
+    found = sorted({*timelines, *recordings, *exports, *traces, *engines})
     if not found:
         raise InputError(
             "no trace lies in this folder or below it",
@@ -69,6 +73,12 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
         note(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
     return found
+
+
+def _without_engines(files: Sequence[Path]) -> tuple[list[Path], set[Path]]:
+    """Return the files that are no exports of an engine, and of each engine the profile."""
+    wholes = {path: recording_of(path) for path in files}
+    return [path for path in files if wholes[path] is None], {whole for whole in wholes.values() if whole is not None}
 
 
 def _files(folder: Path, kind: str, without: Collection[Path]) -> list[Path]:

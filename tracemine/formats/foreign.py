@@ -6,7 +6,7 @@ events tells a format where the file does not say that it is Kineto's (`KINETO_K
 
 from __future__ import annotations
 
-from tracemine.formats.look import Look, has
+from tracemine.formats.look import Look, begins, has
 
 # Each is written by Kineto alone, in front of the events or behind them.
 KINETO_KEYS = frozenset({"schemaVersion", "deviceProperties", "baseTimeNanoseconds"})
@@ -27,6 +27,11 @@ _XPLANE = rb"(?s)\A\x0a" + _VARINT + rb"(?:\x08" + _VARINT + rb")?\x12.(?:%b)"
 
 # The first that fits. Binary formats.
 BINARY = (
+    Look(
+        begins(b"ftrt", b"ptrt"),
+        "is a TensorRT engine, which has no times",
+        "print its layers: trtexec --loadEngine=FILE --exportLayerInfo=layers.json --exportProfile=profile.json",
+    ),
     Look(
         has(_XPLANE % rb"/device:TPU|#Chip"),
         "is a profile of a TPU (.xplane.pb), and tracemine knows GPUs",
@@ -70,19 +75,6 @@ TEXT = (
         has(rb'\A\[\s*\{\s*(?=(?s:.)*?"frame"\s*:\s*\{)"(?:children|frame|metrics)"\s*:'),
         f"is a profile of Triton's Proton (hatchet), {_SUMS}",
         RECORD_WITH_TORCH,
-    ),
-    Look(
-        has(
-            rb'\A\{\s*"(?:Layers|performance_summary)"\s*:|\A\[\s*\{\s*"count"\s*:\s*\d+\s*\}'
-            rb'|\A\[\s*\{[^{}]*"(?:averageMs|startEnqMs)"\s*:'
-        ),
-        "is what trtexec (TensorRT) writes of an engine, which has no times of kernels",
-        _NSYS,
-    ),
-    Look(
-        has(rb'\A\[\s*\{[^{}]*"cat"\s*:\s*"(?:Session|Node)"'),
-        "is a profile of ONNX Runtime, which is not supported yet",
-        _NSYS,
     ),
     Look(has(rb'\A\{\s*"calls"\s*:\s*\[(?s:.)*?"Duration \(us\)"'), "is a report of TVM, which has no timeline", _NSYS),
 )

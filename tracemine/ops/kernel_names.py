@@ -46,8 +46,8 @@ def short(name: str) -> str:
     return _of_mangled(name) or canonical(name).partition(" ")[0]
 
 
-# Copies and sets have titles, not names of functions.
-_TITLE = re.compile(r"(?:Memcpy|Memset)\b|\[CUDA ")
+# Copies and sets have titles, not names of functions, and so have layers of an engine and nodes of a graph.
+_TITLE = re.compile(r"(?:Memcpy|Memset|Reformatting CopyNode)\b|\[CUDA |[^<(]*(?: \+ |/)")
 _LONGEST_SHORT = 200  # characters of a short name
 # CUTLASS launches through templates of these names; what is launched is their first argument.
 _LAUNCHERS = frozenset({"Kernel", "Kernel2"})
@@ -62,6 +62,8 @@ def short_name(name: str) -> str:
     'cutlass_80_tensorop_f16_s16816gemm_f16_128x256_64x3_tn_align2'
     >>> short_name("Memcpy HtoD (Pageable -> Device)")
     'Memcpy HtoD (Pageable -> Device)'
+    >>> short_name("layer1.0.conv1.weight + QuantizeLinear_20 + Conv_22")
+    'layer1.0.conv1.weight + QuantizeLinear_20 + Conv_22'
     """
     if _TITLE.match(name):
         return name[:_LONGEST_SHORT]

@@ -37,6 +37,7 @@ _INCOMPARABLE = {
     "gpu_activity": ("there is no GPU activity", RECORD_GPU),
     "program": ("the programs have nothing in common", "name two recordings of one program"),
 }
+_HOST_ONLY = {"onnxruntime": "nsys profile --trace=cuda,nvtx records what a GPU does"}
 _SHORT = 16  # digits of a fingerprint; all of them
 
 
@@ -106,6 +107,8 @@ def step_cells(change: StepChange) -> tuple[str, str, str]:
 
 def basis_text(difference: Difference) -> str:
     """Return what the step's times rest on."""
+    if difference.basis == "captured" and difference.before.format == "tensorrt":
+        return "as trtexec timed runs"
     return _BASES.get(difference.basis, difference.basis)
 
 
@@ -113,6 +116,8 @@ def incomparable_texts(difference: Difference) -> Iterator[str]:
     """Yield why nothing compares, and the way out, a line each; none where it does."""
     for one in difference.incomparable:
         what, way_out = _INCOMPARABLE[one.what]
+        if one.what == "gpu_activity":
+            way_out = _HOST_ONLY.get(difference.before.format, way_out)
         yield f"nothing compares: {what} ({one.before} → {one.after}); {way_out}"
 
 

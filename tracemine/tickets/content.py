@@ -48,6 +48,7 @@ from tracemine.units import TimeUnit, count_text, time_text
 from tracemine.version import __version__
 
 _MOST_KERNELS = 12
+_ENGINES = ("TensorRT::", "onnx::")  # operators of what records no lines
 _MOST_VARIANTS = 4
 _CHECK = "Record the same steps again, then "
 _DIFF = "tracemine diff before.json.gz after.json.gz"
@@ -92,6 +93,8 @@ class FindingPlace:
             return tuple(found)
         for number, op in enumerate(chain(tuple(map(operator_name, self.ops)))[:_MOST_KERNELS]):
             found += [Text(", " if number else "operators "), Name(op)]
+        if any(op.startswith(_ENGINES) for op in self.ops):
+            return tuple(found)
         return (*found, Text("; no module or line was recorded: record with `with_stack=True`"))
 
     @property
@@ -260,7 +263,7 @@ def _row(what: str, before_ns: int, saving: Range, unit: TimeUnit) -> tuple[Runs
 
 def _verify(finding: Finding) -> Iterator[Run]:
     """Yield how its fix is tried without editing the program, where one kernel is the fix."""
-    if one_kernel_fixes(finding):
+    if one_kernel_fixes(finding) and not any(op.startswith(_ENGINES) for op in finding.ops):
         yield Text("; the fix alone: ")
         yield Name(f"tracemine verify before.json.gz --finding {finding.identity.finding}")
 

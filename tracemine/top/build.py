@@ -111,7 +111,8 @@ class Tops:
         """Return where the host's time goes by one of HOST_BY."""
         steps = self._asked.accounts.counted if self._in_steps else None
         step = self._asked.accounts.per_step if steps is not None else None
-        rows, kinds = tuple(self._host.rows(by)), tuple(self._host.kinds())
+        recorded = self._asked.timeline.meta.format != "tensorrt"  # whose exports hold the GPU's time alone
+        rows, kinds = (tuple(self._host.rows(by)), tuple(self._host.kinds())) if recorded else ((), ())
         alone = None if step is None else step.unprofiled_ns or self._unprofiled
         return HostTop(
             by=by,

@@ -28,6 +28,10 @@ _UNRECORDED: Mapping[By, str] = {
     "phase": "nothing was recorded that tells phases: record with CPU activities, or with NVTX ranges",
 }
 
+_NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host adds up nodes' host times"}
+
+_NO_HOST: Mapping[str, str] = {"tensorrt": "nsys profile --trace=cuda,nvtx records what it does"}
+
 KIND_WORDS: Mapping[str, str] = {
     "operator": "operators",
     "launch": "launches",
@@ -70,7 +74,8 @@ def notes_of(timeline: Timeline, activities: Rows, by: By, chosen: BoolArray, gr
 def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: Sequence[HostKind]) -> Iterator[str]:
     """Yield what a table of host time does not say."""
     if not rows:
-        yield "nothing of the host was recorded: record with CPU activities"
+        hint = _NO_HOST.get(timeline.meta.format, "record with CPU activities")
+        yield f"nothing of the host was recorded: {hint}"
         return
     outer = [row for row in rows if row.parent is None]
     if len(outer) == 1 and outer[0].name is None and (why := _HOST_UNRECORDED.get(by)):
@@ -85,8 +90,8 @@ def _of_recording(timeline: Timeline) -> Iterator[str]:
     ingest = timeline.meta.ingest
     if not timeline.activities.num_rows:
         host = "the CPU alone was" if timeline.ops.num_rows else "nor anything else"
-        says = "there is no GPU time to add up (record with ProfilerActivity.CUDA)"
-        yield f"no GPU activity was recorded, {host}: {says}"
+        hint = _NO_GPU.get(timeline.meta.format, "record with ProfilerActivity.CUDA")
+        yield f"no GPU activity was recorded, {host}: there is no GPU time to add up ({hint})"
     elif ingest.unusable:
         yield f"its times cannot be believed: {'; '.join(ingest.doubts[:2])}"
     elif ingest.doubts:

@@ -1,0 +1,14 @@
+"""Tensors that leave an INT8 engine's narrow precision between its products.
+
+engine.py     the layers of a TensorRT engine, joined by their tensors
+parts.py      which layers belong to what rules look for
+columns.py    columns of that
+prices.py     what layers take in narrow precision, by the engine's own
+estimate.py   the region without its conversions
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.trt_precision_gap.columns import COLUMNS
+from tracemine.causes.trt_precision_gap.estimate import estimate
+
+CAUSE = Cause(rule="trt_precision_gap", columns=COLUMNS, estimate=estimate)

@@ -1,0 +1,158 @@
+"""The layers of a TensorRT engine, joined by the tensors that they read and write."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from math import prod
+
+from msgspec import Struct
+
+from tracemine.calls import calls_of
+from tracemine.columns import numbers
+from tracemine.ops.dtypes import itemsize
+from tracemine.timeline import Timeline
+
+NARROW = frozenset({"int8", "float8_e4m3fn"})
+WIDE = frozenset({"float16", "bfloat16", "float32"})
+_NAMESPACE = "TensorRT::"
+_PRODUCTS = ("conv", "gemm")
+
+
+class Operand(Struct, frozen=True):
+    """A tensor as a layer reads or writes it. `elements`: those of padding too; None: not known."""
+
+    storage: int
+    dtype: str
+    dims: tuple[int, ...]
+    elements: int | None
+
+    def nbytes(self, itemsize_bytes: int | None = None) -> int:
+        """Return its bytes, or those of another precision; 0 where its size is not known."""
+        return (self.elements or 0) * (itemsize_bytes or itemsize(self.dtype) or 0)
+
+
+class EngineLayer(Struct, frozen=True):
+    """A layer. `activity`: its row; −1 of one that takes no time."""
+
+    number: int
+    activity: int
+    kind: str
+    ns: int
+    reads: tuple[Operand, ...]
+    writes: tuple[Operand, ...]
+    facts: dict[str, str]
+    is_product: bool
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it is a product of narrow operands."""
+        return self.is_product and bool(self.reads and self.writes) and self.reads[0].dtype in NARROW
+
+    @property
+    def writes_wide(self) -> bool:
+        """Whether its result is wider than what it multiplies."""
+        return self.narrow and self.writes[0].dtype in WIDE
+
+    @property
+    def is_global_pool(self) -> bool:
+        """Whether it leaves one element a channel, or works on such: next to nothing lies behind it."""
+        behind = self.reads[0].dims[2:] if self.kind != "Pooling" and self.reads else self.writes[0].dims[2:]
+        return bool(behind) and all(size == 1 for size in behind)
+
+    @property
+    def depth(self) -> int:
+        """Return how many products are summed for each element; 0 where that is not known."""
+        dims = self.reads[0].dims
+        groups, kernel = int(self.facts.get("groups", "1")), self.facts.get("kernel", "")
+        spread = prod(int(size) for size in kernel.split("x") if size.isdecimal())
+        channels = dims[1] if kernel and len(dims) > 1 else dims[-1] if dims else 0
+        return max(channels // groups * spread, 0)
+
+    @property
+    def work(self) -> int:
+        """Return multiplications; 0 where they are not known."""
+        return max(prod(self.writes[0].dims), 0) * self.depth
+
+    def nbytes(self, itemsize_bytes: int | None = None) -> int:
+        """Return bytes read and written, as they are or in another precision; weights are not counted."""
+        return sum(operand.nbytes(itemsize_bytes) for operand in (*self.reads, *self.writes))
+
+
+class Engine(Struct, frozen=True, dict=True):
+    """An engine's layers in their order."""
+
+    layers: list[EngineLayer]
+
+    @staticmethod
+    def of(timeline: Timeline) -> Engine:
+        """Return the engine that a timeline is of; one without layers where it is of something else."""
+        if timeline.meta.format != "tensorrt":
+            return Engine([])
+        given: dict[tuple[int, bool], list[Operand]] = defaultdict(list)
+        columns = ("op_row", "is_output", "storage_id", "dtype", "shape", "numel")
+        for row, is_output, storage, dtype, shape, numel in zip(
+            *(timeline.tensors[name].to_pylist() for name in columns), strict=True
+        ):
+            given[row, is_output].append(Operand(storage, dtype or "", tuple(shape), numel if shape else None))
+        activity = {row: at for at, row in enumerate(numbers(timeline.activities["op_row"], -1).tolist())}
+        spent = numbers(timeline.activities["dur_ns"]).tolist()
+        calls = calls_of(timeline)
+        joined = []
+        for row in range(timeline.ops.num_rows):
+            call, at = calls.at(row), activity.get(row, -1)
+            assert call is not None  # noqa: S101 - each row of `ops` is a call
+            joined.append(
+                EngineLayer(
+                    number=row,
+                    activity=at,
+                    kind=call.name.removeprefix(_NAMESPACE),
+                    ns=spent[at] if at >= 0 else 0,
+                    reads=tuple(given[row, False]),
+                    writes=tuple(given[row, True]),
+                    facts=dict(word.split("=", 1) for word in call.values or () if "=" in word),
+                    is_product=call.op_class in _PRODUCTS,
+                )
+            )
+        return Engine(joined)
+
+    @cached_property
+    def makers(self) -> dict[int, EngineLayer]:
+        """The layer that writes each tensor, the last of several; none writes what the engine is given."""
+        return {operand.storage: layer for layer in self.layers for operand in layer.writes}
+
+    @cached_property
+    def readers(self) -> dict[int, list[EngineLayer]]:
+        """The layers that read each tensor; none reads what the engine gives."""
+        joined: dict[int, list[EngineLayer]] = defaultdict(list)
+        for layer in self.layers:
+            for operand in layer.reads:
+                joined[operand.storage].append(layer)
+        return joined
+
+    def sources(self, layer: EngineLayer) -> list[EngineLayer]:
+        """Return the layers that write what a layer reads, through those that only name memory anew."""
+        joined, left = list[EngineLayer](), [layer]
+        for _ in range(len(self.layers)):
+            if not left:
+                break
+            for operand in left.pop().reads:
+                maker = self.makers.get(operand.storage)
+                if maker is not None and maker.number < layer.number:
+                    (left if maker.kind == "NoOp" else joined).append(maker)
+        return joined
+
+    def is_given(self, layer: EngineLayer) -> bool:
+        """Return whether a layer reads what the engine is given."""
+        return bool(layer.reads) and layer.reads[0].storage not in self.makers
+
+    def users(self, layer: EngineLayer) -> list[EngineLayer]:
+        """Return the layers that read what a layer writes, through those that only name memory anew."""
+        joined, left = list[EngineLayer](), [layer]
+        for _ in range(len(self.layers)):
+            if not left:
+                break
+            for operand in left.pop().writes:
+                for reader in self.readers.get(operand.storage, ()):
+                    (left if reader.kind == "NoOp" else joined).append(reader)
+        return joined

@@ -1,0 +1,70 @@
+"""The optimised model next to a profile: its nodes by name, with the tensors that each reads and writes.
+
+https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from msgspec import Struct
+
+from tracemine.errors import TracemineError
+from tracemine.files import read_file
+from tracemine.formats.xla import wire
+from tracemine.formats.xla.wire import Kind
+
+_MODEL = wire.table(graph=(7, Kind.SPAN))
+_GRAPH = wire.table(node=(1, Kind.SPANS), output=(12, Kind.SPANS))
+_NODE = wire.table(input=(1, Kind.TEXTS), output=(2, Kind.TEXTS), name=(3, Kind.TEXT), op_type=(4, Kind.TEXT))
+_VALUE = wire.table(name=(1, Kind.TEXT))
+_LARGEST_BYTES = 1 << 29  # a model with weights inside; larger ones keep them in files of their own
+_MOST_FILES = 50
+_LEAST_KNOWN = 0.9  # of the profiled nodes that a model has, to be the one that ran
+
+
+class ModelNode(Struct, frozen=True):
+    """A node of a model."""
+
+    op_type: str
+    reads: list[str]
+    writes: list[str]
+
+
+class Model(Struct, frozen=True):
+    """A model's nodes by name, and what it gives."""
+
+    file: str
+    nodes: dict[str, ModelNode]
+    outputs: frozenset[str]
+
+
+def model_beside(path: Path, names: Collection[str]) -> tuple[Model | None, list[str]]:
+    """Return the model in a profile's folder that has the profiled nodes, and what to say of those that have not."""
+    best: tuple[float, Model] | None = None
+    notes = []
+    for file in sorted(path.parent.glob("*.onnx"))[:_MOST_FILES]:
+        try:
+            model = read_model(file)
+        except TracemineError as error:
+            notes.append(f"{file.name}, next to the profile, {error.message}: its dataflow is not known.")
+            continue
+        share = sum(name in model.nodes for name in names) / max(len(names), 1)
+        if share >= _LEAST_KNOWN and (best is None or share > best[0]):
+            best = (share, model)
+    return (None if best is None else best[1]), notes if best is None else []
+
+
+def read_model(path: Path) -> Model:
+    """Return the nodes of a model. Raises InputError where it is damaged or too large."""
+    data = memoryview(read_file(path, _LARGEST_BYTES))
+    span = wire.read(data, (0, len(data)), _MODEL)["graph"]
+    graph = wire.read(data, span or (0, 0), _GRAPH)
+    nodes = {}
+    for span_of_node in graph["node"]:
+        node = wire.read(data, span_of_node, _NODE)
+        reads, writes = ([name for name in node[key] if name] for key in ("input", "output"))
+        nodes[node["name"]] = ModelNode(node["op_type"], reads, writes)
+    outputs = frozenset(wire.read(data, span_of_value, _VALUE)["name"] for span_of_value in graph["output"])
+    return Model(path.name, nodes, outputs)

@@ -1,0 +1,113 @@
+"""Which of trtexec's exports a file is, by how it begins, and the others of the same engine in its folder."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracemine.errors import InputError, Location, TracemineError
+from tracemine.formats.source import FileSource
+
+_MOST_FILES = 400  # of a folder that are looked at
+_LARGEST_BYTES = 1 << 28  # of one file; real ones have some hundred kilobytes
+_BLOCK_BYTES = 1 << 16
+
+
+class Export(Enum):
+    """A file that trtexec writes of an engine; the last is what NVIDIA's Engine Explorer makes of its log."""
+
+    LAYERS = rb'\A\{\s*"(?:Layers|Bindings)"\s*:\s*\['
+    PROFILE = rb'\A\[\s*\{\s*"count"\s*:\s*\d+\s*\}|\A\[\s*\{[^{}]*"averageMs"\s*:'
+    TIMES = rb'\A\[\s*\{[^{}]*"startEnqMs"\s*:'
+    SUMMARY = rb'\A\{\s*"performance_summary"\s*:'
+
+
+_BEGINS = {kind: re.compile(kind.value) for kind in Export}
+
+
+def export_of(head: bytes) -> Export | None:
+    """Return what a file that begins so is.
+
+    >>> export_of(b'[ { "count" : 10 }').name, export_of(b'{"Layers": ["a"]}').name, export_of(b"{}")
+    ('PROFILE', 'LAYERS', None)
+    """
+    text = head.lstrip()
+    return next((kind for kind, begins in _BEGINS.items() if begins.match(text)), None)
+
+
+def exports_beside(path: Path) -> dict[Export, list[Path]]:
+    """Return the exports that lie in a file's folder, itself among them: those named most like it first."""
+    exports: dict[Export, list[Path]] = {}
+    files = sorted(file for file in path.parent.iterdir() if file.name.endswith((".json", ".json.gz")))
+    files.sort(key=lambda file: -_alike(file.name, path.name))
+    for file in files[:_MOST_FILES]:
+        kind = _kind_of(file)
+        if kind is not None:
+            exports.setdefault(kind, []).append(file)
+    return exports
+
+
+def _alike(name: str, other: str) -> int:
+    """Return with how many equal characters two names begin.
+
+    >>> _alike("model.graph.json", "model.profile.json")
+    6
+    """
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
+
+
+def recording_of(path: Path) -> Path | None:
+    """Return the profile of the engine that a file is an export of; None: it is none, or no profile lies next to it.
+
+    >>> recording_of(Path("fixtures/kineto/chain.json.gz")) is None
+    True
+    """
+    if path.is_dir() or _kind_of(path) is None:
+        return None
+    beside = exports_beside(path)
+    return beside[Export.PROFILE][0] if beside.get(Export.LAYERS) and beside.get(Export.PROFILE) else None
+
+
+def engine_in(path: Path) -> Path | None:
+    """Return the profile of the engine whose exports lie in a folder; None: it is none, or those of several lie there.
+
+    >>> engine_in(Path("no/such/folder")) is None
+    True
+    """
+    if not path.is_dir():
+        return None
+    exports = exports_beside(path / "profile.json")
+    profiles = exports.get(Export.PROFILE, [])
+    return profiles[0] if len(profiles) == 1 and exports.get(Export.LAYERS) else None
+
+
+def content(path: Path) -> Any:
+    """Return what a JSON file holds. Raises InputError where it is damaged, cut off or larger than any export."""
+    with FileSource(path) as source:
+        text, block = bytearray(), memoryview(bytearray(_BLOCK_BYTES))
+        while count := source.readinto(block):
+            text += block[:count]
+            if len(text) > _LARGEST_BYTES:
+                raise InputError("is larger than what trtexec writes of any engine", where=Location(str(path)))
+    try:
+        return msgspec.json.decode(bytes(text).decode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise damaged(path, str(error)) from None
+
+
+def damaged(path: Path, says: str) -> InputError:
+    """Return the error of an export that holds something else than it should."""
+    return InputError(f"is damaged: {says}", where=Location(str(path)), hint="export it again with trtexec")
+
+
+def _kind_of(path: Path) -> Export | None:
+    try:
+        with FileSource(path) as source:
+            return export_of(source.head)
+    except TracemineError:
+        return None
