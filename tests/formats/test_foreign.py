@@ -44,7 +44,8 @@ _PHASE = {"name": "forward-compute", "cat": "forward-compute", "pid": 0, "tid": 
 _ORT = (
     b'[\n{"cat" : "Session","pid" :7,"tid" :7,"dur" :9,"ts" :4,"ph" : "X","name" :"model_loading_uri","args" : {}},\n'
 )
-_PROTON_KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {"call_stack": ["step", "k"]}}
+_RUN = 'record what runs on the GPU, without mode="pcsampling"'
+_HATCHET_AGAIN = 'write it as JSON: proton.finalize(output_format="hatchet")'
 
 
 @pytest.mark.parametrize(
@@ -56,26 +57,25 @@ _PROTON_KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "a
         ("JAX", _named("/host:CPU", "/device:GPU:0"), "a JAX trace", _NSYS),
         ("JAX for Perfetto", _named("/device:GPU:0").replace(b": ", b":"), "a JAX trace", _NSYS),
         ("JAX on a TPU", _named("/device:TPU:0", "/host:CPU"), "a trace of a TPU", _XPROF),
-        ("Proton tree", _HATCHET, "a profile of Triton's Proton (hatchet)", _TORCH),
+        ("Proton tree", _HATCHET, "a tree of Triton's Proton", _RUN),
         (
             "Proton tree, children first",
             json.dumps([{"children": [{"children": [], "frame": {"name": "k"}, "metrics": {}}]}], indent=4).encode(),
-            "a profile of Triton's Proton (hatchet)",
-            _TORCH,
+            "a tree of Triton's Proton",
+            _RUN,
         ),
-        ("Proton msgpack", b"\x92\x83\xa8children\x90\xa5frame\x80", "a profile of Triton's Proton (hatchet)", _TORCH),
         (
-            "Proton trace",
-            b'{"displayTimeUnit": "us", "traceEvents": [' + json.dumps(_PROTON_KERNEL).encode() + b"]}",
-            "a trace of Triton's Proton",
-            _TORCH,
+            "Proton msgpack",
+            b"\x92\x83\xa8children\x90\xa5frame\x80",
+            "a profile of Triton's Proton in MessagePack",
+            _HATCHET_AGAIN,
         ),
-        ("Proton trace, names", _named("GPU Stream 7"), "a trace of Triton's Proton", _TORCH),
+        ("Proton trace", _named("GPU Stream 7"), "a trace of Triton's Proton", "record what runs on the GPU"),
         (
             "Proton inside a kernel",
             b'{"traceEvents": [{"ph": "X", "pid": "KERNEL Core7 CTA3", "tid": "warp 0", "name": "load"}]}',
-            "a profile of the inside of a kernel (Triton's Proton)",
-            _TORCH,
+            "a profile of the inside of a kernel (Triton's Proton, instrumentation)",
+            'record the kernels themselves: proton.start(NAME, data="trace"), without backend="instrumentation"',
         ),
         ("rocprofv3", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}', "a recording of rocprofv3", _TORCH),
         ("rocprofv3 kernels", _ROCPROF.encode(), "a table (CSV) of rocprof", _TORCH),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -353,13 +354,16 @@ def _busy_ns(replay: Replay, device: IntArray) -> int:
     return longest
 
 
+OTHER_PROFILERS: Final = ("nsys", "proton", "rocpd")  # formats that other profilers than PyTorch's write
+
+
 def slowdown_of(timeline: Timeline) -> Slowdown | None:
     """Return what recording does to the host, by what was recorded, in the light window where there is one. None
     without host events, and for recorders other than PyTorch's, whose cost was not measured.
     """
     if timeline.light.num_rows:
         return SLOWDOWNS["light"]
-    if timeline.meta.format == "nsys" or not timeline.ops.num_rows:
+    if timeline.meta.format in OTHER_PROFILERS or not timeline.ops.num_rows:
         return None
     # torch gives these ids out only while it writes an execution trace
     traced = timeline.ops["record_function_id"].null_count < timeline.ops.num_rows

@@ -132,7 +132,9 @@ def _handwritten(timeline: Timeline) -> BoolArray:
     custom = owner.that(is_custom)
     # torch's own lists of tensors (`_foreach_*`) are not fused by hand; whose a kernel is, its operator says.
     library &= owner.codes < 0
-    return kernel & (custom | library | (plain & ((op.codes >= 0) | reason.among("outside_any_op"))))
+    # Proton records no operators, and is the profiler of who writes Triton kernels.
+    alone = reason.among("outside_any_op") | (timeline.meta.format == "proton")
+    return kernel & (custom | library | (plain & ((op.codes >= 0) | alone)))
 
 
 def _int(rows: Rows, name: str) -> IntArray:

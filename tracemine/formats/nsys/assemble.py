@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
 from tracemine.collector import paused
 from tracemine.columns import Array, sorted_unique
-from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, take, texts
+from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, table_of, take, texts
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.nsys import about, device_rows, schema
@@ -195,7 +194,6 @@ def _activities_table(
     gpu: Columns, launch: Array, owners: launches.Owners, step: Array, strings: list[str]
 ) -> pa.Table:
     copied = np.where(gpu["category"] == device_rows.MEMCPY, gpu["name"], -1)
-    absent = np.full(len(launch), MISSING)
     columns = {
         "kind": texts(gpu["category"], device_rows.ACTIVITY_KINDS),
         "name": texts(gpu["name"], strings),
@@ -215,7 +213,7 @@ def _activities_table(
         "unowned_reason": texts(owners.reason, launches.REASONS),
         "step_row": row_numbers(step),
     }
-    return _table("activities", columns, absent)
+    return table_of("activities", columns, len(launch))
 
 
 def _ops_table(
@@ -234,7 +232,7 @@ def _ops_table(
         "module": texts(module, modules),
         "execution_node_id": integers(makers, pa.int64()),
     }
-    return _table("ops", columns, np.full(len(ops), MISSING))
+    return table_of("ops", columns, len(ops))
 
 
 def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table:
@@ -247,22 +245,7 @@ def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table
         "op_row": row_numbers(api["op_row"]),
         "module": texts(api["module"], modules),
     }
-    return _table("api", columns, np.full(len(api["category"]), MISSING))
-
-
-def _table(name: str, columns: dict[str, pa.Array], absent: Array) -> pa.Table:
-    """Return the table with what this format does not record as null."""
-    empty: dict[pa.DataType, Callable[[], pa.Array]] = {
-        pa.int64(): lambda: integers(absent, pa.int64()),
-        pa.int32(): lambda: integers(absent, pa.int32()),
-    }
-    arrays = [
-        columns[field.name]
-        if field.name in columns
-        else empty.get(field.type, lambda field=field: pa.nulls(len(absent), field.type))()
-        for field in TABLES[name].schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=TABLES[name].schema)
+    return table_of("api", columns, len(api["category"]))
 
 
 def _triples(parts: list[Array]) -> pa.Array:
