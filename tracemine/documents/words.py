@@ -45,7 +45,6 @@ _DROPPED = {
     "bytes_unknown": "whose size is not recorded",
 }
 
-
 _WORTH_NAMING = 0.1  # of what GPU time could be less
 _WORTH_A_WORD = 0.01  # of GPU time, of memory
 
