@@ -146,13 +146,13 @@ def test_a_file_of_another_profiler_is_refused_before_it_is_read(tmp_path: Path)
     assert process_time() - began < 1
 
 
-def test_a_database_of_rocprofv3_is_named(tmp_path: Path) -> None:
+def test_a_database_of_rocprofv3_without_a_recording_says_so(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE rocpd_kernel_dispatch (id INTEGER)")
-    with pytest.raises(InputError, match=r"is a database of rocprofv3 \(rocpd\), which is not supported") as refused:
-        open_trace(path)
-    assert refused.value.hint == _TORCH
+    timeline = open_trace(path)
+    assert timeline.meta.format == "rocpd"
+    assert any("No GPU activity was recorded" in each for each in timeline.meta.ingest.warnings)
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ _OP_KINDS = ["annotation", "op"]
 _CORRELATION_BITS = 40  # CUPTI's are 32 bits wide
 
 
-def assemble(tables: Tables, source_name: str) -> Timeline:
+def assemble(tables: Tables, source_name: str, recorder: about.Recorder = about.NSYS) -> Timeline:
     """Return the timeline of an export; `source_name` is its file's name without the folder."""
     with paused():  # an object an operator
-        return _assembled(tables, source_name)
+        return _assembled(tables, source_name, recorder)
 
 
-def _assembled(tables: Tables, source_name: str) -> Timeline:
+def _assembled(tables: Tables, source_name: str, recorder: about.Recorder) -> Timeline:
     report = Reasons(tables)
     string_ids = tables.numbers(schema.STRINGS)["id"]
     strings = Strings(string_ids, tables.texts(schema.STRINGS).get("value", []), report.repaired)
@@ -67,6 +67,7 @@ def _assembled(tables: Tables, source_name: str) -> Timeline:
     has_sizes = any(r.sizes is not None for r in ops.parsed)
     report.warnings += about.warnings(
         tables,
+        recorder,
         activities=len(gpu["start_ns"]),
         graphs=int((gpu["category"] == device_rows.ACTIVITY_KINDS.index("graph")).sum()),
         graph_launches=int(launches.named(api["name"], strings.texts, about.GRAPH_LAUNCH).sum()),
@@ -79,7 +80,9 @@ def _assembled(tables: Tables, source_name: str) -> Timeline:
     )
     report.warnings += repetition_notes(gpu, report.dropped)
     return Timeline(
-        meta=_meta(source_name, devices, has_sizes if is_op.any() else None, about.versions(tables), report, unowned),
+        meta=_meta(
+            source_name, recorder, devices, has_sizes if is_op.any() else None, about.versions(tables), report, unowned
+        ),
         activities=_activities_table(gpu, launch, owners, step, strings.texts),
         ops=_ops_table(ops, parent, module, modules, makers, strings),
         api=_api_table(api, strings.texts, modules),
@@ -90,6 +93,7 @@ def _assembled(tables: Tables, source_name: str) -> Timeline:
 
 def _meta(
     source_name: str,
+    recorder: about.Recorder,
     devices: tuple[RecordedDevice, ...],
     record_shapes: bool | None,
     versions: dict[str, str],
@@ -99,8 +103,8 @@ def _meta(
     return Meta(
         tracemine_version=__version__,
         source=source_name.encode("utf-8", "replace").decode(),
-        format="nsys",
-        producer="Nsight Systems" + (f" {versions['nsys']}" if "nsys" in versions else ""),
+        format=recorder.format,
+        producer=recorder.producer + (f" {versions['nsys']}" if "nsys" in versions else ""),
         devices=devices,
         record_shapes=record_shapes,
         versions=versions,
