@@ -48,7 +48,9 @@ _SPREADS: Final = frozenset({"var", "var_mean", "std", "std_mean", "native_batch
 _LENGTHS: Final = frozenset({"linalg_vector_norm", "norm", "norm_except_dim", "_weight_norm", "_weight_norm_interface"})
 _CASTS: Final = frozenset({"copy", "_to_copy", "to"})
 _TURNS: Final = frozenset({"sin", "cos"})
-_PACKED: Final = frozenset({"signed char", "unsigned char", "short int", "int"})
+_PACKED: Final = frozenset(
+    {"signed char", "unsigned char", "short int", "int", "c10::Float8_e4m3fn", "c10::Float8_e5m2"}
+)
 _FLOATS: Final = frozenset({"float", "double", "c10::Half", "c10::BFloat16"})
 KINDS: Final = (
     "standardised weight",
