@@ -76,7 +76,7 @@ def activity_rows(timeline: Timeline) -> Rows:
             "bytes_read": read,
             "bytes_written": written,
             "bytes": _stated(numbers(column("stated_bytes")), _sum(read, written)),
-            "stated_flops": numbers(column("stated_flops")),
+            **{each: numbers(column(each)) for each in ("stated_bytes", "stated_flops")},
             "runs": Numbers(np.maximum(rows_of(column("calls")), 1)),
             "bytes_moved": numbers(column("bytes")),
             "shape": call.shape,

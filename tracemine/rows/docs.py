@@ -41,6 +41,7 @@ _ACTIVITIES = (
     ColumnDoc("bytes_read", "numbers", "device memory that it must read: each input element once; of a copy, what was recorded; where counters are known, what they counted", _NO_BYTES),
     ColumnDoc("bytes_written", "numbers", "device memory that it must write: each output element once; of a copy or set, what was recorded; where counters counted more, that (they miss what still lay in L2 at its end)", _NO_BYTES),
     ColumnDoc("bytes", "numbers", "bytes_read + bytes_written; of a kernel whose program states its bytes (Proton's `launch_metadata`), these", "one of them is null, and nothing is stated"),
+    ColumnDoc("stated_bytes", "numbers", "bytes that a kernel moves, as its program states them (Proton's `launch_metadata`)", "not stated"),
     ColumnDoc("stated_flops", "numbers", "operations of a kernel, as its program states them (Proton's `launch_metadata`)", "not stated"),
     ColumnDoc("runs", "numbers", "how many runs the row is the sum of: 1, but in a profile that holds sums (Proton's tree)"),
     ColumnDoc("bytes_moved", "numbers", "bytes of a copy or set, as recorded", _A_KERNEL),
