@@ -96,8 +96,6 @@ def find(
         context.drop("path_not_known", groups.refusals.count(Refusal.BARRIER))
     graphs = captured_graphs(timeline)
     told = () if timeline.meta.ingest.unusable or graphs else matches
-    if timeline.untimed:  # of sums nothing is known that neighbours or gaps would tell
-        told = [each for each in told if "stated" in each.rule.needs]
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     heavy_ns = HEAVY_SHARE * context.accounts.gpu_time_ns if min_saving_ns is None else np.inf
     variants, known = _variants(context, by_priority, judge, threshold_ns, heavy_ns)

@@ -52,10 +52,8 @@ def activity_rows(timeline: Timeline) -> Rows:
     family, op_class, auxiliary = _what(name, call.op_class, kind, is_kernel, alone, collective.codes >= 0)
     read, written = _bytes(table, call, is_kernel)
     device, stream, step = (numbers(column(each)) for each in ("device", "stream", "step_row"))
-    stack = _first_known(
-        rows_of(timeline.ops.column("stack_row")), op_row, rows_of(timeline.api.column("stack_row")), launch_row
-    )
-    own_stack = rows_of(column("stack_row"))
+    of_ops, of_api = (rows_of(each.column("stack_row")) for each in (timeline.ops, timeline.api))
+    stack, own_stack = _first_known(of_ops, op_row, of_api, launch_row), rows_of(column("stack_row"))
     return Rows(
         "activities",
         count,

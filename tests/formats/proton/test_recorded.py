@@ -11,6 +11,7 @@ import pytest
 from tests.formats.proton.make import summed
 from tracemine.formats import open_trace
 from tracemine.pipeline import analysed, scan
+from tracemine.rows.table import flags
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "proton"
 US = 1_000
@@ -96,7 +97,7 @@ def test_no_chain_goes_from_a_step_into_the_next() -> None:
 
 def test_kernels_of_pytorch_are_links_of_a_chain_and_tritons_are_not() -> None:
     timeline = open_trace(FIXTURES / "run.chrome_trace")
-    by_hand = analysed(timeline).rows["activities"].columns["handwritten"].values  # type: ignore[union-attr]
+    by_hand = flags(analysed(timeline).rows["activities"], "handwritten")
     names = timeline.activities["name"].to_pylist()
     assert {names[at] for at in by_hand.nonzero()[0].tolist()} >= {"rms_norm_kernel", "silu_mul_kernel"}
     assert not [name for name, own in zip(names, by_hand.tolist(), strict=True) if own and name.startswith("_Z")]

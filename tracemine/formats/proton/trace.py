@@ -99,26 +99,33 @@ def read_trace(content: bytes | bytearray, path: str) -> Timeline:
         if event.name == "thread_name" and (found := _LANE.fullmatch(event.args.name))
     }
     timed = [event for event in events if event.ph != "X" or min(event.start_ns, event.dur_ns) >= 0]
-    own = [event for event in timed if event.cat == "kernel" and event.own]
     kernels = _kernels(timed, lanes)
     if not kernels:
         what = "is a trace of Triton's Proton, without a kernel"
         raise InputError(what, where=Location(path), hint="record what runs on the GPU")
     host = _host(timed, kernels)
+    meta = Meta(
+        tracemine_version=__version__,
+        source=Path(path).name,
+        format="proton",
+        producer="Triton Proton",
+        ingest=_report(events, timed, kernels, host),
+    )
+    return _timeline(meta, kernels, host, lanes)
+
+
+def _report(events: Sequence[_Event], timed: Sequence[_Event], kernels: Sequence[_Kernel], host: _Host) -> IngestReport:
+    own = [event for event in timed if event.cat == "kernel" and event.own]
     says = (
         own_work_text(sum(event.dur_ns for event in own), sum(kernel.event.dur_ns for kernel in kernels)),
         "" if host.launches else _NO_LAUNCHES,
     )
-    report = IngestReport(
+    return IngestReport(
         events=dict(sorted(Counter(event.cat or "metadata" for event in events).items())),
         skipped={"work of Proton's own": len(own)} if own else {},
         dropped={"event without a time": len(events) - len(timed)} if len(events) > len(timed) else {},
         warnings=tuple(filter(None, says)),
     )
-    meta = Meta(
-        tracemine_version=__version__, source=Path(path).name, format="proton", producer="Triton Proton", ingest=report
-    )
-    return _timeline(meta, kernels, host, lanes)
 
 
 def _events(content: bytes | bytearray) -> list[_Event]:
@@ -146,13 +153,20 @@ def _host(events: Sequence[_Event], kernels: Sequence[_Kernel]) -> _Host:
     """
     ran = [e for e in events if e.cat in ("scope", "metric") and e.ph == "X" and e.args.call_stack]
     at: dict[tuple[int, int], _Event] = {}
-    for event in ran:
-        place = event.tid, event.start_ns
-        if place not in at or len(event.args.call_stack) > len(at[place].args.call_stack):
-            at[place] = event
+    for event in sorted(ran, key=lambda e: len(e.args.call_stack)):  # of several the innermost
+        at[event.tid, event.start_ns] = event
     flows = [e for e in events if e.cat == "flow" and e.id >= 0]
     launches = {e.id: at[e.tid, e.start_ns] for e in flows if e.ph == "s" and (e.tid, e.start_ns) in at}
     ends = {(e.tid, e.start_ns): e.id for e in flows if e.ph == "f" and e.id in launches}
+    replays = _launched(kernels, launches, ends)
+    calling = {id(event) for event in launches.values()}
+    scopes = [event for event in ran if id(event) not in calling and not event.own]
+    order = sorted(scopes, key=lambda e: (e.start_ns, -e.dur_ns, len(e.args.call_stack)))
+    return _Host(order, launches, replays)
+
+
+def _launched(kernels: Sequence[_Kernel], launches: dict[int, _Event], ends: dict[tuple[int, int], int]) -> set[int]:
+    """Give each kernel its launch's number, and return those of several kernels."""
     last: dict[int, int] = {}
     counts = Counter[int]()
     for kernel in kernels:
@@ -164,10 +178,7 @@ def _host(events: Sequence[_Event], kernels: Sequence[_Kernel]) -> _Host:
         if number >= 0:
             last[lane] = kernel.launch = number
             counts[number] += 1
-    calling = {id(event) for event in launches.values()}
-    scopes = [event for event in ran if id(event) not in calling and not event.own]
-    order = sorted(scopes, key=lambda e: (e.start_ns, -e.dur_ns, len(e.args.call_stack)))
-    return _Host(order, launches, {number for number, count in counts.items() if count > 1})
+    return {number for number, count in counts.items() if count > 1}
 
 
 def _timeline(meta: Meta, kernels: Sequence[_Kernel], host: _Host, lanes: dict[int, int]) -> Timeline:
