@@ -29,6 +29,8 @@ _TYPES = {
     torch.int64: "long int",
     torch.int32: "int",
     torch.int8: "signed char",
+    torch.uint8: "unsigned char",
+    torch.float8_e4m3fn: "c10::Float8_e4m3fn",
     torch.bool: "bool",
 }
 # Operators as the profiler names what launches their kernel.

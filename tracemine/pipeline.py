@@ -150,11 +150,10 @@ def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
     gpu = gpu_name(timeline) or (None if options.device is None else options.device.title)
     own, unread = of_this_user() if options.calibrations is None else (options.calibrations, ())
     calibrated = chosen(GPU(gpu, sm_count(timeline), device), own)
-    rules = of_producer(analysis.rules if options.rules is None else options.rules, producer_of(timeline.meta))
     found = find(
         timeline,
         analysis.rows,
-        mine(analysis.rows, rules),
+        mine(analysis.rows, _rules_for(analysis, options)),
         device,
         groups=analysis.groups,
         curves=calibrated.curves,
@@ -171,6 +170,13 @@ def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
     about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)
     found = replace(found, trace=about, warnings=(*found.warnings, *notes))
     return _with_more(found, analysis, options, gpu)
+
+
+def _rules_for(analysis: Analysis, options: ScanOptions) -> tuple[Rule, ...]:
+    """Return the rules that hold for a recording: of sums nothing is known that neighbours or gaps would tell."""
+    timeline = analysis.timeline
+    rules = of_producer(analysis.rules if options.rules is None else options.rules, producer_of(timeline.meta))
+    return tuple(rule for rule in rules if not timeline.untimed or "stated" in rule.needs)
 
 
 def _with_more(found: Scan, analysis: Analysis, options: ScanOptions, gpu: str | None) -> Scan:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tracemine.documents.bar import IDLE, bar_parts
 from tracemine.documents.serving_words import serving_lead
 from tracemine.documents.step_words import bound_text, nothing_text
+from tracemine.findings.summary import SUMS
 from tracemine.units import bytes_text
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def _bound(scan: Scan) -> str:
         return bound_text(bound)
     step = "the step" if scan.summary.per_step is not None else "the recorded time"
     shares = {part.name: part.share for part in bar_parts(parts)}
+    if bound.by == SUMS:
+        return f"GPU time, when it passed was not recorded: {_largest(parts, set())}"
     said = _OF.get(bound.by, IDLE)
     work = _largest(parts, {IDLE, said})
     if scan.trace.format in _NO_GAPS:

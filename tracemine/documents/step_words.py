@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracemine.devices import UNESTIMATED
-from tracemine.findings.summary import BOUND_BY
+from tracemine.findings.summary import BOUND_BY, SUMS
 from tracemine.units import bytes_text, count_text, time_text
 
 # Classes of operators that read badly as they are.
@@ -75,6 +75,11 @@ def unestimated(scan: Scan) -> str:
     return next((warning for warning in scan.warnings if UNESTIMATED in warning), "")
 
 
+def is_sums(summary: Summary) -> bool:
+    """Return whether a recording holds sums, and no times."""
+    return summary.bound is not None and summary.bound.by == SUMS
+
+
 def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = True) -> str:
     """Return who waits for whom, and how sure that is.
 
@@ -97,6 +102,8 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     low, mid, high = (bound.idle_share,) * 3 if share is None else (share.low, share.mid, share.high)
     how = "" if as_recorded else "unprofiled, "
     idles = f"{how}the GPU idles {share_text(mid)}{_spread_text(low, high)}"
+    if bound.by == SUMS:
+        return "sums of GPU time: when it passed was not recorded"
     if bound.by in _BUSY:
         return f"{_BUSY[bound.by]}: {how}the GPU is busy {share_text(1 - mid)}{_spread_text(1 - high, 1 - low)}"
     if bound.by == "communication":

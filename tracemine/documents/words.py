@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracemine.documents.bar import TITLES
 from tracemine.documents.numbered import claimed
-from tracemine.documents.step_words import share_text
+from tracemine.documents.step_words import is_sums, share_text
 from tracemine.findings.record import NOTHING, Range
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text, uneven_text
 
@@ -45,7 +45,6 @@ _DROPPED = {
     "bytes_unknown": "whose size is not recorded",
 }
 
-
 _WORTH_NAMING = 0.1  # of what GPU time could be less
 _WORTH_A_WORD = 0.01  # of GPU time, of memory
 
@@ -65,7 +64,7 @@ def unprofiled_text(summary: Summary) -> str:
     """Say how long the unprofiled step is, or all that was recorded; "" where that is not known."""
     step = summary.per_step
     alone = summary.unprofiled_ns if step is None else step.unprofiled_ns
-    if alone is None:
+    if alone is None or is_sums(summary):
         return ""
     spread = "" if alone.low == alone.high else f" ({range_text(alone.low, alone.high)})"
     how = "timed alone" if alone.source == "captured" else "estimated"
@@ -79,6 +78,8 @@ def unprofiled_text(summary: Summary) -> str:
 def busy_text(summary: Summary) -> str:
     """Return for how much of the recorded time the GPU was busy."""
     whole = summary.gpu_busy_ns + summary.gpu_idle_ns
+    if is_sums(summary):
+        return f"GPU time {time_text(whole)}; when it passed was not recorded"
     share = percent_text(summary.gpu_busy_ns, whole)
     return f"recorded: the GPU busy {share}, {time_text(summary.gpu_busy_ns)} of {time_text(whole)}"
 

@@ -8,7 +8,7 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.held_in import held_longest
 from tracemine.findings.parts import COMMUNICATION, covered_ns
 from tracemine.findings.record import Bound, IdleCause, Parts, Share, Transfers
-from tracemine.findings.summary import BOUND_BY
+from tracemine.findings.summary import BOUND_BY, SUMS
 from tracemine.findings.transfers import transfers_of
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
@@ -44,7 +44,8 @@ def bound_of(context: ScanContext, parts: Parts | None, gaps_ns: IntArray) -> Bo
     collective = kind.among(_COLLECTIVE)
     exposed_ns = accounts.gpu_busy_ns - _busy_ns(context, ~collective)
     idle = idle_share(context.unprofiled, context.busy_ns)
-    by = _bound_by(idle, "unknown" if most is None else most.name, communication_share(parts), transfers)
+    waited_for = "unknown" if most is None else most.name
+    by = SUMS if context.timeline.untimed else _bound_by(idle, waited_for, communication_share(parts), transfers)
     among = ~collective if by == "communication" else np.ones(len(collective), np.bool_)
     work, work_ns = _largest(kind, accounts.exclusive_ns, among)
     worked_ns = int(accounts.exclusive_ns[among].sum())

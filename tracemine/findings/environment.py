@@ -10,6 +10,7 @@ from msgspec import Struct
 from tracemine.columns import sorted_unique
 from tracemine.findings.blockers import blockers, derived_twice, in_model, model_calls
 from tracemine.findings.facts import backward_ops
+from tracemine.findings.steps import OTHER_PROFILERS
 from tracemine.matching.advice import Fact
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
@@ -99,7 +100,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         graph_pieces=_graph_pieces(timeline, graph.values),
         no_torch=producer != "torch"
         or (
-            timeline.meta.format == "nsys"  # torch.profiler writes all others
+            timeline.meta.format in OTHER_PROFILERS
             and "torch" not in timeline.meta.versions
             and not any(map(_TORCH.search, (*names, *files, *kernels)))
         ),

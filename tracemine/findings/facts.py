@@ -7,9 +7,9 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from tracemine.rows.ancestors import engine_of, taken
+from tracemine.rows.ancestors import engine_of, first_known, taken
 from tracemine.rows.arrow import categories, mapped, rows_of, take
-from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, number
+from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags, number
 from tracemine.timeline import Timeline
 
 _COUNTER = re.compile(r"_\d+(?=\.|$)")
@@ -18,7 +18,8 @@ _COUNTER = re.compile(r"_\d+(?=\.|$)")
 class Facts(Struct, frozen=True, kw_only=True):
     """One entry a row of a row set. Row numbers and categories are −1 where there is none.
 
-    `op` is the operator's name, or the kernel's family where no operator is known.
+    `op` is the operator's name, or the kernel's family where no operator is known; in Proton's profiles the name of a
+    Triton kernel.
     """
 
     op: Categories
@@ -38,9 +39,10 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
     """Return facts of the row set "activities"."""
-    op_row = rows_of(timeline.activities["op_row"])
+    activities = timeline.activities
+    op_row = rows_of(activities["op_row"])
     return Facts(
-        op=_first_known(category(rows, "op"), category(rows, "family")),
+        op=_first_known(_first_known(category(rows, "op"), _own_kernels(timeline, rows)), category(rows, "family")),
         op_row=op_row,
         shapes=take(categories(timeline.ops["input_shapes"]), op_row),
         dtypes=take(categories(timeline.ops["input_dtypes"]), op_row),
@@ -50,10 +52,16 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
         module=mapped(category(rows, "module"), pattern_of),
         optimizer=category(rows, "optimizer"),
         backward=_backward(timeline, op_row),
-        stack_row=taken(rows_of(timeline.ops["stack_row"]), op_row),
+        stack_row=first_known(taken(rows_of(timeline.ops["stack_row"]), op_row), rows_of(activities["stack_row"])),
         source=category(rows, "source"),
         dur_ns=number(rows, "dur_ns"),
     )
+
+
+def _own_kernels(timeline: Timeline, rows: Rows) -> Categories:
+    """Return the names of kernels that stand for themselves: those written by hand, in a profile without operators."""
+    name, own = category(rows, "name"), flags(rows, "handwritten") & (timeline.meta.format == "proton")
+    return Categories(np.where(own, name.codes, -1).astype(np.int32), name.values)
 
 
 def gap_facts(rows: Rows, activities: Facts) -> Facts:

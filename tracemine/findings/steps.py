@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -351,6 +352,9 @@ def _busy_ns(replay: Replay, device: IntArray) -> int:
         begin = replay.start[rows]
         longest = max(longest, int(uncovered(begin, begin + replay.dur[rows]).sum()))
     return longest
+
+
+OTHER_PROFILERS: Final = ("nsys", "proton", "rocpd")  # formats that other profilers than PyTorch's write
 
 
 def slowdown_of(timeline: Timeline) -> Slowdown | None:

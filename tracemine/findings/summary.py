@@ -22,6 +22,8 @@ BOUND_BY = {
     "graph_capture": "capturing graphs",
 }
 
+SUMS = "sums"  # what bounds a step where a profile does not say when anything ran
+
 
 class Share(msgspec.Struct, frozen=True):
     """A low, middle and high share."""

@@ -5,7 +5,7 @@ Arrow is built from buffers: `pa.array` imports pandas where that is installed, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from tracemine.columns import MISSING as MISSING
 from tracemine.columns import Array, from_numbers, used, validity
 from tracemine.columns import texts as texts
+from tracemine.timeline import TABLES
 
 _FEW = 1 << 16  # values that are sorted before Arrow's functions are loaded
 
@@ -109,6 +110,22 @@ def take(values: Array, rows: Array, nothing: int = -1) -> Array:
     if not len(values):
         return np.full(len(rows), nothing, values.dtype)
     return np.where(rows >= 0, values[rows], values.dtype.type(nothing))
+
+
+def table_of(name: str, columns: Mapping[str, pa.Array], rows: int) -> pa.Table:
+    """Return a table of the timeline; what is not given is null.
+
+    >>> table_of("api", {}, 0).num_rows
+    0
+    """
+    absent = np.full(rows, MISSING)
+    schema = TABLES[name].schema
+    arrays = [columns[field.name] if field.name in columns else _absent(field.type, absent) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _absent(kind: pa.DataType, absent: Array) -> pa.Array:
+    return integers(absent, kind) if kind in (pa.int64(), pa.int32()) else pa.nulls(len(absent), kind)
 
 
 def lists(values: Array, ends: Array, present: Array | None = None) -> pa.Array:

@@ -14,7 +14,7 @@ from tracemine.formats.tensorrt.files import recording_of
 from tracemine.timeline import Timeline
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
-_SUFFIXES = (".json", ".json.gz")
+_SUFFIXES = (".json", ".json.gz", ".hatchet", ".chrome_trace")  # the last two: of Triton's Proton
 # In the first 64 kB of a trace; the second where process groups fill them.
 _KEYS = (b'"traceEvents"', b'"schemaVersion"')
 _SHOWN = 3  # names in a message
@@ -54,7 +54,7 @@ def _fitting(pattern: str) -> Sequence[Path]:
 
 def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
     timelines = {path.parent for path in folder.rglob("meta.json") if Timeline.lies_in(path.parent)}
-    files = [path for path in _files(folder, "*.json*", timelines) if path.name.endswith(_SUFFIXES)]
+    files = [path for path in _files(folder, "*", timelines) if path.name.endswith(_SUFFIXES)]
     recordings = {path.parent for path in files if recording_in(path.parent) is not None}
     files = [path for path in files if path.parent not in recordings]
     files, engines = _without_engines(files)

@@ -19,7 +19,6 @@ _CHAKRA = (
     "is an execution trace of Chakra, which has no times of the GPU",
     "pass the profiler's trace that it was made from",
 )
-_SUMS = "which has sums and no times"
 
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # XSpace { planes = 1 { id = 1, name = 2 } }: what the plane is called stands in front of what is in it.
@@ -44,8 +43,8 @@ BINARY = (
     ),
     Look(
         has(rb"(?s)\A[\x91-\x9f][\x80-\x8f](?:\xa8children|\xa5frame|\xa7metrics)"),
-        f"is a profile of Triton's Proton (hatchet), {_SUMS}",
-        RECORD_WITH_TORCH,
+        "is a profile of Triton's Proton in MessagePack, which is not read",
+        'write it as JSON: proton.finalize(output_format="hatchet")',
     ),
     # GlobalMetadata { version = 1 }, behind its length.
     Look(has(rb"\A[\x01-\x7f]\x0a[\x03-\x10]\d{1,3}\.\d{1,3}[.\d]*"), *_CHAKRA),
@@ -71,11 +70,6 @@ TEXT = (
         "is a recording of rocprofv3, which is not supported",
         RECORD_WITH_TORCH,
     ),
-    Look(
-        has(rb'\A\[\s*\{\s*(?=(?s:.)*?"frame"\s*:\s*\{)"(?:children|frame|metrics)"\s*:'),
-        f"is a profile of Triton's Proton (hatchet), {_SUMS}",
-        RECORD_WITH_TORCH,
-    ),
     Look(has(rb'\A\{\s*"calls"\s*:\s*\[(?s:.)*?"Duration \(us\)"'), "is a report of TVM, which has no timeline", _NSYS),
 )
 
@@ -85,13 +79,8 @@ EVENTS = (
     Look(has(rb'"name"\s*:\s*"/(?:host|device):\w'), f"is a JAX trace, {_XLA_SAYS}", _NSYS),
     Look(
         has(rb'"pid"\s*:\s*"KERNEL Core'),
-        "is a profile of the inside of a kernel (Triton's Proton), in cycles",
-        RECORD_WITH_TORCH,
-    ),
-    Look(
-        has(rb'"name"\s*:\s*"(?:CPU Thread|GPU Stream|Graph: Stream) \d+"|"call_stack"\s*:\s*\['),
-        "is a trace of Triton's Proton, which is not supported yet",
-        RECORD_WITH_TORCH,
+        "is a profile of the inside of a kernel (Triton's Proton, instrumentation), in cycles",
+        'record the kernels themselves: proton.start(NAME, data="trace"), without backend="instrumentation"',
     ),
     Look(
         has(

@@ -69,6 +69,9 @@ def _head(top: Top) -> Iterator[str]:
 
 def _times(top: Top) -> Iterator[str]:
     """Yield how long it took: recorded, unprofiled, at work."""
+    if top.untimed:
+        yield f"{count_text(top.calls, 'call')}; when they ran was not recorded"
+        return
     if top.per == "step":
         told = "" if top.steps_source == "marked" else f", inferred from {top.steps_source}"
         each = " each" if top.steps > 1 else ""

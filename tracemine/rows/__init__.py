@@ -14,7 +14,7 @@ from tracemine.counters import Counters
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
 from tracemine.rows.activities import activity_rows
-from tracemine.rows.chains import chain_columns
+from tracemine.rows.chains import chain_columns, scopes_begin
 from tracemine.rows.communication import communication_columns
 from tracemine.rows.compiled import activity_columns, compiled, gap_columns
 from tracemine.rows.docs import ROW_DOCS
@@ -52,7 +52,9 @@ def row_sets(
     activities = activities.with_columns(library_columns(timeline, activities) | transfer_columns(timeline, activities))
     activities = activities.with_columns(communication_columns(timeline, activities))
     activities = activities.with_columns(measured_columns(timeline, activities, counters))
-    activities = activities.with_columns(activity_columns(timeline, found) | chain_columns(activities, groups))
+    activities = activities.with_columns(
+        activity_columns(timeline, found) | chain_columns(activities, groups, scopes_begin(timeline))
+    )
     activities = activities.with_columns(update_columns(timeline) | ungrouped_columns(activities))
     activities = replace(activities, graph=None if dataflow is None else graph_of(dataflow))
     activities = activities.with_columns(loop_columns(timeline, activities, dataflow))

@@ -52,9 +52,8 @@ def activity_rows(timeline: Timeline) -> Rows:
     family, op_class, auxiliary = _what(name, call.op_class, kind, is_kernel, alone, collective.codes >= 0)
     read, written = _bytes(table, call, is_kernel)
     device, stream, step = (numbers(column(each)) for each in ("device", "stream", "step_row"))
-    stack = _first_known(
-        rows_of(timeline.ops.column("stack_row")), op_row, rows_of(timeline.api.column("stack_row")), launch_row
-    )
+    of_ops, of_api = (rows_of(each.column("stack_row")) for each in (timeline.ops, timeline.api))
+    stack, own_stack = _first_known(of_ops, op_row, of_api, launch_row), rows_of(column("stack_row"))
     return Rows(
         "activities",
         count,
@@ -74,13 +73,15 @@ def activity_rows(timeline: Timeline) -> Rows:
             "gap_ns": stream_gaps(start, dur, device, stream),
             "bytes_read": read,
             "bytes_written": written,
-            "bytes": _sum(read, written),
+            "bytes": _stated(numbers(column("stated_bytes")), _sum(read, written)),
+            **{each: numbers(column(each)) for each in ("stated_bytes", "stated_flops")},
+            "runs": Numbers(np.maximum(rows_of(column("calls")), 1)),
             "bytes_moved": numbers(column("bytes")),
             "shape": call.shape,
             "dtype": call.dtype,
             "width": Numbers(np.maximum(call.width, 0), call.width >= 0),
-            "module": _module(timeline, op_row, launch_row),
-            "source": take(source_lines(timeline.stacks), stack),
+            "module": joined(categories(column("module")), _module(timeline, op_row, launch_row)),
+            "source": take(source_lines(timeline.stacks), np.where(own_stack >= 0, own_stack, stack)),
             "device": device,
             "stream": stream,
             "step": step,
@@ -224,6 +225,14 @@ def _moved(shaped: Numbers, moved: Numbers, here: BoolArray, there: BoolArray) -
     valid = here | there
     values = np.where(here, moved.values, np.where(there, 0, shaped.values)).astype(np.int64)
     return Numbers(values, valid if shaped.valid is None else valid | shaped.valid)
+
+
+def _stated(stated: Numbers, counted: Numbers) -> Numbers:
+    """Return what a program states of its kernels, and of the others what their shapes say."""
+    if stated.valid is None or not stated.valid.any():  # all of them, or none
+        return counted if stated.valid is not None or not len(stated.values) else stated
+    valid = None if counted.valid is None else stated.valid | counted.valid
+    return Numbers(np.where(stated.valid, stated.values, counted.values).astype(np.int64), valid)
 
 
 def _sum(one: Numbers, other: Numbers) -> Numbers:

@@ -20,6 +20,7 @@ from tracemine.timeline import Timeline
 _LIBRARIES = frozenset({"fbgemm", "apex", "transformer_engine", "liger"})
 _OF_LIBRARY = re.compile(r"(?:void )?(?:vllm|flashinfer|sglang|sgl_kernel|tensorrt_llm|aiter)::|_ZN5aiter")
 _ENGINES = frozenset({"moe", "kv_cache", "sampling", "batch_inputs"})  # families of kernels.toml, whoever launched them
+_MANGLED = re.compile("_Z")  # of C++, which is a C name as well
 _C_NAME = re.compile(r"[A-Za-z_]\w*$")
 
 
@@ -132,7 +133,9 @@ def _handwritten(timeline: Timeline) -> BoolArray:
     custom = owner.that(is_custom)
     # torch's own lists of tensors (`_foreach_*`) are not fused by hand; whose a kernel is, its operator says.
     library &= owner.codes < 0
-    return kernel & (custom | library | (plain & ((op.codes >= 0) | reason.among("outside_any_op"))))
+    # Proton records no operators, and is the profiler of who writes Triton kernels.
+    alone = reason.among("outside_any_op") | (timeline.meta.format == "proton") & ~name.that(_MANGLED.match)
+    return kernel & (custom | library | (plain & ((op.codes >= 0) | alone)))
 
 
 def _int(rows: Rows, name: str) -> IntArray:

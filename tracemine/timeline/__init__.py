@@ -51,10 +51,13 @@ __all__ = [
     "read_counters_table",
 ]
 
-# Version 4 has no derived columns, version 5 not those of _ADDED, versions 6 and 7 not all tables of _ADDED_TABLES;
-# they are the same otherwise.
-_READ_VERSIONS = (4, 5, 6, 7, SCHEMA_VERSION)
-_ADDED = (("api", "before_stack_row"),)
+# Version 4 has no derived columns, versions 5 to 8 not all columns of _ADDED, versions 6 and 7 not all tables of
+# _ADDED_TABLES; they are the same otherwise.
+_READ_VERSIONS = (4, 5, 6, 7, 8, SCHEMA_VERSION)
+_ADDED = (
+    ("api", "before_stack_row"),
+    *(("activities", name) for name in ("module", "stack_row", "calls", "stated_bytes", "stated_flops")),
+)
 _ADDED_TABLES = ("light", "collectives")
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
@@ -89,6 +92,11 @@ class Timeline(Struct, frozen=True, kw_only=True):
         for table in TABLES.values():
             given = getattr(self, table.name)
             force_setattr(self, table.name, _checked(given, table))
+
+    @property
+    def untimed(self) -> bool:
+        """Whether activities are sums of several runs: when these ran, and after what, is not known."""
+        return bool(self.activities["calls"].null_count < self.activities.num_rows)
 
     def write(
         self,

@@ -8,7 +8,7 @@ import msgspec
 
 from tracemine.files import path_text
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 _Says = msgspec.Meta  # of a field in meta.json, as Column.says of a table's; docs/ shows it
 
@@ -59,7 +59,9 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: Annotated[int, _Says(description="version of this schema")] = SCHEMA_VERSION
     tracemine_version: Annotated[str, _Says(description="what ingested the export")]
     source: Annotated[str, _Says(description="file name, without its folder")]
-    format: Annotated[str, _Says(description="`kineto`, `nsys`; `ncu`: counters alone, no other table has rows")]
+    format: Annotated[
+        str, _Says(description="`kineto`, `nsys`, `proton`, `rocpd`; `ncu`: counters alone, no other table has rows")
+    ]
     producer: Annotated[str | None, _Says(description="what the export was made by, as far as its features tell")] = (
         None
     )

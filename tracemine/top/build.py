@@ -25,7 +25,7 @@ from tracemine.perfmodel import Rates
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import HostThreads
 from tracemine.rows.iterations import Iterations
-from tracemine.rows.table import BoolArray, FloatArray, IntArray, Rows
+from tracemine.rows.table import BoolArray, FloatArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import Grouping
 from tracemine.top.host import HostOrigin
@@ -64,6 +64,7 @@ class Tops:
         accounts = asked.accounts
         self._in_steps = accounts.per_step is not None and not asked.whole
         self._chosen: BoolArray = accounts.in_step if self._in_steps else np.ones(len(accounts.dur_ns), np.bool_)
+        self._runs = number(asked.activities, "runs")
         self._origin = Origin(asked.timeline, asked.activities)
         kernels = categories(asked.timeline.activities["name"])
         self._reach = reach_of(asked.activities, kernels, asked.device, asked.rates)
@@ -88,7 +89,7 @@ class Tops:
             steps_source=None if step is None else step.source,
             gpu_time_ns=int(accounts.dur_ns[chosen].sum()),
             busy_ns=int(busy_ns.sum()),
-            calls=int(chosen.sum()),
+            calls=int(self._runs[chosen].sum()),
             devices=accounts.devices,
             recorded_ns=recorded_ns,
             unprofiled_ns=unprofiled_ns,
@@ -105,6 +106,7 @@ class Tops:
             rows=tuple(self._rows(by, grouping)),
             left_out=tuple(self._left_out()),
             notes=tuple(notes_of(asked.timeline, asked.activities, by, chosen, grouping)),
+            untimed=asked.timeline.untimed,
         )
 
     def host(self, by: HostBy) -> HostTop:
@@ -201,7 +203,7 @@ class Tops:
         asked, chosen = self._asked, self._chosen
         count = len(grouping.names)
         own_ns = _sums(grouping.of, asked.accounts.dur_ns, chosen, count)
-        sums = _Sums(grouping, self._reach, asked.accounts.dur_ns, chosen)
+        sums = _Sums(grouping, self._reach, asked.accounts.dur_ns, self._runs, chosen)
         busy = _busy(asked.timeline, chosen, grouping.of, count) if by in _WITH_BUSY else None
         claims = _Claims(asked.scan, grouping, asked.accounts.dur_ns, chosen)
         whole = max(int(own_ns.sum()), 1)
@@ -278,7 +280,7 @@ class _Rates(TypedDict):
 class _Sums:
     """Sums over groups, of what is in their parts too: time, calls, FLOPs and bytes, and time of what those are of."""
 
-    def __init__(self, grouping: Grouping, reach: Reach, dur_ns: IntArray, chosen: BoolArray) -> None:
+    def __init__(self, grouping: Grouping, reach: Reach, dur_ns: IntArray, runs: IntArray, chosen: BoolArray) -> None:
         rows = np.flatnonzero(chosen)
         of, count = grouping.of[rows], len(grouping.names)
         dur = dur_ns[rows].astype(np.float64)
@@ -294,7 +296,7 @@ class _Sums:
             each[rows] for each in (reach.flops, reach.flops_ns, reach.bytes, reach.bytes_ns)
         )
         self.dur_ns = grouping.inclusive(_sums(grouping.of, dur_ns, chosen, count))
-        self.calls = grouping.inclusive(np.bincount(of, minlength=count).astype(np.int64))
+        self.calls = grouping.inclusive(_sums(grouping.of, runs, chosen, count))
         sums = map(inclusive, (flops, flops_ns, moved, moved_ns))
         known = (~np.isnan(each) for each in (flops, flops_ns, moved, moved_ns))
         self._all = (*sums, during(reach.counted[rows]), *map(during, known))
@@ -329,8 +331,8 @@ class _Claims:
         self._findings = [(rank, one) for rank, one in enumerate(scan.reported, 1) if one.on_gpu]
         width = len(self._findings) + 1
         claim = np.zeros(len(dur_ns), np.int64)
-        for number, (_, finding) in enumerate(self._findings, 1):
-            claim[activity_rows([finding])] = number
+        for place, (_, finding) in enumerate(self._findings, 1):
+            claim[activity_rows([finding])] = place
         rows = np.flatnonzero(chosen & (claim > 0))
         added = np.zeros(len(grouping.names) * width, np.int64)
         np.add.at(added, grouping.of[rows] * width + claim[rows], dur_ns[rows])

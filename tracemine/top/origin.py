@@ -169,7 +169,7 @@ class Origin:
             taken(of_ops, rows_of(activities["op_row"])),
             taken(rows_of(api["stack_row"]), rows_of(activities["launch_row"])),
         )
-        return first_known(taken(of_ops, self._forward), own)
+        return first_known(rows_of(activities["stack_row"]), first_known(taken(of_ops, self._forward), own))
 
 
 def _position(phase: str | None) -> int:

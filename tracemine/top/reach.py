@@ -40,7 +40,8 @@ def reach_of(rows: Rows, kernels: Categories, device: Device | None, rates: Rate
     dur = number(rows, "dur_ns")
     main = _main(rows)
     part = _parts(number(rows, "call"), main, dur)
-    flops = _known(number(rows, "call_flops", null=-1)) * part
+    stated = _known(number(rows, "stated_flops", null=-1))
+    flops = np.where(np.isnan(stated), _known(number(rows, "call_flops", null=-1)) * part, stated)
     moved = _believed(_bytes(rows, part), dur, _bandwidth(rows, device))
     kinds, of = _kinds(rows, kernels)
     reached = [None if rates is None else rates.of(*kind) for kind in kinds]
@@ -53,7 +54,7 @@ def reach_of(rows: Rows, kernels: Categories, device: Device | None, rates: Rate
         for name in dict.fromkeys(kind[1] for kind, peak in zip(kinds, peaks, strict=True) if peak)
     }
     return Reach(
-        counted=main,
+        counted=main | ~np.isnan(stated),
         flops=flops,
         flops_ns=flops * _S / _spread([None if one is None else one.flops_per_s for one in reached], of),
         peak_ns=peak_ns,

@@ -89,6 +89,7 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[TopRow, ...]  # most GPU time first, each before its parts
     left_out: tuple[LeftOut, ...]
     notes: tuple[str, ...]
+    untimed: bool = False  # rows are sums: when they passed was not recorded, nor what `recorded_ns` and `busy_ns` say
 
     @property
     def overlap_ns(self) -> int:

@@ -27,6 +27,18 @@ _UNRECORDED: Mapping[By, str] = {
     "operator": "no operators were recorded: record with CPU activities, or with NVTX ranges",
     "phase": "nothing was recorded that tells phases: record with CPU activities, or with NVTX ranges",
 }
+_OF_FORMAT: Mapping[str, Mapping[By, str]] = {
+    "proton": {
+        "module": "no scopes were recorded: with proton.scope(NAME) names them",
+        "line": 'no Python lines were recorded: proton.start(context="python") records them',
+        "operator": "Proton records no operators: --by module shows scopes",
+        "phase": "nothing was recorded that tells phases: --by module shows scopes",
+    },
+    "rocpd": dict.fromkeys(
+        ("module", "line", "operator", "phase"),
+        "rocprofv3 records no operators, modules and lines: record with torch.profiler for these",
+    ),
+}
 
 _NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host adds up nodes' host times"}
 
@@ -61,8 +73,9 @@ def notes_of(timeline: Timeline, activities: Rows, by: By, chosen: BoolArray, gr
     unknown = np.where(unnamed[grouping.of], dur, 0) if len(dur) else dur
     if not unknown.any():
         return
-    if unknown.sum() == dur.sum() and by in _UNRECORDED:
-        yield f"{_UNRECORDED[by]}; --by kernel needs none"
+    unrecorded = _OF_FORMAT.get(timeline.meta.format, _UNRECORDED)
+    if unknown.sum() == dur.sum() and by in unrecorded:
+        yield f"{unrecorded[by]}; --by kernel needs none"
         return
     reason = categories(timeline.activities["unowned_reason"])
     spent = np.bincount(reason.codes + 1, weights=unknown, minlength=len(reason.values) + 1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ import torch.nn.functional as F
 
 from tests.dispatched import dispatched
 from tracemine.findings import Finding
-from tracemine.pipeline import analysed, mined
+from tracemine.pipeline import analysed, mined, scan
 
 WIDTH, HALF = 256, torch.bfloat16
 Program = Callable[..., Any]
@@ -91,3 +94,56 @@ def test_what_follows_the_product_is_not_constant() -> None:
     """The same input lies in the same memory in each step: it is an input all the same."""
     (finding,) = found(function_s_argument)
     assert set(finding.ops) == {"aten::copy_", "aten::mul"}
+
+
+RECORDED = Path(__file__).parents[3] / "benchmarks" / "results" / "h200" / "quantised"
+Events = list[dict[str, Any]]
+
+
+def by_a_number(events: Events) -> Events:
+    """A picture is divided by a number, and no tensor scales it."""
+    for event in events:
+        if event.get("name") == "aten::mul":
+            event["args"] |= {
+                "Input Dims": [event["args"]["Input Dims"][0], []],
+                "Input type": ["c10::BFloat16", "double"],
+            }
+    return events
+
+
+def whole_numbers(events: Events) -> Events:
+    """They may say where to read."""
+    return [json.loads(json.dumps(event).replace("signed char", "long int")) for event in events]
+
+
+def one_step(events: Events) -> Events:
+    """It says nothing of the next."""
+    mark = next(event for event in events if event.get("name") == "ProfilerStep#2")
+    return [event for event in events if event is not mark and float(event.get("ts", 0)) < float(mark["ts"])]
+
+
+def as_input(events: Events) -> Events:
+    """What is unpacked is the first factor."""
+    for event in events:
+        if event.get("name") in ("aten::mm", "aten::linear", "aten::matmul"):
+            for name in ("Input Dims", "Input type", "Input Strides"):
+                event["args"][name] = event["args"][name][::-1]
+    return events
+
+
+def as_recorded(events: Events) -> Events:
+    return events
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"), [(as_recorded, 1), (by_a_number, 0), (whole_numbers, 0), (one_step, 0), (as_input, 0)]
+)
+def test_without_an_execution_trace_types_and_places_tell(
+    tmp_path: Path, edit: Callable[[Events], Events], told: int
+) -> None:
+    trace = json.loads(gzip.decompress((RECORDED / "weight_dequantised_before.json.gz").read_bytes()))
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(trace | {"traceEvents": edit(trace["traceEvents"])}), encoding="utf-8")
+    findings = [one for one in scan(path).findings if "dequantised" in one.title]
+    assert len(findings) == told
+    assert all(one.evidence != "proven" for one in findings)

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from tracemine.causes.loop_invariant.unpacked import unpacked
 from tracemine.columns import is_among, numbers, sorted_unique, string_ids
 from tracemine.flow.record import Evidence, Flow, Source
 from tracemine.flow.value_numbers import Repeated, may_repeat, repeated, untouched
@@ -48,7 +49,9 @@ _SPREADS: Final = frozenset({"var", "var_mean", "std", "std_mean", "native_batch
 _LENGTHS: Final = frozenset({"linalg_vector_norm", "norm", "norm_except_dim", "_weight_norm", "_weight_norm_interface"})
 _CASTS: Final = frozenset({"copy", "_to_copy", "to"})
 _TURNS: Final = frozenset({"sin", "cos"})
-_PACKED: Final = frozenset({"signed char", "unsigned char", "short int", "int"})
+_PACKED: Final = frozenset(
+    {"signed char", "unsigned char", "short int", "int", "c10::Float8_e4m3fn", "c10::Float8_e5m2"}
+)
 _FLOATS: Final = frozenset({"float", "double", "c10::Half", "c10::BFloat16"})
 KINDS: Final = (
     "standardised weight",
@@ -67,6 +70,10 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     if sources.flow is not None and len(sources.flow.nodes):
         found = _pieces(sources.flow, activities, sources.groups)
         piece, kind, evidence = (taken(each, sources.flow.activity_node) for each in found)
+    if not sources.timeline.tensors.num_rows:
+        piece = unpacked(sources.timeline, activities)
+        kind = np.where(piece >= 0, KINDS.index("dequantised weight"), -1)
+        evidence = np.where(piece >= 0, Evidence.CONSISTENT, -1)
     return {
         "invariant": Numbers(np.maximum(piece, 0), piece >= 0),
         "invariant_kind": coded(KINDS, kind),

@@ -36,14 +36,14 @@ def hand_casts(timeline: Timeline, activities: Rows) -> BoolArray:
     first = graph.first_activity
     op_row = rows_of(timeline.activities["op_row"])[first]
     calls = calls_of(timeline)
-    casts = np.flatnonzero(calls.spread(op_row, _to_half, False, np.bool_) & _known_sources(activities, graph, first))
+    casts = np.flatnonzero(calls.spread(op_row, _to_half, False, np.bool_) & known_sources(activities, graph, first))
     if not len(casts):
         return found
     casts = casts[_in_every_step(graph, casts, number(activities, "segment", -1)[first])]
     if len(casts):
         chosen = np.isin(graph.producer, casts)
         pairs = zip(graph.consumer[chosen].tolist(), graph.producer[chosen].tolist(), strict=True)
-        own = [cast for user, cast in pairs if _is_weight(calls.at(op_row[user]), calls.at(op_row[cast]))]
+        own = [cast for user, cast in pairs if is_weight(calls.at(op_row[user]), calls.at(op_row[cast]))]
         found[graph.activity[graph.activity_begin[np.array(own, np.int64)]]] = True
     return found
 
@@ -57,7 +57,7 @@ def _to_half(call: Call) -> bool:
     return call.name == "aten::copy_" and call.dtype(0) in HALVES and call.dtype(1) == "float32"
 
 
-def _known_sources(activities: Rows, graph: NodeGraph, first: IntArray) -> BoolArray:
+def known_sources(activities: Rows, graph: NodeGraph, first: IntArray) -> BoolArray:
     """Return nodes that read nothing but what is there before, or what an optimizer wrote."""
     update = number(activities, "update", -1)[first] >= 0
     made = np.bincount(graph.consumer[~update[graph.producer]], minlength=len(graph)) > 0
@@ -77,12 +77,12 @@ def _in_every_step(graph: NodeGraph, casts: IntArray, segment: IntArray) -> Bool
     return found
 
 
-def _is_weight(user: Call | None, cast: Call | None) -> bool:
+def is_weight(user: Call | None, cast: Call | None) -> bool:
     """Return whether a call takes a copy where its weight stands, by shapes.
 
     >>> cast, types = Call("aten::copy_", ((32, 64), (32, 64), ())), ("c10::Half", "c10::Half")
     >>> takes = ((8, 64), (64, 32)), ((32, 64), (64, 16)), ((1, 8, 64), (1, 64, 32))  # the last is an einsum's
-    >>> [_is_weight(Call("aten::bmm", shapes, types), cast) for shapes in takes]
+    >>> [is_weight(Call("aten::bmm", shapes, types), cast) for shapes in takes]
     [True, False, True]
     """
     if user is None or cast is None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, codes
-from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, take, texts, triples
+from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, table_of, take, texts, triples
 from tracemine.formats.kineto import header, launches, names
 from tracemine.formats.kineto.collectives import collectives_table
 from tracemine.formats.kineto.memory import memory_table, unsound
@@ -285,7 +285,8 @@ def _activities_table(
         texts(owners.reason, launches.REASONS),
         row_numbers(step),
     ]
-    return pa.Table.from_arrays(columns, schema=TABLES["activities"].schema)
+    named = dict(zip(TABLES["activities"].schema.names, columns, strict=False))  # what follows is of other formats
+    return table_of("activities", named, len(launch))
 
 
 def _ops_table(ops: Columns, strings: list[str], modules: list[str]) -> pa.Table:

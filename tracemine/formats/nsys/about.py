@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.nsys import schema
@@ -111,8 +112,28 @@ def _facts(numbers: dict[str, int], name: str | None) -> dict[str, Any]:
     return facts
 
 
+class Recorder(Struct, frozen=True):
+    """Who recorded, and the way to record more, by what is missing."""
+
+    format: str
+    producer: str
+    activities: str = "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx."
+    operators: str = (
+        "No operators were recorded, so no activity has an owner. Those of a PyTorch program come with "
+        "--pytorch=autograd-shapes-nvtx, or under torch.autograd.profiler.emit_nvtx(record_shapes=True)."
+    )
+    shapes: str = (
+        "Shapes were not recorded, so bytes and savings cannot be derived: use --pytorch=autograd-shapes-nvtx, or "
+        "emit_nvtx(record_shapes=True)."
+    )
+
+
+NSYS = Recorder("nsys", "Nsight Systems")
+
+
 def warnings(
     tables: Tables,
+    recorder: Recorder,
     *,
     activities: int,
     graphs: int,
@@ -128,18 +149,10 @@ def warnings(
     found = (_DIAGNOSIS.search(text) for text in tables.texts(schema.DIAGNOSTICS)["text"] if text)
     lost = " and ".join(sorted({match[1].upper() for match in found if match}))
     facts = (
-        (not activities, "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx."),
+        (not activities, recorder.activities),
         (activities and not calls, "No CUDA calls were recorded, so no activity has a launch."),
-        (
-            activities and not operators,
-            "No operators were recorded, so no activity has an owner. Those of a PyTorch program come with "
-            "--pytorch=autograd-shapes-nvtx, or under torch.autograd.profiler.emit_nvtx(record_shapes=True).",
-        ),
-        (
-            operators and not has_sizes,
-            "Shapes were not recorded, so bytes and savings cannot be derived: use "
-            "--pytorch=autograd-shapes-nvtx, or emit_nvtx(record_shapes=True).",
-        ),
+        (activities and not operators, recorder.operators),
+        (operators and not has_sizes, recorder.shapes),
         (
             operators and has_sizes,
             "NVTX ranges do not say the dtype of a tensor, so bytes and savings are not derived from shapes.",

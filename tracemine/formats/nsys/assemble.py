@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
 from tracemine.collector import paused
 from tracemine.columns import Array, sorted_unique
-from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, take, texts
+from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, table_of, take, texts
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.nsys import about, device_rows, schema
@@ -28,13 +27,13 @@ _OP_KINDS = ["annotation", "op"]
 _CORRELATION_BITS = 40  # CUPTI's are 32 bits wide
 
 
-def assemble(tables: Tables, source_name: str) -> Timeline:
+def assemble(tables: Tables, source_name: str, recorder: about.Recorder = about.NSYS) -> Timeline:
     """Return the timeline of an export; `source_name` is its file's name without the folder."""
     with paused():  # an object an operator
-        return _assembled(tables, source_name)
+        return _assembled(tables, source_name, recorder)
 
 
-def _assembled(tables: Tables, source_name: str) -> Timeline:
+def _assembled(tables: Tables, source_name: str, recorder: about.Recorder) -> Timeline:
     report = Reasons(tables)
     string_ids = tables.numbers(schema.STRINGS)["id"]
     strings = Strings(string_ids, tables.texts(schema.STRINGS).get("value", []), report.repaired)
@@ -68,6 +67,7 @@ def _assembled(tables: Tables, source_name: str) -> Timeline:
     has_sizes = any(r.sizes is not None for r in ops.parsed)
     report.warnings += about.warnings(
         tables,
+        recorder,
         activities=len(gpu["start_ns"]),
         graphs=int((gpu["category"] == device_rows.ACTIVITY_KINDS.index("graph")).sum()),
         graph_launches=int(launches.named(api["name"], strings.texts, about.GRAPH_LAUNCH).sum()),
@@ -80,7 +80,9 @@ def _assembled(tables: Tables, source_name: str) -> Timeline:
     )
     report.warnings += repetition_notes(gpu, report.dropped)
     return Timeline(
-        meta=_meta(source_name, devices, has_sizes if is_op.any() else None, about.versions(tables), report, unowned),
+        meta=_meta(
+            source_name, recorder, devices, has_sizes if is_op.any() else None, about.versions(tables), report, unowned
+        ),
         activities=_activities_table(gpu, launch, owners, step, strings.texts),
         ops=_ops_table(ops, parent, module, modules, makers, strings),
         api=_api_table(api, strings.texts, modules),
@@ -91,6 +93,7 @@ def _assembled(tables: Tables, source_name: str) -> Timeline:
 
 def _meta(
     source_name: str,
+    recorder: about.Recorder,
     devices: tuple[RecordedDevice, ...],
     record_shapes: bool | None,
     versions: dict[str, str],
@@ -100,8 +103,8 @@ def _meta(
     return Meta(
         tracemine_version=__version__,
         source=source_name.encode("utf-8", "replace").decode(),
-        format="nsys",
-        producer="Nsight Systems" + (f" {versions['nsys']}" if "nsys" in versions else ""),
+        format=recorder.format,
+        producer=recorder.producer + (f" {versions['nsys']}" if "nsys" in versions else ""),
         devices=devices,
         record_shapes=record_shapes,
         versions=versions,
@@ -195,7 +198,6 @@ def _activities_table(
     gpu: Columns, launch: Array, owners: launches.Owners, step: Array, strings: list[str]
 ) -> pa.Table:
     copied = np.where(gpu["category"] == device_rows.MEMCPY, gpu["name"], -1)
-    absent = np.full(len(launch), MISSING)
     columns = {
         "kind": texts(gpu["category"], device_rows.ACTIVITY_KINDS),
         "name": texts(gpu["name"], strings),
@@ -215,7 +217,7 @@ def _activities_table(
         "unowned_reason": texts(owners.reason, launches.REASONS),
         "step_row": row_numbers(step),
     }
-    return _table("activities", columns, absent)
+    return table_of("activities", columns, len(launch))
 
 
 def _ops_table(
@@ -234,7 +236,7 @@ def _ops_table(
         "module": texts(module, modules),
         "execution_node_id": integers(makers, pa.int64()),
     }
-    return _table("ops", columns, np.full(len(ops), MISSING))
+    return table_of("ops", columns, len(ops))
 
 
 def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table:
@@ -247,22 +249,7 @@ def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table
         "op_row": row_numbers(api["op_row"]),
         "module": texts(api["module"], modules),
     }
-    return _table("api", columns, np.full(len(api["category"]), MISSING))
-
-
-def _table(name: str, columns: dict[str, pa.Array], absent: Array) -> pa.Table:
-    """Return the table with what this format does not record as null."""
-    empty: dict[pa.DataType, Callable[[], pa.Array]] = {
-        pa.int64(): lambda: integers(absent, pa.int64()),
-        pa.int32(): lambda: integers(absent, pa.int32()),
-    }
-    arrays = [
-        columns[field.name]
-        if field.name in columns
-        else empty.get(field.type, lambda field=field: pa.nulls(len(absent), field.type))()
-        for field in TABLES[name].schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=TABLES[name].schema)
+    return table_of("api", columns, len(api["category"]))
 
 
 def _triples(parts: list[Array]) -> pa.Array:

@@ -7,10 +7,9 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +24,9 @@ from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.source import FileSource
+from tracemine.formats.sqlite import MAGIC, columns_in, connected, damage_told, tables_in, uri_of
 from tracemine.timeline import Timeline
 
-_MAGIC = b"SQLite format 3\0"
 _ROWS_AT_ONCE = 1 << 15
 _HALVED_ROWS = 1_000_000  # from here on two read one table
 LARGE_ROWS = 100_000  # from here on the Arrow driver reads in less time than it takes to load
@@ -61,7 +60,7 @@ def holds_ranks(path: Path) -> bool:
     """
     try:
         with opened(path) as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
+            if file.read(len(MAGIC)) != MAGIC:
                 return False
         with Database(path) as tables:
             return tables.communicating() > 1
@@ -83,13 +82,10 @@ class Database:
         self.warnings = [_JOURNAL] if journal.is_file() and journal.stat().st_size else []
         self._size = path.stat().st_size
         self._progress, self._read_rows, self._all_rows = progress, 0, 1
-        # immutable: no lock is taken and no journal next to the file is looked at, which read-only media need.
-        self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+        self._uri = uri_of(path)
         with self._damage_told(), opened(path) as checked:
-            self._connection = sqlite3.connect(self._uri, uri=True, isolation_level=None)
-            self._connection.execute("pragma trusted_schema = off")  # no function of a view or generated column runs
-            self._connection.execute("pragma cell_size_check = on")  # a damaged page is an error, not fewer rows
-            self._columns = {table: self._columns_of(table) for table in self._plain_tables()}
+            self._connection = connected(path)
+            self._columns = {table: columns_in(self._connection, table) for table in self._plain_tables()}
             counts = {t: self._count(t) for t in schema.NUMBERS}
             if not os.path.samestat(os.fstat(checked.fileno()), path.stat()):  # SQLite opens by name
                 raise InputError("was replaced while it was read", where=Location(self.path))
@@ -247,23 +243,18 @@ class Database:
         """Return what another database is, and the way out."""
         what, hint = "an SQLite database, but no Nsight Systems export", "pass what nsys export --type sqlite wrote"
         if any(name.startswith("rocpd_") for name in names):
-            what, hint = "a database of rocprofv3 (rocpd), which is not supported", RECORD_WITH_TORCH
+            what, hint = "a database of rocprofv3 (rocpd) of another layout than is known", RECORD_WITH_TORCH
         return InputError(f"is {what}", where=Location(self.path), hint=hint)
 
     def _plain_tables(self) -> list[str]:
         """Return known tables that hold rows of their own: no view and no virtual table, which would run something."""
-        query = "select name, type = 'table' and rootpage > 0 from sqlite_master where type in ('table', 'view')"
-        found = [(name, bool(plain)) for name, plain in self._connection.execute(query) if isinstance(name, str)]
-        names = [name for name, plain in found if plain]
-        if others := sorted(name for name, plain in found if not plain and name in schema.NUMBERS):
+        found = tables_in(self._connection)
+        names = [name for name, plain in found.items() if plain]
+        if others := sorted(name for name, plain in found.items() if not plain and name in schema.NUMBERS):
             self.warnings.append(_NO_TABLE.format(", ".join(others)))
         if not schema.is_export(set(names)):
             raise self._no_export(names)
         return [name for name in names if name in schema.NUMBERS]
-
-    def _columns_of(self, table: str) -> set[str]:
-        found = self._answer(f'pragma table_xinfo("{table}")').fetchall()
-        return {name for _, name, _, _, _, _, hidden in found if not hidden}
 
     def _count(self, table: str) -> int:
         if table not in self._columns:
@@ -281,19 +272,8 @@ class Database:
         with self._damage_told():
             return int(self._connection.execute(query, ("nccl%",)).fetchone()[0])
 
-    @contextmanager
-    def _damage_told(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
-            # SQLite's own messages can quote what is in the file, so only the known ones are passed on.
-            known = ("malformed", "not a database", "encrypted", "disk I/O", "UTF-8")
-            reason = next((word for word in known if word in str(error)), None)
-            raise InputError(
-                "is a damaged SQLite database" + (f" ({reason})" if reason else ""),
-                where=Location(self.path),
-                hint="it may be cut short: copy it again, or export again with nsys export --type sqlite FILE.nsys-rep",
-            ) from None
+    def _damage_told(self) -> AbstractContextManager[None]:
+        return damage_told(self.path, "export again with nsys export --type sqlite FILE.nsys-rep")
 
 
 def _query(table: str, wanted: Sequence[str], value: str, where: str = "") -> str:

@@ -1,0 +1,71 @@
+"""Proton's trees: sums by scope, and nothing of when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.formats.proton.make import H200, node, summed, tree
+from tracemine.formats import open_trace
+from tracemine.pipeline import scan
+
+
+def _written(folder: Path) -> Path:
+    kernels = [
+        node("norm_kernel", time=18_301, count=3, bytes=25_165_824.0, flops32=1e7),
+        node("matmul_kernel", time=240_600, count=6, bytes=1e8, flops16=2e11),
+        node("__proton_launch_metadata:matmul_kernel", node("at::sum", time=12_000, count=3)),
+    ]
+    return tree(folder, node("step", node("mlp", *kernels), node("add_kernel", time=15_000, count=3)))
+
+
+def test_a_row_is_a_kernel_in_a_scope_with_its_sums(tmp_path: Path) -> None:
+    path = _written(tmp_path)
+    timeline = open_trace(path)
+    rows = timeline.activities.to_pylist()
+    assert [(row["name"], row["module"], row["dur_ns"], row["calls"]) for row in rows] == [
+        ("matmul_kernel", "step.mlp", 240_600, 6),
+        ("norm_kernel", "step.mlp", 18_301, 3),
+        ("add_kernel", "step", 15_000, 3),
+    ]
+    assert [row["stated_flops"] for row in rows] == [200_000_000_000, 10_000_000, None]
+    assert timeline.untimed
+    assert sum(row["dur_ns"] for row in rows) == summed(json.loads(path.read_text())[:1])
+    assert timeline.meta.ingest.skipped == {"work of Proton's own": 1}
+
+
+def test_a_tree_says_nothing_of_gaps_steps_and_neighbours(tmp_path: Path) -> None:
+    found = scan(_written(tmp_path))
+    assert found.summary.per_step is None
+    assert found.summary.bound is not None
+    assert found.summary.bound.by == "sums"
+    assert not [each for each in found.findings if not each.on_gpu or len(each.ops) > 1]
+    assert any("holds sums" in each for each in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "NVIDIA H200 SXM"),
+        ({"bus_width": 5120, "memory_clock_rate": 2619000}, "NVIDIA H100 SXM"),
+        ({"num_sms": 16}, None),
+        ({"memory_clock_rate": 1000}, None),
+        ({"arch": "gfx942", "num_sms": 304}, None),
+        ({"arch": None}, None),
+    ],
+)
+def test_the_gpu_is_told_by_its_measures_or_not_named(
+    tmp_path: Path, changes: dict[str, object], name: str | None
+) -> None:
+    timeline = open_trace(tree(tmp_path, node("k", time=5, count=1), device=H200 | changes))
+    assert [device.name for device in timeline.meta.devices] == [name]
+    assert any("is taken for" in each for each in timeline.meta.ingest.warnings) == (name is not None)
+
+
+def test_what_a_scope_states_of_its_only_kernel_is_the_kernels(tmp_path: Path) -> None:
+    alone = node("matmul", node("cutlass_kernel", time=50, count=2), bytes=64)
+    two = node("pair", node("a", time=9, count=1), node("b", time=8, count=1), bytes=128)
+    timeline = open_trace(tree(tmp_path, alone, two))
+    assert timeline.activities["stated_bytes"].to_pylist() == [64, None, None]

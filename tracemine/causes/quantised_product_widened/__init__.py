@@ -1,0 +1,9 @@
+"""Products of what was quantised, computed at full width.
+
+estimate.py  the same products of 8 bits
+"""
+
+from tracemine.causes.cause import Cause
+from tracemine.causes.quantised_product_widened.estimate import estimate
+
+CAUSE = Cause(rule="quantised_product_widened", estimate=estimate)

@@ -1,0 +1,287 @@
+"""A trace of Proton: kernels with their call stacks, the scopes and launches of the host, and flows between the two.
+
+Older versions write an object a stream, one a line, of kernels alone: no scope has times there, and no launch.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct, field
+
+from tracemine.errors import InputError, Location
+from tracemine.formats.arrow import row_numbers, table_of
+from tracemine.formats.kineto.nesting import Nesting
+from tracemine.formats.proton.contexts import UNNAMED, Contexts, is_own_work, own_work_text, stated
+from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
+from tracemine.version import __version__
+
+_LANE = re.compile(r"(?:CPU Thread|GPU Stream|Graph: Stream) (?P<number>\d{1,18})")
+_COUNTER = re.compile(r"[ #:=_-]*\d{1,18}$")
+_FURTHEST_NS = 1 << 61
+_LAUNCH, _GRAPH_LAUNCH = "LaunchKernel", "GraphLaunch"
+_MOST_NAMES = 16  # of outermost scopes that are looked at
+_OUTERMOST = 2  # parts of a call stack: the root, and the scope
+_NO_LAUNCHES = (
+    "This version of Proton records no launches and no times of scopes: why the device waited is not known, and steps "
+    "are inferred."
+)
+
+
+class _Args(Struct):
+    name: str = ""
+    call_stack: tuple[str, ...] = ()
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+class _Event(Struct):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: float = math.nan
+    dur: float = math.nan
+    tid: int = -1
+    id: int = -1
+    args: _Args = field(default_factory=_Args)
+
+    @property
+    def start_ns(self) -> int:
+        return _ns(self.ts)
+
+    @property
+    def dur_ns(self) -> int:
+        return _ns(self.dur)
+
+    @property
+    def own(self) -> bool:
+        return is_own_work(self.args.call_stack, self.name)
+
+
+def _ns(us: float) -> int:
+    return round(us * 1000) if 0 <= us < _FURTHEST_NS / 1000 else -1
+
+
+class _Object(Struct):
+    traceEvents: list[_Event]
+
+
+class _Kernel(Struct):
+    """A kernel, and the number of its launch's flow; −1: not known."""
+
+    event: _Event
+    stream: int | None
+    launch: int = -1
+
+
+class _Host(Struct):
+    """What ran on the host: scopes in order, and launches by their flows' numbers."""
+
+    scopes: list[_Event]
+    launches: dict[int, _Event]
+    replays: set[int]  # launches of several kernels: a CUDA graph each
+
+
+def read_trace(content: bytes | bytearray, path: str) -> Timeline:
+    """Return the timeline of a trace. Raises msgspec.DecodeError where it is damaged, InputError without a kernel."""
+    events = _events(content)
+    lanes = {
+        event.tid: int(found["number"])
+        for event in events
+        if event.name == "thread_name" and (found := _LANE.fullmatch(event.args.name))
+    }
+    timed = [event for event in events if event.ph != "X" or min(event.start_ns, event.dur_ns) >= 0]
+    kernels = _kernels(timed, lanes)
+    if not kernels:
+        what = "is a trace of Triton's Proton, without a kernel"
+        raise InputError(what, where=Location(path), hint="record what runs on the GPU")
+    host = _host(timed, kernels)
+    meta = Meta(
+        tracemine_version=__version__,
+        source=Path(path).name,
+        format="proton",
+        producer="Triton Proton",
+        ingest=_report(events, timed, kernels, host),
+    )
+    return _timeline(meta, kernels, host, lanes)
+
+
+def _report(events: Sequence[_Event], timed: Sequence[_Event], kernels: Sequence[_Kernel], host: _Host) -> IngestReport:
+    own = [event for event in timed if event.cat == "kernel" and event.own]
+    says = (
+        own_work_text(sum(event.dur_ns for event in own), sum(kernel.event.dur_ns for kernel in kernels)),
+        "" if host.launches else _NO_LAUNCHES,
+    )
+    return IngestReport(
+        events=dict(sorted(Counter(event.cat or "metadata" for event in events).items())),
+        skipped={"work of Proton's own": len(own)} if own else {},
+        dropped={"event without a time": len(events) - len(timed)} if len(events) > len(timed) else {},
+        warnings=tuple(filter(None, says)),
+    )
+
+
+def _events(content: bytes | bytearray) -> list[_Event]:
+    try:
+        objects = [msgspec.json.decode(content, type=_Object)]
+    except msgspec.DecodeError:
+        objects = msgspec.json.Decoder(_Object).decode_lines(content)
+    return [event for each in objects for event in each.traceEvents]
+
+
+def _kernels(events: Iterable[_Event], lanes: dict[int, int]) -> list[_Kernel]:
+    """Return the program's kernels in order of start. Without names of lanes, a lane's number is its stream's."""
+    found = []
+    for event in events:
+        if event.cat == "kernel" and event.ph == "X" and not event.own:
+            number = lanes.get(event.tid, event.tid)
+            found.append(_Kernel(event, number if 0 <= number < _FURTHEST_NS else None))
+    return sorted(found, key=lambda kernel: (kernel.event.start_ns, kernel.stream or 0))
+
+
+def _host(events: Sequence[_Event], kernels: Sequence[_Kernel]) -> _Host:
+    """Return scopes and launches, and give each kernel its launch's number.
+
+    A flow leads from the begin of a launch to the begin of its kernel, and of a graph's replay to the first one.
+    """
+    ran = [e for e in events if e.cat in ("scope", "metric") and e.ph == "X" and e.args.call_stack]
+    at: dict[tuple[int, int], _Event] = {}
+    for event in sorted(ran, key=lambda e: len(e.args.call_stack)):  # of several the innermost
+        at[event.tid, event.start_ns] = event
+    flows = [e for e in events if e.cat == "flow" and e.id >= 0]
+    launches = {e.id: at[e.tid, e.start_ns] for e in flows if e.ph == "s" and (e.tid, e.start_ns) in at}
+    ends = {(e.tid, e.start_ns): e.id for e in flows if e.ph == "f" and e.id in launches}
+    replays = _launched(kernels, launches, ends)
+    calling = {id(event) for event in launches.values()}
+    scopes = [event for event in ran if id(event) not in calling and not event.own]
+    order = sorted(scopes, key=lambda e: (e.start_ns, -e.dur_ns, len(e.args.call_stack)))
+    return _Host(order, launches, replays)
+
+
+def _launched(kernels: Sequence[_Kernel], launches: dict[int, _Event], ends: dict[tuple[int, int], int]) -> set[int]:
+    """Give each kernel its launch's number, and return those of several kernels."""
+    last: dict[int, int] = {}
+    counts = Counter[int]()
+    for kernel in kernels:
+        lane, stack = kernel.event.tid, kernel.event.args.call_stack
+        number = ends.get((lane, kernel.event.start_ns), -1)
+        if number < 0 and lane in last:  # the next of a graph, where it stands in the same scopes
+            around = launches[last[lane]].args.call_stack[:-1]
+            number = last[lane] if stack[: len(around)] == around else -1
+        if number >= 0:
+            last[lane] = kernel.launch = number
+            counts[number] += 1
+    return {number for number, count in counts.items() if count > 1}
+
+
+def _timeline(meta: Meta, kernels: Sequence[_Kernel], host: _Host, lanes: dict[int, int]) -> Timeline:
+    contexts = Contexts()
+    numbers = sorted(host.launches, key=lambda n: (host.launches[n].start_ns, -host.launches[n].dur_ns, n))
+    launch_row = {number: row for row, number in enumerate(numbers)}
+    steps = _steps(host, kernels)
+    spans = _Spans(steps)
+    rows = [
+        {
+            "kind": "kernel",
+            "name": kernel.event.name or UNNAMED,
+            "start_ns": kernel.event.start_ns,
+            "dur_ns": kernel.event.dur_ns,
+            "stream": kernel.stream,
+            "launch_row": launch_row.get(kernel.launch),
+            "unowned_reason": _why_unowned(kernel, host),
+            "step_row": None if kernel.launch < 0 else spans.at(host.launches[kernel.launch].start_ns),
+            **contexts.columns(kernel.event.args.call_stack[:-1]),
+            **stated(kernel.event.args.metrics),
+        }
+        for kernel in kernels
+    ]
+    api = [
+        {
+            "kind": "runtime",
+            "name": _GRAPH_LAUNCH if number in host.replays else _LAUNCH,
+            "module": contexts.module(host.launches[number].args.call_stack[:-1]),
+            **_host_times(host.launches[number], lanes),
+        }
+        for number in numbers
+    ]
+    of_steps = [{"name": event.name or UNNAMED, **_host_times(event, lanes)} for event in steps]
+    return Timeline(
+        meta=meta,
+        activities=pa.Table.from_pylist(rows, schema=TABLES["activities"].schema),
+        ops=_ops(host.scopes, lanes, contexts),
+        api=pa.Table.from_pylist(api, schema=TABLES["api"].schema),
+        steps=pa.Table.from_pylist(of_steps, schema=TABLES["steps"].schema),
+        stacks=contexts.stacks(),
+    )
+
+
+def _why_unowned(kernel: _Kernel, host: _Host) -> str:
+    if kernel.launch < 0:
+        return "no_host_events"
+    return "graph_replay" if kernel.launch in host.replays else "outside_any_op"
+
+
+def _host_times(event: _Event, lanes: dict[int, int]) -> dict[str, int]:
+    return {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": lanes.get(event.tid, event.tid)}
+
+
+def _ops(scopes: Sequence[_Event], lanes: dict[int, int], contexts: Contexts) -> pa.Table:
+    """Return scopes as annotations, each with the innermost one around it."""
+    rows = [
+        {
+            "kind": "annotation",
+            "name": event.args.call_stack[-1] or UNNAMED,
+            "module": contexts.module(event.args.call_stack[:-1]),
+            **_host_times(event, lanes),
+        }
+        for event in scopes
+    ]
+    table = pa.Table.from_pylist(rows, schema=TABLES["ops"].schema)
+    if not rows:
+        return table
+    start, dur, thread = (np.array([row[name] for row in rows], np.int64) for name in ("start_ns", "dur_ns", "tid"))
+    parents = Nesting(start, start + dur, np.unique(thread, return_inverse=True)[1].reshape(-1)).parents()
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    return table_of("ops", columns | {"parent_row": row_numbers(parents)}, len(rows))
+
+
+def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_Event]:
+    """Return the outermost scopes that are steps: those of a name, but for a number at its end, that occur several
+    times, one after another on one thread, and of such names the one in which most GPU time was launched.
+    """
+    by_name: dict[tuple[int, str], list[_Event]] = {}
+    for event in host.scopes:
+        if len(event.args.call_stack) == _OUTERMOST:
+            by_name.setdefault((event.tid, _COUNTER.sub("", event.args.call_stack[-1])), []).append(event)
+    repeated = [
+        each
+        for each in by_name.values()
+        if len(each) > 1 and all(one.start_ns + one.dur_ns <= other.start_ns for one, other in pairwise(each))
+    ][:_MOST_NAMES]
+    calls = [(host.launches[k.launch].start_ns, k.event.dur_ns) for k in kernels if k.launch >= 0]
+
+    def launched_ns(scopes: list[_Event]) -> int:
+        spans = _Spans(scopes)
+        return sum(ns for at, ns in calls if spans.at(at) is not None)
+
+    return max(repeated, key=launched_ns, default=[])
+
+
+class _Spans:
+    """Spans one after another."""
+
+    def __init__(self, events: Sequence[_Event]) -> None:
+        self._start = np.array([event.start_ns for event in events], np.int64)
+        self._end = np.array([event.start_ns + event.dur_ns for event in events], np.int64)
+
+    def at(self, moment_ns: int) -> int | None:
+        """Return which span holds a moment."""
+        found = int(np.searchsorted(self._start, moment_ns, "right")) - 1
+        return found if found >= 0 and moment_ns <= int(self._end[found]) else None

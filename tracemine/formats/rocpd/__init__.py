@@ -1,0 +1,6 @@
+"""Databases of rocprofv3 (rocpd), AMD's profiler of a whole process: kernels, copies, calls of HIP and roctx ranges.
+
+schema.py    the tables and columns that are read
+database.py  a database as the tables that `formats/nsys/assemble.py` makes a timeline of
+read.py      how a file begins, and its timeline
+"""
