@@ -94,7 +94,7 @@ class Program(Struct, frozen=True, dict=True):
                 return False
             name = nodes.get(number)
             if name is None:  # a call of a library, a copy, or what copies alone
-                if not body.library.startswith(LIBRARY) and body.kind != "movement" and body.updates < 0:
+                if not body.library.startswith(LIBRARY) and body.kind != "movement" and "scatter" not in body.opcodes:
                     return False
             elif not self._may_be(at + number, name):
                 return False
