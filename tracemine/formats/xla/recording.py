@@ -5,13 +5,12 @@ The same for both files that JAX writes. `hlo_*` and `program` say which instruc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import Array, codes
-from tracemine.formats.arrow import MISSING
+from tracemine.columns import Array, codes, is_among, sorted_unique
 from tracemine.formats.kineto.nesting import time_order
 from tracemine.formats.xla.wire import Span
 from tracemine.timeline import RecordedDevice
@@ -52,6 +51,9 @@ MEMORY_TEXTS = {"allocator": "allocator_name"}
 MEMORY_EVENTS = ("MemoryAllocation", "MemoryDeallocation")
 
 FRAME = "$"  # begins the name of a Python frame's event
+# A frame in which the host waits, whatever is below it; among host events it has a name of its own.
+WAITING_FRAME = re.compile(r"^\$.*[: ]block_until_ready$", re.DOTALL)
+WAIT = "jax.block_until_ready"
 
 
 class Module(Struct, frozen=True):
@@ -84,8 +86,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     modules: dict[int, Module]
     versions: dict[str, str]
     base_ns: int = 0
-    events: dict[str, int]  # by what they are
-    skipped: dict[str, int]
+    without_frames: bool = False  # there are too many
     truncated: bool = False
 
     @property
@@ -102,10 +103,10 @@ class Strings(dict[str, int]):
         return number
 
 
-def joined(parts: list[Columns], empty: Callable[[], Columns]) -> Columns:
-    """Return columns one after another; `empty` gives those of no row, with their types."""
+def joined(parts: list[Columns], empty: Columns) -> Columns:
+    """Return columns one after another; `empty` are those of no row, with their types."""
     if not parts:
-        return empty()
+        return empty
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -130,9 +131,10 @@ def launches(gpu: Columns, host: Columns) -> Array:
     calls = np.flatnonzero(host["correlation"] > 0)
     if not len(calls) or not len(gpu["correlation"]):
         return np.full(len(gpu["correlation"]), -1, np.int64)
-    device = np.where(host["device"][calls] == MISSING, 0, host["device"][calls])
-    # Recordings before 2021 say no device, and count over all of them.
-    of_gpu = gpu["device"] * int((host["device"][calls] != MISSING).any())
+    device = host["device"][calls]
+    # On the host AMD numbers devices otherwise, and old recordings have no number: there ids count over all devices.
+    apart = bool(is_among(device, sorted_unique(gpu["device"])).all())
+    of_gpu, device = gpu["device"] * apart, device * apart
     both = codes(np.concatenate((of_gpu, device)), np.concatenate((gpu["correlation"], host["correlation"][calls])))
     row_of = np.full(int(both.max()) + 1, -1, np.int64)
     row_of[both[len(of_gpu) :]] = calls

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -20,6 +20,7 @@ _OWN_WORK = ("BUFFER_FLUSH", "<UNKNOWN>")
 _PROGRAM = re.compile(r"(?P<name>.*)\((?P<number>\d{1,19})\)", re.DOTALL)
 _HLO = ("Hlo Proto", "hlo_proto", "HloProto")
 _PS = 1000  # a nanosecond
+_FRAMES_BYTES = 32_000_000  # of a thread: of one that has more, Python's frames are stepped over
 _VERSIONS = ("jax_version", "jaxlib_version", "cuda_runtime_version", "cuda_driver_version", "gpu_version")
 _VERSION = re.compile(r"[\w.+ -]{1,40}")
 _OCCUPANCY = "theoretical_occupancy_pct"
@@ -30,7 +31,6 @@ def recording_of(space: Space) -> Recording:
     strings = Strings()
     base_ns = _number(space, _TASK, "profile_start_time") or 0
     gpus = {int(match[1]): plane for plane in space.planes if (match := _GPU.fullmatch(plane.name))}
-    events: dict[str, int] = {}
     parts = [
         columns
         for device, plane in gpus.items()
@@ -38,22 +38,17 @@ def recording_of(space: Space) -> Recording:
         if _STREAM.match(line.name)
         for columns in _activities(space, plane, line, device, strings, base_ns)
     ]
-    gpu = rec.joined(parts, lambda: rec.no_rows(rec.GPU_NUMBERS, rec.GPU_TEXTS, "device", "stream", "occupancy"))
+    gpu = rec.joined(parts, rec.no_rows(rec.GPU_NUMBERS, rec.GPU_TEXTS, "device", "stream", "occupancy"))
     gpu = rec.in_order(gpu, "device", "stream")
-    host, memory, frames, threads = _host_columns(space, strings, base_ns)
-    gpu["launch"] = rec.launches(gpu, host)
-    events = {
-        "activities": len(gpu["start_ns"]),
-        "host events": len(host["start_ns"]),
-        "allocations": len(memory["start_ns"]),
-    }
+    of_host, threads = _host_columns(space, strings, base_ns)
+    gpu["launch"] = rec.launches(gpu, of_host["host"])
     return Recording(
         source="xplane",
         strings=list(strings),
         gpu=gpu,
-        host=host,
-        memory=memory,
-        frames=frames,
+        host=of_host["host"],
+        memory=of_host["memory"],
+        frames=of_host["frame"],
         threads=tuple(line.name for line in threads),
         tids=tuple(line.number & 0xFFFFFFFF for line in threads),
         pid=_number(space, _HOST, "process_id") or 0,
@@ -63,8 +58,7 @@ def recording_of(space: Space) -> Recording:
         modules=modules_of(space),
         versions=_versions(space),
         base_ns=base_ns,
-        events=events,
-        skipped={},
+        without_frames=any(line.span[1] - line.span[0] > _FRAMES_BYTES for line in threads),
         truncated=space.truncated,
     )
 
@@ -96,51 +90,67 @@ def _activities(
         yield columns
 
 
-def _columns(space: Space, plane: Plane, line: Line, events: Events, strings: Strings, base_ns: int) -> Columns:
+def _columns(
+    space: Space, plane: Plane, line: Line, events: Events, strings: Strings, base_ns: int, kind: str = ""
+) -> Columns:
     distinct, code = np.unique(events.names, return_inverse=True)
-    names = [strings[plane.event_names.get(number, "")] for number in distinct.tolist()]
+    names = [plane.event_names.get(number, "") for number in distinct.tolist()]
+    names = [rec.WAIT if kind == "host" and rec.WAITING_FRAME.match(name) else name for name in names]
     begin_ps = line.start_ns * _PS + events.offset_ps
     return {
-        "name": np.array(names, np.int32)[code],
+        "name": np.array([strings[name] for name in names], np.int32)[code],
         "start_ns": base_ns + begin_ps // _PS,
         "dur_ns": (np.maximum(events.dur_ps, 0) + _PS // 2) // _PS,
     }
 
 
-def _host_columns(space: Space, strings: Strings, base_ns: int) -> tuple[Columns, Columns, Columns, list[Line]]:
-    """Return events of the host's threads, allocations, Python's frames, and the threads."""
-    host: list[Columns] = []
-    memory: list[Columns] = []
+def _host_columns(space: Space, strings: Strings, base_ns: int) -> tuple[dict[str, Columns], list[Line]]:
+    """Return events of the host's threads by what they are, in order, and the threads."""
+    parts: dict[str, list[Columns]] = {kind: [] for kind in _PARTS}
     threads: list[Line] = []
     for plane in _named(space, _HOST):
-        kinds = {number: _kind(name) for number, name in plane.event_names.items()}
         for line in plane.lines:
             thread = len(threads)
             threads.append(line)
-            for numbers, texts, kind, into in (
-                (rec.HOST_NUMBERS, rec.HOST_TEXTS, "host", host),
-                (rec.MEMORY_NUMBERS, rec.MEMORY_TEXTS, "memory", memory),
-            ):
-                skipped = [number for number, of in kinds.items() if of != kind]
-                for events in events_of(space, plane, line, (*numbers.values(), *texts.values()), skipped):
-                    columns = _columns(space, plane, line, events, strings, base_ns)
-                    columns |= {name: events.numbers(stat) for name, stat in numbers.items()}
-                    columns |= {
-                        name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in texts.items()
-                    }
-                    into.append(columns | {"thread": np.full(len(events.names), thread, np.int64)})
-    of_host = rec.in_order(rec.joined(host, lambda: rec.no_rows(rec.HOST_NUMBERS, rec.HOST_TEXTS, "thread")))
-    of_host["end_ns"] = of_host["start_ns"] + of_host["dur_ns"]
-    of_memory = rec.in_order(rec.joined(memory, lambda: rec.no_rows(rec.MEMORY_NUMBERS, rec.MEMORY_TEXTS, "thread")))
-    return of_host, of_memory, rec.no_rows({}, {}, "thread"), threads
+            few = line.span[1] - line.span[0] <= _FRAMES_BYTES
+            for kind, found in parts.items():
+                if kind != "frame" or few:
+                    events = _events_of_kind(space, plane, line, kind, strings, base_ns)
+                    found += [columns | {"thread": np.full(len(columns["name"]), thread)} for columns in events]
+    of_kind = {}
+    for kind, found in parts.items():
+        numbers, texts, _ = _PARTS[kind]
+        of_kind[kind] = rec.in_order(rec.joined(found, rec.no_rows(numbers, texts, "thread")))
+    host = of_kind["host"]
+    host["end_ns"] = host["start_ns"] + host["dur_ns"]
+    return of_kind, threads
 
 
-def _kind(name: str) -> str:
+def _events_of_kind(
+    space: Space, plane: Plane, line: Line, kind: str, strings: Strings, base_ns: int
+) -> Iterator[Columns]:
+    numbers, texts, holds = _PARTS[kind]
+    skipped = [number for number, name in plane.event_names.items() if not holds(name)]
+    for events in events_of(space, plane, line, (*numbers.values(), *texts.values()), skipped):
+        columns = _columns(space, plane, line, events, strings, base_ns, kind)
+        columns |= {name: events.numbers(stat) for name, stat in numbers.items()}
+        yield columns | {
+            name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in texts.items()
+        }
+
+
+def _is_host(name: str) -> bool:
     if name.startswith(rec.FRAME):
-        return "frame"
-    if name in rec.MEMORY_EVENTS:
-        return "memory"
-    return "profiler" if name in _OWN_WORK else "host"
+        return rec.WAITING_FRAME.match(name) is not None
+    return name not in rec.MEMORY_EVENTS and name not in _OWN_WORK
+
+
+# Of each kind of host event its numbers and texts, and by which name it is known.
+_PARTS: dict[str, tuple[dict[str, str], dict[str, str], Callable[[str], bool]]] = {
+    "host": (rec.HOST_NUMBERS, rec.HOST_TEXTS, _is_host),
+    "memory": (rec.MEMORY_NUMBERS, rec.MEMORY_TEXTS, rec.MEMORY_EVENTS.__contains__),
+    "frame": ({}, {}, lambda name: name.startswith(rec.FRAME)),
+}
 
 
 def modules_of(space: Space) -> dict[int, Module]:
