@@ -102,7 +102,7 @@ def _kernels(recording: Recording) -> Kernels:
     commands = host["commands"][np.where(buffer >= 0, buffer, 0)] if len(host["start_ns"]) else np.zeros(len(launch), np.int64)
     node = gpu["graph_node_id"]
     return Kernels(
-        program=gpu["program"],
+        program=np.where(known, gpu["program"], -1),  # what no call launched has no place in order
         instruction=[strings[at] if at >= 0 else "" for at in gpu["hlo_op"].tolist()],
         name=[strings[at] if at >= 0 else "" for at in gpu["name"].tolist()],
         device=gpu["device"],
