@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import recording as rec
+from tracemine.formats.xla.planes import (
+    FRAMES_BYTES,
+    GPU,
+    HOST,
+    HOST_PARTS,
+    METADATA,
+    OCCUPANCY,
+    STREAM,
+    TASK,
+    host_name,
+)
 from tracemine.formats.xla.recording import Columns, Module, Recording, Strings
 from tracemine.formats.xla.space import Events, Line, Plane, Space, events_of, text_ids
 from tracemine.timeline import RecordedDevice
 
-_GPU = re.compile(r"/device:GPU:(\d{1,9})")
-_STREAM = re.compile(r"Stream #(\d{1,18})")
-_HOST, _METADATA, _TASK = "/host:CPU", "/host:metadata", "Task Environment"
-_OWN_WORK = ("BUFFER_FLUSH", "<UNKNOWN>")
 _PROGRAM = re.compile(r"(?P<name>.*)\((?P<number>\d{1,19})\)", re.DOTALL)
 _HLO = ("Hlo Proto", "hlo_proto", "HloProto")
 _PS = 1000  # a nanosecond
-_FRAMES_BYTES = 32_000_000  # of a thread: of one that has more, Python's frames are stepped over
 _VERSIONS = ("jax_version", "jaxlib_version", "cuda_runtime_version", "cuda_driver_version", "gpu_version")
 _VERSION = re.compile(r"[\w.+ -]{1,40}")
-_OCCUPANCY = "theoretical_occupancy_pct"
 
 
 def recording_of(space: Space) -> Recording:
     """Return what a file recorded. Raises InputError, with the offset, where a line is damaged."""
     strings = Strings()
-    base_ns = _number(space, _TASK, "profile_start_time") or 0
-    gpus = {int(match[1]): plane for plane in space.planes if (match := _GPU.fullmatch(plane.name))}
+    base_ns = _number(space, TASK, "profile_start_time") or 0
+    gpus = {int(match[1]): plane for plane in space.planes if (match := GPU.fullmatch(plane.name))}
     parts = [
         columns
         for device, plane in gpus.items()
         for line in plane.lines
-        if _STREAM.match(line.name)
+        if STREAM.match(line.name)
         for columns in _activities(space, plane, line, device, strings, base_ns)
     ]
     gpu = rec.joined(parts, rec.no_rows(rec.GPU_NUMBERS, rec.GPU_TEXTS, "device", "stream", "occupancy"))
@@ -51,14 +56,14 @@ def recording_of(space: Space) -> Recording:
         frames=of_host["frame"],
         threads=tuple(line.name for line in threads),
         tids=tuple(line.number & 0xFFFFFFFF for line in threads),
-        pid=_number(space, _HOST, "process_id") or 0,
+        pid=_number(space, HOST, "process_id") or 0,
         devices=tuple(_device(number, plane) for number, plane in sorted(gpus.items()) if plane.lines),
         vendors={number: str(plane.stats.get("device_vendor", "")) for number, plane in gpus.items()},
         data=space.data,
         modules=modules_of(space),
         versions=_versions(space),
         base_ns=base_ns,
-        without_frames=any(line.span[1] - line.span[0] > _FRAMES_BYTES for line in threads),
+        without_frames=any(line.span[1] - line.span[0] > FRAMES_BYTES for line in threads),
         truncated=space.truncated,
     )
 
@@ -75,15 +80,15 @@ def _number(space: Space, plane_name: str, stat: str) -> int | None:
 def _activities(
     space: Space, plane: Plane, line: Line, device: int, strings: Strings, base_ns: int
 ) -> Iterator[Columns]:
-    stream = _STREAM.match(line.name)
-    wanted = (*rec.GPU_NUMBERS.values(), *rec.GPU_TEXTS.values(), _OCCUPANCY)
+    stream = STREAM.match(line.name)
+    wanted = (*rec.GPU_NUMBERS.values(), *rec.GPU_TEXTS.values(), OCCUPANCY)
     for events in events_of(space, plane, line, wanted):
         columns = _columns(space, plane, line, events, strings, base_ns)
         columns |= {name: events.numbers(stat) for name, stat in rec.GPU_NUMBERS.items()}
         columns |= {
             name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in rec.GPU_TEXTS.items()
         }
-        columns["occupancy"] = events.doubles(_OCCUPANCY)
+        columns["occupancy"] = events.doubles(OCCUPANCY)
         count = len(events.names)
         columns["device"] = np.full(count, device, np.int64)
         columns["stream"] = np.full(count, MISSING if stream is None else int(stream[1]), np.int64)
@@ -95,10 +100,9 @@ def _columns(
 ) -> Columns:
     distinct, code = np.unique(events.names, return_inverse=True)
     names = [plane.event_names.get(number, "") for number in distinct.tolist()]
-    names = [rec.WAIT if kind == "host" and rec.WAITING_FRAME.match(name) else name for name in names]
     begin_ps = line.start_ns * _PS + events.offset_ps
     return {
-        "name": np.array([strings[name] for name in names], np.int32)[code],
+        "name": np.array([strings[host_name(name, kind)] for name in names], np.int32)[code],
         "start_ns": base_ns + begin_ps // _PS,
         "dur_ns": (np.maximum(events.dur_ps, 0) + _PS // 2) // _PS,
     }
@@ -106,20 +110,20 @@ def _columns(
 
 def _host_columns(space: Space, strings: Strings, base_ns: int) -> tuple[dict[str, Columns], list[Line]]:
     """Return events of the host's threads by what they are, in order, and the threads."""
-    parts: dict[str, list[Columns]] = {kind: [] for kind in _PARTS}
+    parts: dict[str, list[Columns]] = {kind: [] for kind in HOST_PARTS}
     threads: list[Line] = []
-    for plane in _named(space, _HOST):
+    for plane in _named(space, HOST):
         for line in plane.lines:
             thread = len(threads)
             threads.append(line)
-            few = line.span[1] - line.span[0] <= _FRAMES_BYTES
+            few = line.span[1] - line.span[0] <= FRAMES_BYTES
             for kind, found in parts.items():
                 if kind != "frame" or few:
                     events = _events_of_kind(space, plane, line, kind, strings, base_ns)
                     found += [columns | {"thread": np.full(len(columns["name"]), thread)} for columns in events]
     of_kind = {}
     for kind, found in parts.items():
-        numbers, texts, _ = _PARTS[kind]
+        numbers, texts, _ = HOST_PARTS[kind]
         of_kind[kind] = rec.in_order(rec.joined(found, rec.no_rows(numbers, texts, "thread")))
     host = of_kind["host"]
     host["end_ns"] = host["start_ns"] + host["dur_ns"]
@@ -129,7 +133,7 @@ def _host_columns(space: Space, strings: Strings, base_ns: int) -> tuple[dict[st
 def _events_of_kind(
     space: Space, plane: Plane, line: Line, kind: str, strings: Strings, base_ns: int
 ) -> Iterator[Columns]:
-    numbers, texts, holds = _PARTS[kind]
+    numbers, texts, holds = HOST_PARTS[kind]
     skipped = [number for number, name in plane.event_names.items() if not holds(name)]
     for events in events_of(space, plane, line, (*numbers.values(), *texts.values()), skipped):
         columns = _columns(space, plane, line, events, strings, base_ns, kind)
@@ -139,24 +143,10 @@ def _events_of_kind(
         }
 
 
-def _is_host(name: str) -> bool:
-    if name.startswith(rec.FRAME):
-        return rec.WAITING_FRAME.match(name) is not None
-    return name not in rec.MEMORY_EVENTS and name not in _OWN_WORK
-
-
-# Of each kind of host event its numbers and texts, and by which name it is known.
-_PARTS: dict[str, tuple[dict[str, str], dict[str, str], Callable[[str], bool]]] = {
-    "host": (rec.HOST_NUMBERS, rec.HOST_TEXTS, _is_host),
-    "memory": (rec.MEMORY_NUMBERS, rec.MEMORY_TEXTS, rec.MEMORY_EVENTS.__contains__),
-    "frame": ({}, {}, lambda name: name.startswith(rec.FRAME)),
-}
-
-
 def modules_of(space: Space) -> dict[int, Module]:
     """Return the compiled modules by program id, as activities name them."""
     found = {}
-    for plane in _named(space, _METADATA):
+    for plane in _named(space, METADATA):
         for event, name in plane.event_names.items():
             stats = space.stats_of(plane, event)
             proto = next((stats[key] for key in _HLO if key in stats), None)
@@ -170,7 +160,7 @@ def modules_of(space: Space) -> dict[int, Module]:
 
 
 def _versions(space: Space) -> dict[str, str]:
-    stats = {name: value for plane in _named(space, _METADATA) for name, value in plane.stats.items()}
+    stats = {name: value for plane in _named(space, METADATA) for name, value in plane.stats.items()}
     found = {name.removesuffix("_version"): str(stats[name]) for name in _VERSIONS if name in stats}
     return {name: text for name, text in found.items() if _VERSION.fullmatch(text)}
 
