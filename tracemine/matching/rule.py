@@ -20,7 +20,7 @@ from tracemine.rows.table import BoolArray, ColumnDoc, IntArray
 STATUSES = ("experimental", "stable", "deprecated")
 SAVINGS = (
     *("fuse", "attention", "one_pass", "close_gap", "launch_less", "close_break"),
-    *("pin_memory", "hide", "overlap", "remove", "reach_rate", "batch", "norm"),
+    *("pin_memory", "hide", "overlap", "remove", "reach_rate", "batch", "norm", "rebuild"),
 )
 IDLE_SAVINGS = frozenset({"close_gap", "launch_less"})  # of the device's idle time, wherever it lies
 # What is called once a fix is made, and what that leaves of the host's work.

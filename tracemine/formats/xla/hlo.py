@@ -34,7 +34,7 @@ _INSTRUCTION = table(
     name=(1, Kind.TEXT), opcode=(2, Kind.TEXT), shape=(3, Kind.SPAN), metadata=(7, Kind.SPAN),
     parameter=(9, Kind.SIGNED), fusion_kind=(11, Kind.TEXT), tuple_index=(13, Kind.SIGNED),
     slices=(17, Kind.SPANS), target=(28, Kind.TEXT), dot=(30, Kind.SPAN), id=(35, Kind.SIGNED),
-    operands=(36, Kind.SIGNEDS), called=(38, Kind.SIGNEDS), config=(43, Kind.SPAN),
+    operands=(36, Kind.SIGNEDS), called=(38, Kind.SIGNEDS), config=(43, Kind.SPAN), precision=(51, Kind.SPAN),
 )  # fmt: skip
 _METADATA = table(
     op_name=(2, Kind.TEXT), file=(3, Kind.TEXT), line=(4, Kind.SIGNED), kernel=(12, Kind.TEXT), frame=(15, Kind.SIGNED)
@@ -42,6 +42,8 @@ _METADATA = table(
 _SHAPE = table(type=(2, Kind.INT), dims=(3, Kind.SIGNEDS), members=(4, Kind.SPANS), layout=(5, Kind.SPAN))
 _LAYOUT = table(minor_to_major=(1, Kind.SIGNEDS))
 _DOT = table(lhs_contracting=(1, Kind.SIGNEDS), rhs_contracting=(2, Kind.SIGNEDS))
+_PRECISION = table(operands=(1, Kind.INTS))
+_PRECISIONS: Final = ("DEFAULT", "HIGH", "HIGHEST")
 _SLICE = table(start=(1, Kind.SIGNED), limit=(2, Kind.SIGNED), step=(3, Kind.SIGNED))
 _ENTRIES = table(entries=(1, Kind.SPANS))
 _ENTRY = table(key=(1, Kind.SIGNED), value=(2, Kind.SPAN))
@@ -138,6 +140,7 @@ class Instruction(Struct, frozen=True):
     starts: tuple[int, ...]  # of a slice, in each dimension
     steps: tuple[int, ...]
     contracting: tuple[tuple[int, ...], tuple[int, ...]]  # of a dot: of either operand
+    precision: str  # of a dot, as the program asks for it; "": it does not
     raw_config: bytes
 
     @property
@@ -266,8 +269,14 @@ def _instruction(data: memoryview, span: Span, computation: int) -> Instruction:
         starts=tuple(each["start"] for each in slices),
         steps=tuple(each["step"] for each in slices),
         contracting=(tuple(dot["lhs_contracting"]), tuple(dot["rhs_contracting"])),
+        precision=_precision(data, fields["precision"]),
         raw_config=bytes(data[config[0] : config[1]]),
     )
+
+
+def _precision(data: memoryview, span: Span | None) -> str:
+    given = read(data, span or (0, 0), _PRECISION)["operands"]
+    return _PRECISIONS[max(given)] if given and max(given) < len(_PRECISIONS) else ""
 
 
 def _shape(data: memoryview, span: Span | None, deep: int = 0) -> Shape:

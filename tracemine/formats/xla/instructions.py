@@ -110,7 +110,7 @@ def body_of(module: Module, each: Instruction) -> Body:
         kind = "reduction"
     else:
         kind = "movement" if opcodes - _WIRING <= _MOVING else "elementwise"
-    return Body(kind, opcodes, library, flops, _precision(each))
+    return Body(kind, opcodes, library, flops, _precision(each) or max((one.precision for one in products), default=""))
 
 
 def _inside(module: Module, each: Instruction, deep: int) -> Iterator[Instruction]:
