@@ -361,6 +361,8 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
         return SLOWDOWNS["light"]
     if timeline.meta.format == "nsys" or not timeline.ops.num_rows:
         return None
+    if timeline.meta.format == "xla":
+        return SLOWDOWNS["jax"]
     # torch gives these ids out only while it writes an execution trace
     traced = timeline.ops["record_function_id"].null_count < timeline.ops.num_rows
     stacks = timeline.stacks.num_rows > 0

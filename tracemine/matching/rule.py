@@ -20,7 +20,7 @@ from tracemine.rows.table import BoolArray, ColumnDoc, IntArray
 STATUSES = ("experimental", "stable", "deprecated")
 SAVINGS = (
     *("fuse", "attention", "one_pass", "close_gap", "launch_less", "close_break"),
-    *("pin_memory", "hide", "overlap", "remove", "reach_rate", "batch", "norm"),
+    *("pin_memory", "hide", "overlap", "remove", "reach_rate", "batch", "norm", "rebuild"),
 )
 IDLE_SAVINGS = frozenset({"close_gap", "launch_less"})  # of the device's idle time, wherever it lies
 # What is called once a fix is made, and what that leaves of the host's work.
@@ -84,6 +84,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     false_positives: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    producers: tuple[str, ...] = ("torch",)  # of PRODUCERS: whose recordings it is looked for in
     rows: str
     priority: int
     saving: str

@@ -29,7 +29,7 @@ from tracemine.errors import InputError, Location, TimelineError, UsageError
 from tracemine.files import beside, folder_beside, locked, make_folder, read_file, resolved, writing
 from tracemine.frames import frame
 from tracemine.ops.kernel_names import short_name
-from tracemine.timeline.meta import SCHEMA_VERSION, IngestReport, Meta, RecordedDevice
+from tracemine.timeline.meta import PRODUCERS, SCHEMA_VERSION, IngestReport, Meta, RecordedDevice, producer_of
 from tracemine.timeline.schema import COUNTERS, EDGES, ROW, TABLES, ColumnSchema, TableSchema
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COUNTERS",
     "EDGES",
+    "PRODUCERS",
     "SCHEMA_VERSION",
     "TABLES",
     "ColumnSchema",
@@ -46,14 +47,15 @@ __all__ = [
     "RecordedDevice",
     "TableSchema",
     "Timeline",
+    "producer_of",
     "read_counters_table",
 ]
 
-# Version 4 has no derived columns, version 5 not those of _ADDED, versions 6 and 7 not all tables of _ADDED_TABLES;
-# they are the same otherwise.
-_READ_VERSIONS = (4, 5, 6, 7, SCHEMA_VERSION)
+# Version 4 has no derived columns, version 5 not those of _ADDED, versions 6 to 8 not all tables of _ADDED_TABLES; they
+# are the same otherwise.
+_READ_VERSIONS = (4, 5, 6, 7, 8, SCHEMA_VERSION)
 _ADDED = (("api", "before_stack_row"),)
-_ADDED_TABLES = ("light", "collectives")
+_ADDED_TABLES = ("light", "collectives", "instructions")
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _META = "meta.json"
@@ -81,6 +83,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     memory: pa.Table = None
     tensors: pa.Table = None
     collectives: pa.Table = None
+    instructions: pa.Table = None
     light: pa.Table = None
 
     def __post_init__(self) -> None:

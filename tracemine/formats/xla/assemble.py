@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.collector import paused
-from tracemine.columns import Array, with_columns
+from tracemine.columns import Array, numbers, with_columns
 from tracemine.formats.arrow import MISSING, floats, int_triples, integers, positive, row_numbers, table_of, take, texts
 from tracemine.formats.kineto.memory import memory_table
 from tracemine.formats.kineto.nesting import Nesting, time_order
@@ -55,11 +55,7 @@ def _assembled(recording: Recording, source_name: str) -> Timeline:
     launch = api_of[recording.gpu["launch"]]
     memory = _memory(recording, dropped)
     unowned, activities = _activities(recording, details, found, of_activity, launch, step)
-    tensors = found.tensors
-    if tensors is not None:
-        op_row = tensors.column("op_row").to_numpy()
-        order = np.argsort(place[op_row], kind="stable")
-        tensors = with_columns(tensors, {"op_row": integers(place[op_row], pa.int64())}).take(pa.array(order))
+    tensors, instructions = (_renumbered(table, place) for table in (found.tensors, found.instructions))
     notes = (*found.warnings, *said.warnings(recording, unowned), *repetition_notes(recording.gpu, dropped))
     return Timeline(
         meta=_meta(recording, source_name, found, bool(len(stacks)), notes, unowned, dropped),
@@ -70,7 +66,17 @@ def _assembled(recording: Recording, source_name: str) -> Timeline:
         stacks=stacks,
         memory=memory,
         tensors=tensors,
+        instructions=instructions,
     )
+
+
+def _renumbered(table: pa.Table | None, place: Array) -> pa.Table | None:
+    """Return a table of executions with their rows among the ops, in the order of these."""
+    if table is None:
+        return None
+    op_row = place[numbers(table.column("op_row"))]
+    order = np.argsort(op_row, kind="stable")
+    return with_columns(table, {"op_row": integers(op_row, pa.int64())}).take(integers(order, pa.int64()))
 
 
 def _meta(
@@ -170,6 +176,7 @@ def _ops_table(recording: Recording, ops: Columns, stack: Array, found: Executio
         **{name: texts(ids.astype(np.int32), pool) for name, ids in shifted.items() if name != "name"},
         "name": texts(np.where(is_op, shifted["name"], ops["name"]).astype(np.int32), pool),
         "stack_row": row_numbers(stack),
+        "execution_node_id": row_numbers(take(found.rows["number"], ops["from"]) if "number" in found.rows else ops["from"] * 0 - 1),
     }
     return table_of("ops", columns, len(is_op))
 

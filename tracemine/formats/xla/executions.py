@@ -9,6 +9,8 @@ from msgspec import Struct
 from tracemine.columns import Array, codes, examples
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.kineto.stacks import CallPaths
+from tracemine.formats.xla.hlo_executions import programs_of, rows_of
+from tracemine.formats.xla.join import Program
 from tracemine.formats.xla.recording import Columns, Recording
 
 EVIDENCE = ("compiler", "consistent")
@@ -20,7 +22,7 @@ TEXTS = ("name", "module", "input_shapes", "input_dtypes", "input_strides", "con
 class Executions(Struct, frozen=True, kw_only=True):
     """Executions of instructions, in any order; the timeline's `ops` are these and the host's annotations.
 
-    `rows`: launch (row of `host`), and of TEXTS those that are known, as ids in `texts` (-1: none); stack, if there
+    `rows`: launch (row of `host`, −1: not recorded); number, where order is known: it grows as they were executed; and of TEXTS those that are known, as ids in `texts` (-1: none); stack, if there
     are `paths`, a row of these whose frames are ids in `texts`.
     """
 
@@ -31,14 +33,18 @@ class Executions(Struct, frozen=True, kw_only=True):
     copied_bytes: Array  # of activities that are copies though they are recorded as kernels; MISSING: it is none
     paths: CallPaths | None = None
     tensors: pa.Table | None = None  # as TABLES["tensors"], op_row being a row here
+    instructions: pa.Table | None = None  # likewise
     warnings: tuple[str, ...] = ()
 
 
 def executions_of(recording: Recording) -> Executions:
-    """Return executions as far as activities name their instructions.
+    """Return executions as far as it is known which instruction each activity is of.
 
-    What a command buffer replayed says the name of the buffer, and has no row.
+    Where the modules are recorded, what command buffers replayed too. Else that says the buffer's name, and has no row.
     """
+    programs = programs_of(recording)
+    if programs:
+        return _of_programs(recording, programs)
     gpu = recording.gpu
     known = (gpu["hlo_op"] >= 0) & (gpu["launch"] >= 0) & (gpu["graph_id"] <= 0)
     rows = np.flatnonzero(known)
@@ -53,4 +59,20 @@ def executions_of(recording: Recording) -> Executions:
         of_activity=of_activity,
         evidence=np.where(known, 0, -1).astype(np.int8),
         copied_bytes=np.full(len(known), MISSING),
+    )
+
+
+def _of_programs(recording: Recording, programs: dict[int, Program]) -> Executions:
+    found = rows_of(recording, programs)
+    count = len(found.launch)
+    return Executions(
+        rows={"launch": found.launch, "number": np.arange(count), "stack": found.stack, **found.columns},
+        texts=found.texts,
+        of_activity=found.of_activity,
+        evidence=np.where(found.of_activity >= 0, 0, -1).astype(np.int8),
+        copied_bytes=found.copied_bytes,
+        paths=found.paths,
+        tensors=found.tensors,
+        instructions=found.instructions,
+        warnings=found.warnings,
     )
