@@ -10,6 +10,7 @@ from pathlib import Path
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.formats import format_of, is_nsys_folder, recording_in
 from tracemine.formats.source import FileSource
+from tracemine.formats.xla.read import beside
 from tracemine.timeline import Timeline
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
@@ -53,17 +54,19 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
     timelines = {path.parent for path in folder.rglob("meta.json") if Timeline.lies_in(path.parent)}
     files = [path for path in _files(folder, "*.json*", timelines) if path.name.endswith(_SUFFIXES)]
     recordings = {path.parent for path in files if recording_in(path.parent) is not None}
-    files = [path for path in files if path.parent not in recordings]
+    profiles = [path for kind in ("*.xplane.pb", "*.xplane.pb.gz") for path in _files(folder, kind, timelines)]
+    files = [path for path in files if path.parent not in recordings and beside(path) is None]
     traces = list(filter(_holds_events, files))
     others = [path.name for path in files if path not in set(traces)]
     tables = {path.parent for kind in ("*.parquet", "*.arrow") for path in _files(folder, kind, timelines)}
     exports = [*_files(folder, "*.sqlite", ()), *filter(is_nsys_folder, tables)]
-    found = sorted([*timelines, *recordings, *exports, *traces])
+    found = sorted([*timelines, *recordings, *exports, *profiles, *traces])
     if not found:
         raise InputError(
             "no trace lies in this folder or below it",
             where=Location(str(folder)),
-            hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, or an export of nsys",
+            hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, an export of nsys, or "
+            "an .xplane.pb of JAX",
         )
     if others and note is not None:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")

@@ -81,6 +81,21 @@ def beside(path: Path) -> Path | None:
     return None
 
 
+def profiles_in(folder: Path) -> list[Path]:
+    """Return the profiles of XLA that lie in a folder, or in its `plugins/profile/RUN`, where JAX writes one a host.
+
+    >>> profiles_in(Path("no/such/folder"))
+    []
+    """
+    found = [
+        path
+        for suffix in _XPLANES
+        for pattern in (f"*{suffix}", f"plugins/profile/*/*{suffix}")
+        for path in folder.glob(pattern)
+    ]
+    return sorted(path for path in found if path.is_file())
+
+
 def _of_xplane(source: FileSource, progress: Progress | None) -> Timeline:
     from tracemine.formats.xla.assemble import assemble  # noqa: PLC0415 - what other files need not load
     from tracemine.formats.xla.planes import refuse  # noqa: PLC0415
