@@ -91,15 +91,14 @@ def _touches(each: Instruction, space: tuple[int, int, int]) -> bool:
 
 
 def _consumers(given: Sequence[Instruction], first: Instruction, space: tuple[int, int, int]) -> list[int]:
-    """Return what scores go through, up to the product that reads them last."""
-    found, left = list[int](), [*first.readers]
-    while left:
-        at = left.pop(0)
-        if at in found or not _touches(given[at], space):
-            continue
-        found.append(at)
-        left += given[at].readers if given[at].kind != "product" else []
-    return found
+    """Return what scores go through, and nothing else as large, up to the product that reads them last."""
+    found = {first.number}
+    for each in given[first.number + 1 :]:
+        makers = [maker for array in each.takes if _is_like(array, space) for maker in array.makers]
+        rests = any(maker in found and given[maker].kind != "product" for maker in makers)
+        if makers and found.issuperset(makers) and (rests or first.number in makers):
+            found.add(each.number)
+    return sorted(found - {first.number})
 
 
 def _is_softmax(given: Sequence[Instruction], first: Instruction, space: tuple[int, int, int]) -> bool:

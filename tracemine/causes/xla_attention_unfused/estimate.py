@@ -46,7 +46,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     flops, nbytes = number(rows, "xla_flops")[members], number(rows, "xla_bytes")[members]
     rate = category(rows, "xla_rate")
     names = [text_at(rate, row) for row in members]
-    if context.curves is None:
+    if context.curves is None and (nbytes.any() or flops.any()):
         return Abstained("device_unknown")
     calls = [(name, int(work), int(moved)) for name, work, moved in zip(names, flops, nbytes, strict=True) if name]
     if finding == "loop work":  # all iterations at once
@@ -62,7 +62,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
             return Abstained("device_unknown")
         low, mid, high = low + time.low, mid + time.mid, high + time.high
     for name, moved in zip(names, nbytes.tolist(), strict=True):
-        if moved and not name:
+        if moved and not name and context.curves is not None:
             time_ns = context.curves.memory_ns(0.6 * moved, 0.4 * moved, 0.0)
             low, mid, high = low + time_ns, mid + time_ns, high + time_ns
     spread = _SPREADS[finding]
