@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -187,3 +190,12 @@ def test_compiled_code_and_python_give_the_same_cells(monkeypatch: pytest.Monkey
     assert len(found) == len(again) > 4
     for one, other in zip(found, again, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_the_compiled_reader_is_of_the_source_that_is_there():
+    if event_cells.COMPILED is None:
+        assert os.environ.get("TRACEMINE_COMPILED") != "required", "the compiled reader was not built"
+        pytest.skip("the compiled reader is not there: pip install -e . builds it where there is a compiler")
+    built = import_module("tracemine.formats.xla._event_cells")
+    source = Path(event_cells.__file__).with_name("_event_cells.c")
+    assert hashlib.sha256(source.read_bytes()).hexdigest() == built.SOURCE_SHA256, "build it again: pip install -e ."
