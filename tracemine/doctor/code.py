@@ -18,6 +18,13 @@ _NSYS = """\
 nsys profile --trace=cuda,nvtx --pytorch=autograd-shapes-nvtx --cuda-graph-trace=node \\
     -o run python train.py
 nsys export --type sqlite run.nsys-rep"""
+_JAX = """\
+options = jax.profiler.ProfileOptions()
+options.python_tracer_level = 0  # 1: with lines of the program, which slows the host
+with jax.profiler.trace("run", profiler_options=options):
+    for n in range(3):
+        with jax.profiler.StepTraceAnnotation("train", step_num=n):
+            jax.block_until_ready(train_step(batch))"""
 COMMAND = "tracemine capture -o run -- python train.py"
 
 
@@ -29,4 +36,6 @@ def recipe_for(trace_format: str) -> Recipe:
     """
     if trace_format == "nsys":
         return Recipe(code=_NSYS, capture=_CAPTURE, command=COMMAND)
+    if trace_format == "xla":
+        return Recipe(code=_JAX, capture=None, command="")
     return Recipe(code=_TORCH, capture=_CAPTURE, command=COMMAND)

@@ -30,7 +30,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     code: str  # within the program, with what it already has
     capture: str | None  # within the program, with tracemine; null: another profiler's recording
-    command: str  # without a change of the program
+    command: str  # without a change of the program; "": there is none
 
 
 class Checkup(msgspec.Struct, frozen=True, kw_only=True):

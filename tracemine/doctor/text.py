@@ -64,5 +64,6 @@ def _block(doubt: Doubt) -> list[str]:
 
 
 def _code(found: Checkup) -> Iterator[str]:
-    yield f"Record it right: {found.recipe.command}    or:"
+    command = found.recipe.command
+    yield f"Record it right: {command}    or:" if command else "Record it right:"
     yield from (f"    {one}" for one in found.recipe.code.splitlines())

@@ -65,8 +65,8 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
         raise InputError(
             "no trace lies in this folder or below it",
             where=Location(str(folder)),
-            hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, an export of nsys, or "
-            "an .xplane.pb of JAX",
+            hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, an .xplane.pb that "
+            "JAX wrote, or an export of nsys",
         )
     if others and note is not None:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")

@@ -147,13 +147,17 @@ def _ops(recording: Recording, rows: HostRows, found: Executions, strings: list[
 
 
 def _launched(recording: Recording, found: Executions) -> tuple[Array, Array, Array]:
-    """Return begin, end and thread of each execution's launches."""
-    host, launch = recording.host, found.rows["launch"]
-    begin, end = host["start_ns"][launch].copy(), host["start_ns"][launch].copy()
-    thread = host["thread"][launch]
-    shared = np.bincount(launch, minlength=len(host["name"]) + 1) > 1
-    owned = np.flatnonzero((found.of_activity >= 0) & (recording.gpu["launch"] >= 0))
-    call, row = recording.gpu["launch"][owned], found.of_activity[owned]
+    """Return begin, end and thread of each execution's launches; without one, when the first of its activities began,
+    and no thread.
+    """
+    host, gpu, launch = recording.host, recording.gpu, found.rows["launch"]
+    begin, thread = take(host["start_ns"], launch, 0), take(host["thread"], launch, len(recording.threads))
+    lost = np.flatnonzero((found.of_activity >= 0) & (take(launch, found.of_activity) < 0))[::-1]
+    begin[found.of_activity[lost]] = gpu["start_ns"][lost]
+    end = begin.copy()
+    shared = np.bincount(launch[launch >= 0], minlength=len(host["name"]) + 1) > 1
+    owned = np.flatnonzero((found.of_activity >= 0) & (gpu["launch"] >= 0))
+    call, row = gpu["launch"][owned], found.of_activity[owned]
     alone = ~shared[call] & (host["thread"][call] == thread[row])
     np.maximum.at(end, row[alone], host["end_ns"][call[alone]])
     return begin, end, thread
@@ -162,21 +166,21 @@ def _launched(recording: Recording, found: Executions) -> tuple[Array, Array, Ar
 def _ops_table(recording: Recording, ops: Columns, stack: Array, found: Executions, strings: list[str]) -> pa.Table:
     is_op = ops["from"] >= 0
     pool = [*strings, *found.texts]
-    shifted = {
-        name: np.where(take(found.rows[name], ops["from"]) >= 0, take(found.rows[name], ops["from"]) + len(strings), -1)
-        for name in TEXTS
-        if name in found.rows
-    }
+    shifted = {}
+    for name in TEXTS:
+        ids = take(found.rows[name], ops["from"]) if name in found.rows else np.full(len(is_op), -1)
+        shifted[name] = np.where(ids >= 0, ids + len(strings), -1).astype(np.int32)
+    number = take(found.rows["number"], ops["from"]) if "number" in found.rows else np.full(len(is_op), -1)
     columns = {
         "kind": texts(is_op.astype(np.int8), _OP_KINDS),
         "start_ns": integers(ops["start_ns"], pa.int64()),
         "dur_ns": integers(ops["dur_ns"], pa.int64()),
         **_of_threads(recording, ops["thread"]),
         "parent_row": row_numbers(ops["parent"]),
-        **{name: texts(ids.astype(np.int32), pool) for name, ids in shifted.items() if name != "name"},
+        **{name: texts(ids, pool) for name, ids in shifted.items()},
         "name": texts(np.where(is_op, shifted["name"], ops["name"]).astype(np.int32), pool),
         "stack_row": row_numbers(stack),
-        "execution_node_id": row_numbers(take(found.rows["number"], ops["from"]) if "number" in found.rows else ops["from"] * 0 - 1),
+        "execution_node_id": row_numbers(number),
     }
     return table_of("ops", columns, len(is_op))
 
