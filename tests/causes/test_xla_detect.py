@@ -58,8 +58,15 @@ def attention(
     given = [array((*scores[:-1], width), dtype=dtype) for _ in range(2)]
     return [
         product(*given, gives=array(scores, dtype=dtype), width=width),
-        {"kind": "reduction", "body": body, "takes": [array(scores, 0, dtype=dtype)], "gives": [array(scores, dtype=dtype)]},
-        product(array(scores, 1, dtype=dtype), given[0], gives=array((*scores[:-1], width), dtype=dtype), width=scores[-1]),
+        {
+            "kind": "reduction",
+            "body": body,
+            "takes": [array(scores, 0, dtype=dtype)],
+            "gives": [array(scores, dtype=dtype)],
+        },
+        product(
+            array(scores, 1, dtype=dtype), given[0], gives=array((*scores[:-1], width), dtype=dtype), width=scores[-1]
+        ),
     ]
 
 
@@ -82,7 +89,12 @@ def test_the_backward_pass_goes_with_its_layer_and_is_none_of_its_own() -> None:
     rows = [
         *attention(),
         product(gradient, array(HEADS), gives=array(SCORES)),  # 3: of the weights
-        {"kind": "reduction", "body": "exponential reduce", "takes": [array(SCORES, 3), array(SCORES, 0)], "gives": [array(SCORES)]},
+        {
+            "kind": "reduction",
+            "body": "exponential reduce",
+            "takes": [array(SCORES, 3), array(SCORES, 0)],
+            "gives": [array(SCORES)],
+        },
         product(weights, gradient, gives=array(HEADS), width=512),
         product(array(SCORES, 4), array(HEADS), gives=array(HEADS), width=512),
     ]
@@ -117,11 +129,7 @@ def scattered(zeros: tuple[int, ...] = (8192, 8192), few: int = 8192, **maker: A
             "takes": [array((few,), 0, dtype="float32"), array((few,), dtype="int32")],
             "gives": [array((few,), dtype="float32")],
         },
-        {
-            "kind": "elementwise",
-            "takes": [array(zeros, 0, 1, dtype="float32"), array(zeros)],
-            "gives": [array(zeros)],
-        },
+        {"kind": "elementwise", "takes": [array(zeros, 0, 1, dtype="float32"), array(zeros)], "gives": [array(zeros)]},
     ]
 
 
@@ -158,7 +166,9 @@ def test_a_product_that_needs_no_turn_is_found_with_what_only_it_reads() -> None
     assert (case.finding, sorted(case.parts), case.count) == ("loop work", [0, 1], 1)
 
 
-@pytest.mark.parametrize("rows", [turning(needs=True), turning(needs=False, kind="movement"), turning(needs=False, trips=2)])
+@pytest.mark.parametrize(
+    "rows", [turning(needs=True), turning(needs=False, kind="movement"), turning(needs=False, trips=2)]
+)
 def test_loops_whose_work_needs_each_turn_are_left_alone(rows: list[dict[str, Any]]) -> None:
     assert not found(*rows)
 
@@ -185,7 +195,12 @@ def split(parts: int, reader: Sequence[int], body: str = "add reduce") -> list[d
     sums = array((parts, 256, 256), dtype="float32")
     return [
         product(array((parts, 256, 512)), array((parts, 512, 256)), gives=sums, width=512),
-        {"kind": "reduction", "body": body, "takes": [array(sums.shape, 0, dtype="float32")], "gives": [array((*reader,))]},
+        {
+            "kind": "reduction",
+            "body": body,
+            "takes": [array(sums.shape, 0, dtype="float32")],
+            "gives": [array((*reader,))],
+        },
     ]
 
 

@@ -1,4 +1,4 @@
-"""Labelled recordings of JAX: what must be found first, and what must not be said. Skipped where they are not at hand."""
+"""Labelled recordings of JAX: what must be found first, and what must not be said; skipped without them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ pytestmark = pytest.mark.skipif(
     "TRACEMINE_COMPAT_TRACES" not in os.environ or not FOLDER.is_dir(), reason="no recordings at hand"
 )
 # Median step before the profiler was started, ms.
-ALONE = {"train_spelled": 15.64, "train_cudnn": 10.90, "eager_chain": 5.10, "sync_each": 1.91, "scan_lstm": 3.93, "data_parallel": 5.01}
+ALONE = {
+    "train_spelled": 15.64,
+    "train_cudnn": 10.90,
+    "eager_chain": 5.10,
+    "sync_each": 1.91,
+    "scan_lstm": 3.93,
+    "data_parallel": 5.01,
+}
 
 
 @cache
@@ -36,8 +43,9 @@ def per_step_us(scan: Scan, rule: str, what: str) -> tuple[float, float, float]:
     if what == "measured_ns":
         return (sum(found) / scan.trace.steps / 1000,) * 3
     ends = ((one.low, one.mid, one.high) for one in found)
-    low, mid, high = map(sum, zip(*ends, strict=True))
-    return tuple(each / scan.trace.steps / 1000 for each in (low, mid, high))
+    low, mid, high = map(sum, zip(*ends, strict=True))  # none: an error
+    count = scan.trace.steps * 1000
+    return low / count, mid / count, high / count
 
 
 def classes_us(analysis: Analysis) -> dict[str, float]:
@@ -45,7 +53,11 @@ def classes_us(analysis: Analysis) -> dict[str, float]:
     row, dur = numbers(activities["op_row"], -1), numbers(activities["dur_ns"])
     names, strings = string_ids(ops["name"])
     owned = np.where(row >= 0, names[row], -1)
-    return {text.removeprefix("xla::"): float(dur[owned == at].sum()) / 1000 for at, text in enumerate(strings) if text.startswith("xla::")}
+    return {
+        text.removeprefix("xla::"): float(dur[owned == at].sum()) / 1000
+        for at, text in enumerate(strings)
+        if text.startswith("xla::")
+    }
 
 
 def test_n1_every_kernel_of_a_replayed_step_has_its_instruction() -> None:
@@ -58,13 +70,22 @@ def test_n1_every_kernel_of_a_replayed_step_has_its_instruction() -> None:
     assert (reads.evidence[edges.read] == 2).all()
     found = classes_us(analysis)
     assert {name: round(us, 1) for name, us in found.items() if us} == {
-        **{"product": 23_597.1, "reduction": 12_796.4, "elementwise": 5_904.5, "movement": 2_879.9},
+        "product": 23_597.1,
+        "reduction": 12_796.4,
+        "elementwise": 5_904.5,
+        "movement": 2_879.9,
     }
 
 
 @pytest.mark.parametrize(
     ("name", "owned", "others"),
-    [("train_cudnn", 699, 0), ("scan_lstm", 4_617, 0), ("data_parallel", 3_120, 0), ("eager_chain", 264, 60), ("sync_each", 96, 24)],
+    [
+        ("train_cudnn", 699, 0),
+        ("scan_lstm", 4_617, 0),
+        ("data_parallel", 3_120, 0),
+        ("eager_chain", 264, 60),
+        ("sync_each", 96, 24),
+    ],
 )
 def test_n7_and_others_are_joined(name: str, owned: int, others: int) -> None:
     column = read(name).timeline.activities["op_row"]
@@ -99,7 +120,9 @@ def test_n4_a_step_that_is_not_jitted_is_found_first() -> None:
 def test_n5_the_wait_for_a_value_is_found_first() -> None:
     scan = scanned("sync_each")
     assert scan.findings[0].rule == "host_sync"
-    assert not [finding for finding in scan.findings if finding.rule in ("xla_float32_product", "xla_op_by_op", "pageable_copy")]
+    assert not [
+        finding for finding in scan.findings if finding.rule in ("xla_float32_product", "xla_op_by_op", "pageable_copy")
+    ]
 
 
 def test_n6_the_loop_is_found_first_and_gaps_of_the_recording_are_not_sold() -> None:

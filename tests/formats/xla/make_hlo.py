@@ -71,7 +71,11 @@ class Made:
     frames: list[tuple[str, str, int, int]] = field(default_factory=list)  # file, function, line, caller's number
 
     def proto(self) -> bytes:
-        ids = {op.name: (at << 32) | place for at, ops in enumerate(self.computations.values(), 1) for place, op in enumerate(ops)}
+        ids = {
+            op.name: (at << 32) | place
+            for at, ops in enumerate(self.computations.values(), 1)
+            for place, op in enumerate(ops)
+        }
         numbers = {name: at for at, name in enumerate(self.computations, 1)}
         body = message(1, self.name) + number(5, self.number) + number(6, 1)
         for name, ops in self.computations.items():
@@ -124,7 +128,8 @@ def fused(name: str, shape: Shape, *operands: str, body: str, kernel: str = "", 
 
 def blas(name: str, shape: Shape, *operands: str) -> Op:
     dims = '{"lhs_contracting_dimensions":["1"]}'
-    config = f'{{"gemm_backend_config":{{"precision_config":{{"operand_precision":["DEFAULT"]}},"dot_dimension_numbers":{dims}}}}}'
+    gemm = f'{{"precision_config":{{"operand_precision":["DEFAULT"]}},"dot_dimension_numbers":{dims}}}'
+    config = f'{{"gemm_backend_config":{gemm}}}'
     return Op(name, "custom-call", both(shape, array("u8", 256)), operands, target="__cublas$lt$matmul", config=config)
 
 

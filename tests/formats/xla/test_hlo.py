@@ -24,7 +24,7 @@ def test_a_layout_gives_strides_and_a_tuple_its_arrays() -> None:
     module = read(Made("m", 1, {"main": [parameter("p", shape, 0)]}))
     leaves = module.in_order(module.entry)[0].shape.leaves
     assert [(index, leaf.dtype, leaf.bytes) for index, leaf in leaves] == [
-        *(((0,), "bf16", 48), ((1, 0), "pred", 1), ((1, 1), "f32", 20)),
+        *(((0,), "bf16", 48), ((1, 0), "pred", 1), ((1, 1), "f32", 20))
     ]
     assert leaves[0][1].strides == (3, 1, 6)
 

@@ -34,7 +34,11 @@ def layers(count: int = 3) -> Made:
         ]
         ops, order, given = [*ops, *new], [*order, *names], names[3]
     root = [Op("root", "tuple", both(X), (given,))]
-    computations["main"] = [*ops[:2], *ops[2:][::-1], *root]  # operands behind what takes them: only the schedule counts
+    computations["main"] = [
+        *ops[:2],
+        *ops[2:][::-1],
+        *root,
+    ]  # operands behind what takes them: only the schedule counts
     return Made("jit_step", PROGRAM, computations, schedule={"main": [*order, "root"]})
 
 
@@ -86,7 +90,9 @@ def test_a_kernel_of_another_body_is_given_to_nothing() -> None:
 
 
 def test_more_calls_of_libraries_than_instructions_are_not_told_apart() -> None:
-    found = joined({PROGRAM: program_of(layers())}, kernels(launched(THREE | CALLS | {14: "nvjet_b", 15: "nvjet_b"}, 9)))
+    found = joined(
+        {PROGRAM: program_of(layers())}, kernels(launched(THREE | CALLS | {14: "nvjet_b", 15: "nvjet_b"}, 9))
+    )
     assert found.apart == 1
 
 
@@ -100,7 +106,14 @@ def test_buffers_follow_each_other_and_are_found_again_in_the_next_step() -> Non
         for row in launched(nodes, 3, launch=2 * step + at, buffer=f"command_buffer_{at}")
     ]
     found = joined({PROGRAM: program}, kernels(rows))
-    assert names(program, found)[:6] == ["fusion.0", "bend_fusion.0", "product.0", "fusion.1", "bend_fusion.1", "product.1"]
+    assert names(program, found)[:6] == [
+        "fusion.0",
+        "bend_fusion.0",
+        "product.0",
+        "fusion.1",
+        "bend_fusion.1",
+        "product.1",
+    ]
     assert names(program, found)[6:] == names(program, found)[:6]
     assert found.execution.tolist() == [0] * 6 + [1] * 6
 
@@ -198,7 +211,7 @@ def test_what_a_loop_does_without_its_state_is_known() -> None:
     needs = depends(Values(program.module), program)
     named = {item.instruction.name: needed for item, needed in zip(program.items, needs, strict=True)}
     assert [name for name, needed in named.items() if not needed] == [
-        *("slice_fusion", "product_fusion", "count_fusion", "last_fusion"),
+        *("slice_fusion", "product_fusion", "count_fusion", "last_fusion")
     ]
     assert program.bodies[1].precision == "HIGHEST"
     assert program.bodies[1].flops == 2 * 4 * 64 * 64

@@ -74,7 +74,8 @@ def _scores(array: Array) -> tuple[int, int, int] | None:
     """Return elements, queries and keys of an array that can be scores of attention."""
     if len(array.shape) < 3 or array.dtype not in _HALF or min(array.shape[-2:]) < _FEWEST_SCORES:
         return None
-    return (array.elements, *array.shape[-2:]) if math.prod(array.shape[:-2]) > 1 else None
+    queries, keys = array.shape[-2:]
+    return (array.elements, queries, keys) if math.prod(array.shape[:-2]) > 1 else None
 
 
 def _is_like(array: Array, space: tuple[int, int, int]) -> bool:

@@ -22,8 +22,9 @@ TEXTS = ("name", "module", "input_shapes", "input_dtypes", "input_strides", "con
 class Executions(Struct, frozen=True, kw_only=True):
     """Executions of instructions, in any order; the timeline's `ops` are these and the host's annotations.
 
-    `rows`: launch (row of `host`, −1: not recorded); number, where order is known: it grows as they were executed; and of TEXTS those that are known, as ids in `texts` (-1: none); stack, if there
-    are `paths`, a row of these whose frames are ids in `texts`.
+    `rows`: launch (row of `host`, −1: not recorded); number, where order is known: it grows as they were executed; and
+    of TEXTS those that are known, as ids in `texts` (-1: none); stack, if there are `paths`, a row of these whose
+    frames are ids in `texts`.
     """
 
     rows: Columns

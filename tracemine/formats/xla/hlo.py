@@ -49,9 +49,7 @@ _ENTRIES = table(entries=(1, Kind.SPANS))
 _ENTRY = table(key=(1, Kind.SIGNED), value=(2, Kind.SPAN))
 _SEQUENCE = table(ids=(1, Kind.SIGNEDS))
 _ALIAS = table(output=(1, Kind.SIGNEDS), parameter=(2, Kind.SIGNED), parameter_index=(3, Kind.SIGNEDS))
-_FRAMES = table(
-    files=(1, Kind.TEXTS), functions=(2, Kind.TEXTS), locations=(3, Kind.SPANS), frames=(4, Kind.SPANS)
-)
+_FRAMES = table(files=(1, Kind.TEXTS), functions=(2, Kind.TEXTS), locations=(3, Kind.SPANS), frames=(4, Kind.SPANS))
 _LOCATION = table(file=(1, Kind.SIGNED), function=(2, Kind.SIGNED), line=(3, Kind.SIGNED))
 _FRAME = table(location=(1, Kind.SIGNED), parent=(2, Kind.SIGNED))
 _BUFFERS = table(logical=(1, Kind.SPANS), allocations=(3, Kind.SPANS))
@@ -113,9 +111,7 @@ class Shape(Struct, frozen=True):
         """
         if not self.members:
             return (((), self),) if self.bits else ()
-        return tuple(
-            ((at, *index), leaf) for at, member in enumerate(self.members) for index, leaf in member.leaves
-        )
+        return tuple(((at, *index), leaf) for at, member in enumerate(self.members) for index, leaf in member.leaves)
 
 
 class Instruction(Struct, frozen=True):
@@ -319,9 +315,7 @@ def _frames(data: memoryview, span: Span | None) -> tuple[tuple[Frame, int], ...
         locations.append(Frame(_at(files, at["file"]), _at(functions, at["function"]), at["line"]))
     frames = [read(data, each, _FRAME) for each in fields["frames"]]
     inside = range(len(locations))
-    return tuple(
-        (locations[each["location"] if each["location"] in inside else 0], each["parent"]) for each in frames
-    )
+    return tuple((locations[each["location"] if each["location"] in inside else 0], each["parent"]) for each in frames)
 
 
 def _at(texts: list[str], number: int) -> str:

@@ -87,7 +87,9 @@ class Storages:
             if part is not None:
                 state.filled[storage] = part.offset + result.updates
             state.held[result.value] = storage
-            self._last[storage] = _LASTS if result.value in self._values[program].kept else max(self._last[storage], run)
+            self._last[storage] = (
+                _LASTS if result.value in self._values[program].kept else max(self._last[storage], run)
+            )
             self.tensors.append(Tensor(run, True, at, -1, storage, result.shape, part))
 
     def _turn(self, state: _Execution, program: int, device: int, loop: int, turn: int) -> None:

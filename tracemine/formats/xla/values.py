@@ -219,7 +219,9 @@ class Values(Struct, frozen=True, dict=True):
         inside = () if body is None else body.instructions
         taken = next((one for one in inside if one.opcode == "parameter" and one.parameter == position), None)
         for _ in range(_DEEPEST):
-            users = [] if taken is None else [self.module.instructions[at] for at in self.module.users.get(taken.id, ())]
+            users = (
+                [] if taken is None else [self.module.instructions[at] for at in self.module.users.get(taken.id, ())]
+            )
             if taken is None or not users:
                 return None
             if len(users) > 1 or users[0].opcode != "bitcast":
