@@ -7,10 +7,13 @@ import random
 import pytest
 
 from tests.formats.xla.make_hlo import Made, Op, array, both, fused, parameter, simple
-from tests.formats.xla.test_join import layers, loop
+from tests.formats.xla.test_join import PROGRAM, layers, loop, turns
 from tracemine.errors import InputError
 from tracemine.formats.xla.hlo import Module, module_of
+from tracemine.formats.xla.hlo_tables import tensors_table
 from tracemine.formats.xla.instructions import body_of, items_of
+from tracemine.formats.xla.join import Program
+from tracemine.formats.xla.storages import Storages, depends
 from tracemine.formats.xla.values import Values
 
 
@@ -85,16 +88,30 @@ def test_literals_are_stepped_over() -> None:
 
 
 def test_changed_bytes_are_an_error_or_a_module() -> None:
-    proto, chosen = loop().proto(), random.Random(3)
+    proto, chosen, read_whole = loop().proto(), random.Random(3), 0
     for _ in range(400):
         changed = bytearray(proto)
         for _ in range(chosen.randint(1, 4)):
             changed[chosen.randrange(len(changed))] = chosen.randrange(256)
         try:
-            module = module_of(memoryview(bytes(changed)), (0, len(changed)))
-            for item in items_of(module):
-                body_of(module, item.instruction)
-                Values(module).reads(item.instruction)
-                Values(module).results(item.instruction)
+            program = Program(module_of(memoryview(bytes(changed)), (0, len(changed))))
         except InputError:
             continue
+        found = turns(program, 3)
+        storages = Storages({PROGRAM: program})
+        for run in range(len(found.item)):
+            storages.add(run, found)
+        assert tensors_table(storages, found).num_rows == len(storages.tensors)
+        depends(Values(program.module), program)
+        read_whole += 1
+    assert read_whole > 100
+
+
+def test_a_computation_that_calls_itself_twice_ends() -> None:
+    x = array("f32", 2)
+    calls = [Op(f"c{at}", "call", x, (), ("main",)) for at in range(2)]
+    around = [fused(f"f{at}", x, body="main") for at in range(2)]
+    module = read(Made("m", 1, {"main": [*calls, *around, Op("last", "call", x, (), ("main",))]}))
+    assert [item.instruction.name for item in items_of(module)] == ["f0", "f1"]
+    assert body_of(module, items_of(module)[0].instruction).kind == "elementwise"
+    assert Values(module).origin(module.in_order(1)[-1].id, ()) is not None

@@ -65,9 +65,8 @@ def executions_of(recording: Recording) -> Executions:
 
 def _of_programs(recording: Recording, programs: dict[int, Program]) -> Executions:
     found = rows_of(recording, programs)
-    count = len(found.launch)
     return Executions(
-        rows={"launch": found.launch, "number": np.arange(count), "stack": found.stack, **found.columns},
+        rows={"launch": found.launch, "number": found.number, "stack": found.stack, **found.columns},
         texts=found.texts,
         of_activity=found.of_activity,
         evidence=np.where(found.of_activity >= 0, 0, -1).astype(np.int8),

@@ -57,6 +57,7 @@ _LOGICAL = table(id=(1, Kind.SIGNED), defined=(3, Kind.SPAN))
 _DEFINED = table(index=(3, Kind.SIGNEDS), instruction=(4, Kind.SIGNED))
 _ALLOCATION = table(index=(1, Kind.SIGNED), size=(2, Kind.SIGNED), assigned=(9, Kind.SPANS))
 _ASSIGNED = table(logical=(1, Kind.SIGNED), offset=(2, Kind.SIGNED), size=(3, Kind.SIGNED))
+_LARGEST = 1 << 44  # elements: what has more is damage
 _DEEPEST = 64  # tuples in tuples, and callers of a line; what is deeper is damage
 Index = tuple[int, ...]  # which member of a tuple, and of that; () is the whole
 
@@ -283,7 +284,10 @@ def _shape(data: memoryview, span: Span | None, deep: int = 0) -> Shape:
         return Shape("", 0, (), (), tuple(_shape(data, each, deep + 1) for each in fields["members"]))
     dtype, bits = _DTYPES.get(fields["type"], ("", 0))
     layout = read(data, fields["layout"] or (0, 0), _LAYOUT)
-    return Shape(dtype, bits, tuple(max(size, 0) for size in fields["dims"]), tuple(layout["minor_to_major"]))
+    dims = tuple(fields["dims"])
+    if min(dims, default=0) < 0 or math.prod(dims) > _LARGEST:
+        return Shape("", 0, (), ())
+    return Shape(dtype, bits, dims, tuple(layout["minor_to_major"]))
 
 
 def _entries(data: memoryview, span: Span | None) -> Iterator[Span]:

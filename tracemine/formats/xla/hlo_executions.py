@@ -29,6 +29,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """Executions, in order: what `executions.Executions` holds of them."""
 
     launch: Array
+    number: Array  # in order; −1: what it takes and gives is not known
     texts: list[str]
     columns: dict[str, Array]  # of texts
     stack: Array
@@ -68,7 +69,10 @@ def rows_of(recording: Recording, programs: dict[int, Program]) -> Rows:
     columns = {
         name: np.array([strings.of(text[name]) for text in texts], np.int64)[of] for name in (texts[0] if texts else ())
     }
+    number = np.arange(len(found.item))
+    number[storages.unknown] = -1
     return Rows(
+        number=number,
         launch=recording.gpu["launch"][first],
         columns=columns,
         stack=stack[of],
