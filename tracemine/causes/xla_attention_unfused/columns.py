@@ -33,6 +33,8 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
         for at, (found, rows) in enumerate(_occurrences(runs, read, graph, node)):
             for row, left in rows:
                 mine = _activities(graph, int(node[runs.op_row[row]]))
+                if finding[mine[0]] >= 0:  # what is found in a module goes before the modules around it
+                    continue
                 finding[mine], case[mine], number[mine] = FINDINGS.index(found.finding), at, found.count
                 flops[mine[:1]], nbytes[mine[:1]] = left.flops, left.nbytes
                 rate[mine[:1]] = _RATES.index(left.rate) if left.rate else -1

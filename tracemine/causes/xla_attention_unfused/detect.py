@@ -184,7 +184,7 @@ def _partials(given: Sequence[Instruction]) -> Iterator[Case]:
         if result is None or result.dtype != "float32" or len(result.shape) < 3 or len(each.readers) != 1:
             continue
         reader, parts = given[each.readers[0]], result.shape[0]
-        split = 1 < parts <= _MOST_PARTS and any(array.shape[:1] == (parts,) for array in each.takes)
+        split = 1 < parts <= _MOST_PARTS and any(parts in array.shape for array in each.takes)
         sums = any(array.elements * parts == result.elements for array in reader.gives)
         if split and sums and "reduce" in reader.body:
             own = sum(array.nbytes for array in reader.takes if each.number not in array.makers)
