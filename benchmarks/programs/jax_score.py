@@ -1,4 +1,4 @@
-"""What `scan` says of recordings of `jax_pairs.py`, beside what their fixes won: `python benchmarks/programs/jax_score.py OUT`.
+"""What `scan` says of recordings of `jax_pairs.py`, beside what their fixes won: `jax_score.py OUT`.
 
 A row a program: the saving that the finding of its cause names, in the unprofiled step's percent, and the one measured;
 then what else is said. Of clean programs and fixed forms, each finding that names 3 % of the step or more is printed as
