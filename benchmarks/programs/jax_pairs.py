@@ -195,7 +195,10 @@ def filtered(hoisted: bool) -> Built:
         zero = jnp.zeros((xs.shape[1], 512), xs.dtype)
         return lax.scan(one, zero, xs @ w if hoisted else xs)[1]
 
-    return jax.jit(run), (normal(1, 512, 512, dtype=jnp.float32, scale=0.03), normal(2, 200, 128, 512, dtype=jnp.float32))
+    return jax.jit(run), (
+        normal(1, 512, 512, dtype=jnp.float32, scale=0.03),
+        normal(2, 200, 128, 512, dtype=jnp.float32),
+    )
 
 
 # -- the host and layouts ----------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def test_what_is_wrong_is_said_with_file_line_and_key(
     [
         ('when = { amd = true }', "an advice has a text", 'text = "…"'),
         ('text = "a"', "an advice says when it fits", "when = { compiled = true }"),
-        ('text = "a"\nwhen = { amd = true }\ncall = "steps"', "'steps' is none of its values", "there are: compiled, operator, iteration, each, step, nothing"),
+        ('text = "a"\nwhen = { amd = true }\ncall = "steps"', "'steps' is none of its values", "there are: compiled, operator, iteration, each, step, module, nothing"),
         ('text = "a"\nwhen = { optimiser = true }', "a rule has no such key", "did you mean optimizer?"),
         ('text = "a"\nwhen = { engine = "vlm" }', "'vlm' is none of its values", "there are: vllm, sglang"),
         ('text = "a"\nwhen = { amd = "yes" }', "this is a string; it must be true or false", None),

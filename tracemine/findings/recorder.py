@@ -45,8 +45,8 @@ def _inside_modules(timeline: Timeline, gaps: Rows) -> BoolArray:
     after = number(gaps, "next_row")
     op = rows_of(timeline.activities["op_row"])
     own = execution[op]
-    same = (own[after] >= 0) & (own[np.maximum(after - 1, 0)] == own[after]) & (after > 0)
-    return same & (graph.null_count == len(graph))
+    same: BoolArray = (own[after] >= 0) & (own[np.maximum(after - 1, 0)] == own[after]) & (after > 0)
+    return same if graph.null_count == len(graph) else np.zeros_like(same)
 
 
 def _takes_many(call: Call) -> bool:

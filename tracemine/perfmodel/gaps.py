@@ -81,8 +81,8 @@ SLOWDOWNS = {
     "stacks": Slowdown("recording Python stacks", 1.7, 2.4, 3.7),
     "execution_trace": Slowdown("recording an execution trace in the same window", 3.5, 5.3, 9.2),
     "both": Slowdown("recording an execution trace and Python stacks in the same window", 3.9, 6.1, 11.0),
-    # Steps of three JAX 0.11 programs on an H100 that the host holds up, recorded over alone (its Python tracer is on by
-    # default): 1.4 to 2.2.
+    # Steps of three JAX 0.11 programs on an H100 that the host holds up, recorded over alone: 1.4 to 2.2. Its Python
+    # tracer is on by default.
     "jax": Slowdown("recording with jax.profiler", 1.3, 1.6, 2.2),
     # The step in a light window over the step alone, of 35 programs that an H200's host holds up: tenth, median, ninth
     # tenth (benchmarks/results/light_h200.md).

@@ -26,14 +26,15 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     flops, nbytes = np.zeros((2, count), np.int64)
     graph, flow = activities.graph, sources.flow
     if graph is not None and flow is not None and sources.timeline.instructions.num_rows:
-        runs, at = runs_of(sources.timeline), 0
+        runs = runs_of(sources.timeline)
         read = dict(modules(flow, graph, runs))
         node = np.full(sources.timeline.ops.num_rows, -1)
         node[flow.nodes.op_row] = np.arange(len(flow.nodes))
-        for found, rows in _occurrences(runs, read, graph, node):
-            at += 1
+        for at, (found, rows) in enumerate(_occurrences(runs, read, graph, node)):
             for row, left in rows:
                 mine = _activities(graph, int(node[runs.op_row[row]]))
+                if finding[mine[0]] >= 0:  # what is found in a module goes before the modules around it
+                    continue
                 finding[mine], case[mine], number[mine] = FINDINGS.index(found.finding), at, found.count
                 flops[mine[:1]], nbytes[mine[:1]] = left.flops, left.nbytes
                 rate[mine[:1]] = _RATES.index(left.rate) if left.rate else -1
@@ -60,7 +61,9 @@ def _occurrences(
         mine = np.flatnonzero(runs.program == program)
         for found in cases(given):
             parts = {given[at].name: left for at, left in found.parts.items()}
-            chosen = [row for row in mine.tolist() if runs.strings[runs.names[row]] in parts and node[runs.op_row[row]] >= 0]
+            chosen = [
+                row for row in mine.tolist() if runs.strings[runs.names[row]] in parts and node[runs.op_row[row]] >= 0
+            ]
             chosen.sort(key=lambda row: int(runs.execution[row]))
             for _, rows in groupby(chosen, key=lambda row: int(runs.execution[row])):
                 yield found, [(row, parts[runs.strings[runs.names[row]]]) for row in rows]

@@ -74,7 +74,8 @@ def _scores(array: Array) -> tuple[int, int, int] | None:
     """Return elements, queries and keys of an array that can be scores of attention."""
     if len(array.shape) < 3 or array.dtype not in _HALF or min(array.shape[-2:]) < _FEWEST_SCORES:
         return None
-    return (array.elements, *array.shape[-2:]) if math.prod(array.shape[:-2]) > 1 else None
+    queries, keys = array.shape[-2:]
+    return (array.elements, queries, keys) if math.prod(array.shape[:-2]) > 1 else None
 
 
 def _is_like(array: Array, space: tuple[int, int, int]) -> bool:
@@ -183,7 +184,7 @@ def _partials(given: Sequence[Instruction]) -> Iterator[Case]:
         if result is None or result.dtype != "float32" or len(result.shape) < 3 or len(each.readers) != 1:
             continue
         reader, parts = given[each.readers[0]], result.shape[0]
-        split = 1 < parts <= _MOST_PARTS and any(array.shape[:1] == (parts,) for array in each.takes)
+        split = 1 < parts <= _MOST_PARTS and any(parts in array.shape for array in each.takes)
         sums = any(array.elements * parts == result.elements for array in reader.gives)
         if split and sums and "reduce" in reader.body:
             own = sum(array.nbytes for array in reader.takes if each.number not in array.makers)

@@ -61,8 +61,8 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
         if time is None:
             return Abstained("device_unknown")
         low, mid, high = low + time.low, mid + time.mid, high + time.high
-    for name, moved in zip(names, nbytes.tolist(), strict=True):
-        if moved and not name and context.curves is not None:
+    for rated, moved in zip(names, nbytes.tolist(), strict=True):
+        if moved and not rated and context.curves is not None:
             time_ns = context.curves.memory_ns(0.6 * moved, 0.4 * moved, 0.0)
             low, mid, high = low + time_ns, mid + time_ns, high + time_ns
     spread = _SPREADS[finding]

@@ -21,7 +21,7 @@ _TEXTS: Final = ("name", "body", "library", "precision", "loop")
 
 
 class Array(Struct, frozen=True):
-    """An array that an instruction takes or gives; `makers`: which instructions wrote it, none: it comes from outside."""
+    """An array that an instruction takes or gives; `makers`: which instructions wrote it."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -75,8 +75,8 @@ def runs_of(timeline: Timeline) -> Runs:
     """Return the executions of instructions of a timeline."""
     table = timeline.instructions
     names, strings = string_ids(table.column("name"))
-    columns = (numbers(table.column(name)) for name in ("op_row", "program", "execution"))
-    return Runs(*columns, names, strings)
+    op_row, program, execution = (numbers(table.column(name)) for name in ("op_row", "program", "execution"))
+    return Runs(op_row, program, execution, names, strings)
 
 
 def modules(flow: Flow, graph: NodeGraph, runs: Runs) -> Iterator[tuple[int, list[Instruction]]]:
@@ -150,7 +150,8 @@ class _Facts:
         values, ends, _ = self._shape
         shape = tuple(values[ends[tensor] : ends[tensor + 1]].tolist())
         dtype = self._dtype[1][self._dtype[0][tensor]]
-        read, makers = int(self._read_of[tensor]), ()
+        read = int(self._read_of[tensor])
+        makers: tuple[int, ...] = ()  # none: it comes from outside
         if read >= 0:
             span = slice(int(self._maker_begin[read]), int(self._maker_begin[read + 1]))
             makers = tuple(number[node] for node in self._flow.edges.producer[span].tolist() if node in number)

@@ -22,8 +22,9 @@ TEXTS = ("name", "module", "input_shapes", "input_dtypes", "input_strides", "con
 class Executions(Struct, frozen=True, kw_only=True):
     """Executions of instructions, in any order; the timeline's `ops` are these and the host's annotations.
 
-    `rows`: launch (row of `host`, −1: not recorded); number, where order is known: it grows as they were executed; and of TEXTS those that are known, as ids in `texts` (-1: none); stack, if there
-    are `paths`, a row of these whose frames are ids in `texts`.
+    `rows`: launch (row of `host`, −1: not recorded); number, where order is known: it grows as they were executed; and
+    of TEXTS those that are known, as ids in `texts` (-1: none); stack, if there are `paths`, a row of these whose
+    frames are ids in `texts`.
     """
 
     rows: Columns
@@ -64,9 +65,8 @@ def executions_of(recording: Recording) -> Executions:
 
 def _of_programs(recording: Recording, programs: dict[int, Program]) -> Executions:
     found = rows_of(recording, programs)
-    count = len(found.launch)
     return Executions(
-        rows={"launch": found.launch, "number": np.arange(count), "stack": found.stack, **found.columns},
+        rows={"launch": found.launch, "number": found.number, "stack": found.stack, **found.columns},
         texts=found.texts,
         of_activity=found.of_activity,
         evidence=np.where(found.of_activity >= 0, 0, -1).astype(np.int8),

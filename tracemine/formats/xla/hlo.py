@@ -49,9 +49,7 @@ _ENTRIES = table(entries=(1, Kind.SPANS))
 _ENTRY = table(key=(1, Kind.SIGNED), value=(2, Kind.SPAN))
 _SEQUENCE = table(ids=(1, Kind.SIGNEDS))
 _ALIAS = table(output=(1, Kind.SIGNEDS), parameter=(2, Kind.SIGNED), parameter_index=(3, Kind.SIGNEDS))
-_FRAMES = table(
-    files=(1, Kind.TEXTS), functions=(2, Kind.TEXTS), locations=(3, Kind.SPANS), frames=(4, Kind.SPANS)
-)
+_FRAMES = table(files=(1, Kind.TEXTS), functions=(2, Kind.TEXTS), locations=(3, Kind.SPANS), frames=(4, Kind.SPANS))
 _LOCATION = table(file=(1, Kind.SIGNED), function=(2, Kind.SIGNED), line=(3, Kind.SIGNED))
 _FRAME = table(location=(1, Kind.SIGNED), parent=(2, Kind.SIGNED))
 _BUFFERS = table(logical=(1, Kind.SPANS), allocations=(3, Kind.SPANS))
@@ -59,6 +57,7 @@ _LOGICAL = table(id=(1, Kind.SIGNED), defined=(3, Kind.SPAN))
 _DEFINED = table(index=(3, Kind.SIGNEDS), instruction=(4, Kind.SIGNED))
 _ALLOCATION = table(index=(1, Kind.SIGNED), size=(2, Kind.SIGNED), assigned=(9, Kind.SPANS))
 _ASSIGNED = table(logical=(1, Kind.SIGNED), offset=(2, Kind.SIGNED), size=(3, Kind.SIGNED))
+_LARGEST = 1 << 44  # elements: what has more is damage
 _DEEPEST = 64  # tuples in tuples, and callers of a line; what is deeper is damage
 Index = tuple[int, ...]  # which member of a tuple, and of that; () is the whole
 
@@ -113,9 +112,7 @@ class Shape(Struct, frozen=True):
         """
         if not self.members:
             return (((), self),) if self.bits else ()
-        return tuple(
-            ((at, *index), leaf) for at, member in enumerate(self.members) for index, leaf in member.leaves
-        )
+        return tuple(((at, *index), leaf) for at, member in enumerate(self.members) for index, leaf in member.leaves)
 
 
 class Instruction(Struct, frozen=True):
@@ -287,7 +284,10 @@ def _shape(data: memoryview, span: Span | None, deep: int = 0) -> Shape:
         return Shape("", 0, (), (), tuple(_shape(data, each, deep + 1) for each in fields["members"]))
     dtype, bits = _DTYPES.get(fields["type"], ("", 0))
     layout = read(data, fields["layout"] or (0, 0), _LAYOUT)
-    return Shape(dtype, bits, tuple(max(size, 0) for size in fields["dims"]), tuple(layout["minor_to_major"]))
+    dims = tuple(fields["dims"])
+    if min(dims, default=0) < 0 or math.prod(dims) > _LARGEST:
+        return Shape("", 0, (), ())
+    return Shape(dtype, bits, dims, tuple(layout["minor_to_major"]))
 
 
 def _entries(data: memoryview, span: Span | None) -> Iterator[Span]:
@@ -319,9 +319,7 @@ def _frames(data: memoryview, span: Span | None) -> tuple[tuple[Frame, int], ...
         locations.append(Frame(_at(files, at["file"]), _at(functions, at["function"]), at["line"]))
     frames = [read(data, each, _FRAME) for each in fields["frames"]]
     inside = range(len(locations))
-    return tuple(
-        (locations[each["location"] if each["location"] in inside else 0], each["parent"]) for each in frames
-    )
+    return tuple((locations[each["location"] if each["location"] in inside else 0], each["parent"]) for each in frames)
 
 
 def _at(texts: list[str], number: int) -> str:

@@ -14,9 +14,9 @@ from tracemine.columns import Array
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.kineto.stacks import CallPaths, call_paths
 from tracemine.formats.xla.hlo import module_of
+from tracemine.formats.xla.hlo_tables import instructions_table, recorded_dtype, tensors_table
 from tracemine.formats.xla.join import Joined, Kernels, Program, joined
 from tracemine.formats.xla.recording import Recording, Strings
-from tracemine.formats.xla.hlo_tables import instructions_table, recorded_dtype, tensors_table
 from tracemine.formats.xla.storages import Storages
 from tracemine.formats.xla.values import Read
 
@@ -29,6 +29,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """Executions, in order: what `executions.Executions` holds of them."""
 
     launch: Array
+    number: Array  # in order; −1: what it takes and gives is not known
     texts: list[str]
     columns: dict[str, Array]  # of texts
     stack: Array
@@ -66,10 +67,12 @@ def rows_of(recording: Recording, programs: dict[int, Program]) -> Rows:
     texts = [_texts(programs[module], storages, module, item) for module, item in distinct]
     stack, paths = _stacks(programs, distinct, strings)
     columns = {
-        name: np.array([-1 if text[name] is None else strings[text[name]] for text in texts], np.int64)[of]
-        for name in (texts[0] if texts else ())
+        name: np.array([strings.of(text[name]) for text in texts], np.int64)[of] for name in (texts[0] if texts else ())
     }
+    number = np.arange(len(found.item))
+    number[storages.unknown] = -1
     return Rows(
+        number=number,
         launch=recording.gpu["launch"][first],
         columns=columns,
         stack=stack[of],
@@ -96,10 +99,14 @@ def _kernels(recording: Recording) -> Kernels:
     gpu, host, strings = recording.gpu, recording.host, recording.strings
     launch = gpu["launch"]
     known = launch >= 0
-    begins = np.where(known, host["start_ns"][np.where(known, launch, 0)] if len(host["start_ns"]) else 0, gpu["start_ns"])
+    begins = np.where(
+        known, host["start_ns"][np.where(known, launch, 0)] if len(host["start_ns"]) else 0, gpu["start_ns"]
+    )
     around = {text: _innermost(recording, text) for text in _ENCLOSES}
     buffer = np.where(known, around[_ENCLOSES[0]][launch] if len(host["start_ns"]) else -1, -1)
-    commands = host["commands"][np.where(buffer >= 0, buffer, 0)] if len(host["start_ns"]) else np.zeros(len(launch), np.int64)
+    commands = (
+        host["commands"][np.where(buffer >= 0, buffer, 0)] if len(host["start_ns"]) else np.zeros(len(launch), np.int64)
+    )
     node = gpu["graph_node_id"]
     return Kernels(
         program=np.where(known, gpu["program"], -1),  # what no call launched has no place in order

@@ -77,11 +77,7 @@ def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
 
 
 def instructions_table(
-    programs: dict[int, Program],
-    storages: Storages,
-    found: Joined,
-    distinct: Sequence[tuple[int, int]],
-    of: Array,
+    programs: dict[int, Program], storages: Storages, found: Joined, distinct: Sequence[tuple[int, int]], of: Array
 ) -> pa.Table:
     """Return what instruction each run is of: `distinct` ones, as module and item, and of each run which."""
     needs = {module: depends(storages.values(module), program) for module, program in programs.items()}
@@ -124,7 +120,7 @@ def _facts(program: Program, module: int, item: int) -> dict[str, str | int | No
 
 def _texts(values: Sequence[str | int | None], of: Array) -> pa.Array:
     strings = Strings()
-    ids = np.array([-1 if value is None else strings[str(value)] for value in values], np.int64)
+    ids = np.array([strings.of(None if value is None else str(value)) for value in values], np.int64)
     return texts(ids[of], [*strings])
 
 

@@ -41,8 +41,7 @@ CLASSES: Final = (
     *("product", "convolution", "attention", "reduction", "elementwise", "movement", "collective", "custom"),
 )
 LIBRARY: Final = ("__cublas", "__cudnn", "__cusolver", "__cufft")  # of targets, and of kinds of fusions
-_MOST_ITEMS: Final = 1 << 20
-_DEEPEST: Final = 64
+_AROUND: Final = frozenset({"while", "call", "async-start", "conditional"})
 
 
 class Item(Struct, frozen=True):
@@ -65,22 +64,22 @@ class Body(Struct, frozen=True):
 def items_of(module: Module) -> list[Item]:
     """Return what starts work in the order of the schedule; a loop's body stands there once."""
     found = list[Item]()
-    _collect(module, module.entry, 0, found, 0)
+    _collect(module, module.entry, 0, found, [module.entry])
     return found
 
 
-def _collect(module: Module, computation: int, loop: int, found: list[Item], deep: int) -> None:
+def _collect(module: Module, computation: int, loop: int, found: list[Item], seen: list[int]) -> None:
+    """Add what a computation starts; each is called from one place, and `seen` once."""
     for each in module.in_order(computation):
-        if each.opcode in _SILENT or len(found) > _MOST_ITEMS or deep > _DEEPEST:
+        if each.opcode in _SILENT:
             continue
-        if each.opcode == "while":
-            for called in each.called[:1]:
-                _collect(module, called, each.id, found, deep + 1)
-        elif each.opcode in ("call", "async-start", "conditional"):
-            for called in each.called:
-                _collect(module, called, loop, found, deep + 1)
-        else:
+        if each.opcode not in _AROUND:
             found.append(Item(each, loop))
+            continue
+        for called in each.called[:1] if each.opcode == "while" else each.called:
+            if called not in seen:
+                seen.append(called)
+                _collect(module, called, each.id if each.opcode == "while" else loop, found, seen)
 
 
 def trips(loop: Instruction) -> int:
@@ -92,7 +91,7 @@ def trips(loop: Instruction) -> int:
 
 def body_of(module: Module, each: Instruction) -> Body:
     """Return what an instruction computes, by what is in it and never by its name."""
-    inside = list(_inside(module, each, 0))
+    inside = list(_inside(module, each))
     opcodes = frozenset(one.opcode for one in inside)
     library = each.target or _backend(each)
     products = [one for one in inside if one.opcode in _PRODUCTS]
@@ -113,15 +112,17 @@ def body_of(module: Module, each: Instruction) -> Body:
     return Body(kind, opcodes, library, flops, _precision(each) or max((one.precision for one in products), default=""))
 
 
-def _inside(module: Module, each: Instruction, deep: int) -> Iterator[Instruction]:
+def _inside(module: Module, each: Instruction) -> Iterator[Instruction]:
     """Yield the instructions of a fusion, or the one alone; computations that reductions apply are not looked into."""
-    if each.opcode != "fusion" or deep > _DEEPEST:
-        yield each
-        return
-    for called in each.called[:1]:
-        computation = module.computations.get(called)
-        for one in () if computation is None else computation.instructions:
-            yield from _inside(module, one, deep + 1)
+    left, seen = [each], set[int]()
+    while left:
+        one = left.pop()
+        inner = module.computations.get(one.called[0]) if one.opcode == "fusion" and one.called else None
+        if inner is None or inner.id in seen:
+            yield one
+        else:
+            seen.add(inner.id)
+            left += inner.instructions
 
 
 def _backend(each: Instruction) -> str:

@@ -1,8 +1,8 @@
 """Which instruction of a module each kernel computes: by what the compiler and the command buffers say.
 
-Outside of command buffers a kernel says its instruction. Inside, the number of its node is its place among the commands,
-which are consecutive instructions of the schedule; what was captured as a graph of its own (calls of libraries, copies)
-has no number there, and its nodes are numbered behind the commands, in their order.
+Outside of command buffers a kernel says its instruction. Inside, the number of its node is its place among the
+commands, which are consecutive instructions of the schedule; what was captured as a graph of its own (calls of
+libraries, copies) has no number there, and its nodes are numbered behind the commands, in their order.
 """
 
 from __future__ import annotations
@@ -230,7 +230,9 @@ def _executions(programs: dict[int, Program], kernels: Kernels, item: Array, apa
     rows = rows[np.lexsort((rows, item[rows], kernels.launch[rows], kernels.launch_ns[rows]))]
     columns: list[tuple[int, int, int, int, int, int]] = []
     owner = np.full(len(item), -1)
-    state: dict[tuple[int, int], list[int]] = {}  # of a device and program: execution, its range, item, turn, launch, run
+    state: dict[
+        tuple[int, int], list[int]
+    ] = {}  # of a device and program: execution, its range, item, turn, launch, run
     executions = 0
     facts = zip(
         *(each[rows].tolist() for each in (kernels.program, kernels.device, kernels.execution, kernels.launch)),

@@ -102,6 +102,14 @@ class Strings(dict[str, int]):
         number = self[text] = len(self)
         return number
 
+    def of(self, text: str | None) -> int:
+        """Return the id of a text, −1 of none.
+
+        >>> Strings().of("a"), Strings().of(None)
+        (0, -1)
+        """
+        return -1 if text is None else self[text]
+
 
 def joined(parts: list[Columns], empty: Columns) -> Columns:
     """Return columns one after another; `empty` are those of no row, with their types."""

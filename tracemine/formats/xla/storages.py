@@ -50,6 +50,7 @@ class Storages:
         self._constants: dict[tuple[int, int, Value], int] = {}
         self._last: list[int] = []  # of each storage the last run that takes it
         self.tensors: list[Tensor] = []
+        self.unknown: list[int] = []  # runs in a loop in a loop, of which iterations are not told apart
         self._facts: dict[tuple[int, int], tuple[list[Read], list[Result]]] = {}
 
     def values(self, program: int) -> Values:
@@ -70,6 +71,10 @@ class Storages:
         state = self._executions.setdefault(int(joined.execution[run]), _Execution())
         loop = self._programs[program].items[item].loop
         if loop:
+            one = self._values[program].loops.get(loop)
+            if one is None or one.nested:
+                self.unknown.append(run)
+                return
             self._turn(state, program, device, loop, int(joined.turn[run]))
         reads, results = self.reads_and_results(program, item)
         taken = [self._held(state, program, device, read.value) for read in reads]
@@ -87,7 +92,9 @@ class Storages:
             if part is not None:
                 state.filled[storage] = part.offset + result.updates
             state.held[result.value] = storage
-            self._last[storage] = _LASTS if result.value in self._values[program].kept else max(self._last[storage], run)
+            self._last[storage] = (
+                _LASTS if result.value in self._values[program].kept else max(self._last[storage], run)
+            )
             self.tensors.append(Tensor(run, True, at, -1, storage, result.shape, part))
 
     def _turn(self, state: _Execution, program: int, device: int, loop: int, turn: int) -> None:

@@ -15,7 +15,7 @@ _CALLS: Final = frozenset({"call", "async-start"})
 _UPDATES: Final = {"dynamic-update-slice": 1, "scatter": -1}  # which operand is written into the first one
 _PARTIAL: Final = frozenset({"slice", "dynamic-slice", "gather"})
 _WORKSPACES: Final = frozenset({"s8", "u8"})
-_LONGEST: Final = 1 << 12  # steps from a value to what defines it
+_LONGEST: Final = 1 << 8  # steps from a value to what defines it
 _DEEPEST: Final = 64
 Value = tuple[int, Index]  # what an instruction defines
 
@@ -77,7 +77,7 @@ class Values(Struct, frozen=True, dict=True):
         for each in self.module.instructions.values():
             body = self.module.computations.get(each.called[0]) if each.opcode == "while" and each.called else None
             parameters = [] if body is None else [one for one in body.instructions if one.opcode == "parameter"]
-            if body is None or not parameters:
+            if body is None or not parameters or not each.operands:
                 continue
             known = each.config.get("known_induction_variable")
             text = str(known.get("tuple_index", "")) if isinstance(known, dict) else ""
@@ -102,7 +102,7 @@ class Values(Struct, frozen=True, dict=True):
                 break
             if each.opcode == "parameter":
                 caller = self.callers.get(each.computation)
-                if caller is None or caller.opcode == "while" or each.parameter >= len(caller.operands):
+                if caller is None or caller.opcode == "while" or not 0 <= each.parameter < len(caller.operands):
                     break
                 instruction = caller.operands[each.parameter]
             elif each.opcode == "get-tuple-element" and each.operands:
@@ -111,9 +111,10 @@ class Values(Struct, frozen=True, dict=True):
                 instruction, index = each.operands[index[0]], index[1:]
             elif each.opcode in _DONE and each.operands:
                 instruction, index = each.operands[0], (1, *index)
-            elif each.opcode == "async-start" and index[:1] == (1,) and each.called:
-                instruction, index = module.computations[each.called[0]].root, index[1:]
-            elif each.opcode == "call" and each.called:
+            elif each.opcode in _CALLS and each.called and each.called[0] in module.computations:
+                if each.opcode == "async-start" and index[:1] != (1,):
+                    break
+                index = index[1:] if each.opcode == "async-start" else index
                 instruction = module.computations[each.called[0]].root
             elif each.opcode in _PASSING and each.operands:
                 instruction = each.operands[0]
@@ -219,7 +220,9 @@ class Values(Struct, frozen=True, dict=True):
         inside = () if body is None else body.instructions
         taken = next((one for one in inside if one.opcode == "parameter" and one.parameter == position), None)
         for _ in range(_DEEPEST):
-            users = [] if taken is None else [self.module.instructions[at] for at in self.module.users.get(taken.id, ())]
+            users = (
+                [] if taken is None else [self.module.instructions[at] for at in self.module.users.get(taken.id, ())]
+            )
             if taken is None or not users:
                 return None
             if len(users) > 1 or users[0].opcode != "bitcast":
@@ -235,6 +238,8 @@ class Values(Struct, frozen=True, dict=True):
         first = users[0]
         if len(users) == 1 and first.starts and len(first.starts) == len(whole.dims) and max(first.steps) <= 1:
             offset = sum(start * stride for start, stride in zip(first.starts, whole.strides, strict=True))
+            if not 0 <= offset < max(whole.elements, 1):
+                return None
             return Part(offset, first.shape.dims, whole.strides)
         count = 0
         for user in users:
