@@ -60,7 +60,7 @@ def of(name: str) -> Timeline:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_counts_sums_and_busy_times(name: str):
+def test_counts_sums_and_busy_times(name: str) -> None:
     timeline = of(name)
     count, total, busy, idle = FIGURES[name]
     found = figures(timeline)
@@ -76,7 +76,7 @@ def test_counts_sums_and_busy_times(name: str):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_launches_and_waits(name: str):
+def test_launches_and_waits(name: str) -> None:
     names = of(name).api["name"].to_pylist()
     assert names.count("cuGraphLaunch") == GRAPH_LAUNCHES.get(name, 0)
     for wait, count in WAITS.get(name, {}).items():
@@ -84,7 +84,7 @@ def test_launches_and_waits(name: str):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_kernel_but_copies_of_arguments_has_its_instruction(name: str):
+def test_every_kernel_but_copies_of_arguments_has_its_instruction(name: str) -> None:
     activities = of(name).activities.to_pylist()
     without = [row for row in activities if row["op_row"] is None]
     assert {row["kind"] for row in without} <= {"memcpy"}
@@ -93,7 +93,7 @@ def test_every_kernel_but_copies_of_arguments_has_its_instruction(name: str):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_the_json_alone_has_the_same_activities(name: str, tmp_path: Path):
+def test_the_json_alone_has_the_same_activities(name: str, tmp_path: Path) -> None:
     whole = of(name)
     path = shutil.copy(TRACES / "jax" / name / "host.trace.json.gz", tmp_path)
     alone = open_trace(path)
@@ -102,7 +102,7 @@ def test_the_json_alone_has_the_same_activities(name: str, tmp_path: Path):
         assert alone.activities[column].to_pylist() == whole.activities[column].to_pylist()
 
 
-def test_a_profile_of_a_cpu_is_refused():
+def test_a_profile_of_a_cpu_is_refused() -> None:
     for path in sorted((TRACES / "compilers" / "jax_cpu").glob("jax_cpu.*")):
         with pytest.raises(InputError, match="is a JAX profile of a CPU"):
             open_trace(path)

@@ -41,7 +41,7 @@ def traces(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
 
 def test_every_command_runs_to_its_end_without_a_word_of_pytorch(
     traces: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     trace, other = map(str, traces)
     pages = [tmp_path / "scan.html", tmp_path / "diff.html"]
     tickets = tmp_path / "tickets"
@@ -67,7 +67,7 @@ def test_every_command_runs_to_its_end_without_a_word_of_pytorch(
         assert foreign(path.read_text()) == [], path
 
 
-def test_what_an_agent_is_told(traces: tuple[Path, Path]):
+def test_what_an_agent_is_told(traces: tuple[Path, Path]) -> None:
     pytest.importorskip("mcp", reason='the SDK is not installed: pip install ".[mcp]"')
     from tests.mcp.sessions import Session, over_stdio
 
