@@ -30,7 +30,7 @@ from jax import lax
 LIMIT_S = 145.0  # no compiling begins in its last seconds
 SIDE_BY_SIDE = 8  # variants that compile at once
 STEPS, RECORDED = 20, 3
-SPLIT_K_OFF = "--xla_gpu_enable_split_k_autotuning=false"
+SPLIT_K_OFF = "--xla_gpu_enable_triton_gemm=false"
 Step = Callable[[], Any]
 Built = tuple[Callable[..., Any], tuple[Any, ...]]  # a function and what it is called with
 HALF = jnp.bfloat16

@@ -1,8 +1,7 @@
 """What `scan` says of recordings of `jax_pairs.py`, beside what their fixes won: `jax_score.py OUT`.
 
-A row a program: the saving that the finding of its cause names, in the unprofiled step's percent, and the one measured;
-then what else is said. Of clean programs and fixed forms, each finding that names 3 % of the step or more is printed as
-invented.
+A row a program: the saving that the finding of its cause names, in percent of the step, and the one measured; then what
+else is said. Of clean programs and fixed forms, each finding that names 3 % of the step or more is printed, and counted.
 """
 
 from __future__ import annotations
@@ -41,12 +40,14 @@ def scanned(path: Path) -> Scan:
         return pipeline.scan(raw)
 
 
-def savings(scan: Scan, step_ms: float) -> dict[str, tuple[float, float, float]]:
-    """Low, middle and high of each rule's findings, in percent of the unprofiled step."""
+def savings(scan: Scan) -> dict[str, tuple[float, float, float]]:
+    """Low, middle and high of each rule's findings, in percent of the unprofiled step as the scan estimates it."""
+    unprofiled = None if scan.summary.per_step is None else scan.summary.per_step.unprofiled_ns
+    step_ns = unprofiled.mid if unprofiled is not None else 1
     found: dict[str, tuple[float, float, float]] = {}
     for finding in scan.findings:
         saving, count = finding.step_saving_ns, max(scan.trace.steps, 1)
-        ends = tuple(each / count / 1e4 / step_ms for each in (saving.low, saving.mid, saving.high))
+        ends = tuple(each * 100 / count / step_ns for each in (saving.low, saving.mid, saving.high))
         before = found.get(finding.rule, (0.0, 0.0, 0.0))
         found[finding.rule] = tuple(a + b for a, b in zip(before, ends, strict=True))  # type: ignore[assignment]
     return found
@@ -66,7 +67,7 @@ def main() -> int:
     judged, inside, near, invented = 0, 0, 0, 0
     for (program, variant), row in rows.items():
         path = folder / program / f"{variant}.xplane.pb.xz"
-        found, cause = savings(scanned(path), row["step_ms"]), CAUSES.get(program)
+        found, cause = savings(scanned(path)), CAUSES.get(program)
         if variant != "before":
             said = others(found, None)
             invented += len(said)
@@ -82,7 +83,7 @@ def main() -> int:
             f"{program:22} {variant:7} {row['step_ms']:8.3f} ms  {cause}: {mid:.1f} % ({low:.1f} to {high:.1f}), "
             f"won {won:.1f} %; {'; '.join(others(found, cause)) or '-'}"
         )
-    print(f"{judged} causes, {inside} inside the interval, {near} within 8 points; {invented} invented")
+    print(f"{judged} causes, {inside} inside the interval, {near} within 8 points; {invented} findings where nothing was left")
     return 0
 
 

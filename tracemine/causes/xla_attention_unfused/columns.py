@@ -90,11 +90,15 @@ def _op_by_op(
 
 
 def _passes(given: Sequence[Instruction]) -> Iterator[Left]:
-    """Yield what is left of each: a pass over the largest array for the whole, and one for each reduction."""
+    """Yield what is left of each: a pass over the largest array for the whole, and one for each reduction whose result
+    is needed before another can begin.
+    """
     largest = max((array.nbytes for each in given for array in (*each.takes, *each.gives)), default=0)
+    reduced = False
     for at, each in enumerate(given):
-        own = 2 * max((array.nbytes for array in each.takes), default=0) if each.kind == "reduction" else 0
-        yield Left(nbytes=own + (0 if at else 2 * largest))
+        wide = 2 * max((array.nbytes for array in each.gives), default=0) >= largest
+        yield Left(nbytes=2 * largest if at == 0 or (wide and reduced) else 0)
+        reduced = each.kind == "reduction" or (reduced and not wide)
 
 
 _NONE: Final = "part of nothing of that kind, or not of a compiled module"

@@ -14,12 +14,13 @@ from msgspec import Struct
 from tracemine.causes.xla_attention_unfused.reading import Array, Instruction
 
 _HALF: Final = frozenset({"bfloat16", "float16"})
-_FEWEST_SCORES: Final = 128  # queries, and keys
+_FEWEST_SCORES: Final = 256  # queries, and keys
 _WIDEST_HEAD: Final = 128
 _BACKWARD: Final = 2.5  # times the forward pass' operations
 _DENSE_BYTES: Final = 16 << 20
 _FEW: Final = 100  # times fewer elements scattered than there are
 _LEAST_TRIPS: Final = 4
+_LEAST_COPIED: Final = 2 << 20  # bytes read and written: weights are less
 _MOST_PARTS: Final = 64  # that a product's sum is split into
 _MOVES: Final = frozenset({"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"})
 _ALIGNED, _WIDE = 8, 1_024
@@ -144,7 +145,7 @@ def _loop_work(given: Sequence[Instruction]) -> Iterator[Case]:
     for loop in dict.fromkeys(each.loop for each in given if each.trips >= _LEAST_TRIPS):
         free = [each for each in given if each.loop == loop and not each.needs_turn]
         parts = {
-            each.number: Left(each.flops, _rate(each), 3 * sum(array.nbytes for array in each.gives))
+            each.number: Left(each.flops, _rate(each), 3 * sum(a.nbytes for a in each.gives) // max(_parts(each), 1))
             for each in free
             if each.kind == "product"
         }
@@ -180,22 +181,31 @@ def _odd(given: Sequence[Instruction]) -> Iterator[Case]:
 def _partials(given: Sequence[Instruction]) -> Iterator[Case]:
     """Partial sums of a product, in float32, that one instruction adds up."""
     for each in given:
-        result = each.gives[0] if each.kind == "product" and each.gives else None
-        if result is None or result.dtype != "float32" or len(result.shape) < 3 or len(each.readers) != 1:
+        parts = _parts(each)
+        if not parts or len(each.readers) != 1:
             continue
-        reader, parts = given[each.readers[0]], result.shape[0]
-        split = 1 < parts <= _MOST_PARTS and any(parts in array.shape for array in each.takes)
-        sums = any(array.elements * parts == result.elements for array in reader.gives)
-        if split and sums and "reduce" in reader.body:
+        reader = given[each.readers[0]]
+        sums = any(array.elements * parts == each.gives[0].elements for array in reader.gives)
+        if sums and "reduce" in reader.body:
             own = sum(array.nbytes for array in reader.takes if each.number not in array.makers)
             left = own + sum(array.nbytes for array in reader.gives)
             yield Case("partial sums", {reader.number: Left(nbytes=left)})
 
 
+def _parts(each: Instruction) -> int:
+    """Return into how many parts the sum of a product may be split; 0: it is not."""
+    result = each.gives[0] if each.kind == "product" and each.gives else None
+    if result is None or result.dtype != "float32" or len(result.shape) < 3:
+        return 0
+    parts = result.shape[0]
+    return parts if 1 < parts <= _MOST_PARTS and any(parts in array.shape for array in each.takes) else 0
+
+
 def _layouts(given: Sequence[Instruction]) -> Iterator[Case]:
     """Copies into another layout, in front of a convolution or behind one."""
     for each in given:
-        if each.kind != "movement" or not each.body <= _MOVES or not each.body & {"copy", "transpose"}:
+        large = each.nbytes >= _LEAST_COPIED
+        if each.kind != "movement" or not each.body <= _MOVES or not each.body & {"copy", "transpose"} or not large:
             continue
         makers = [given[maker] for array in each.takes for maker in array.makers]
         if any(one.kind == "convolution" for one in (*makers, *(given[reader] for reader in each.readers))):

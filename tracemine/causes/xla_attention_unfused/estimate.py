@@ -28,14 +28,14 @@ class Spread(Struct, frozen=True):
 
 
 _SPREADS: Final[dict[str, Spread]] = {
-    "attention": Spread((0.6, 0.8, 1.2)),
+    "attention": Spread((0.5, 0.65, 1.2)),
     "dense scatter": Spread((0.8, 1.1, 1.6), (0.0, 0.05, 0.4)),
     "loop work": Spread((0.6, 1.2, 2.5)),
-    "float32 product": Spread((0.9, 1.1, 1.8)),
-    "odd product": Spread((0.9, 1.1, 1.6)),
+    "float32 product": Spread((0.7, 0.85, 1.6)),
+    "odd product": Spread((0.7, 0.85, 1.6)),
     "partial sums": Spread((0.8, 1.2, 1.8), (0.0, 0.2, 1.0)),
     "layout copy": Spread((1.0, 1.0, 1.0), (0.0, 0.1, 0.6)),
-    "op by op": Spread((1.0, 1.5, 3.0)),
+    "op by op": Spread((0.8, 1.2, 3.0)),
 }
 
 
