@@ -52,10 +52,10 @@ def _fitting(pattern: str) -> Sequence[Path]:
 
 def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
     timelines = {path.parent for path in folder.rglob("meta.json") if Timeline.lies_in(path.parent)}
-    files = [path for path in _files(folder, "*.json*", timelines) if path.name.endswith(_SUFFIXES)]
+    files = _json_files(folder, timelines)
     recordings = {path.parent for path in files if recording_in(path.parent) is not None}
-    profiles = [path for kind in ("*.xplane.pb", "*.xplane.pb.gz") for path in _files(folder, kind, timelines)]
-    files = [path for path in files if path.parent not in recordings and beside(path) is None]
+    profiles = [*_files(folder, "*.xplane.pb", timelines), *_files(folder, "*.xplane.pb.gz", timelines)]
+    files = [path for path in files if path.parent not in recordings]
     traces = list(filter(_holds_events, files))
     others = [path.name for path in files if path not in set(traces)]
     tables = {path.parent for kind in ("*.parquet", "*.arrow") for path in _files(folder, kind, timelines)}
@@ -72,6 +72,12 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
         note(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
     return found
+
+
+def _json_files(folder: Path, without: Collection[Path]) -> list[Path]:
+    """List what may be traces as JSON; of a run of JAX, where its .xplane.pb lies beside it, that is read."""
+    named = (path for path in _files(folder, "*.json*", without) if path.name.endswith(_SUFFIXES))
+    return [path for path in named if beside(path) is None]
 
 
 def _files(folder: Path, kind: str, without: Collection[Path]) -> list[Path]:

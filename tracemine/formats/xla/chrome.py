@@ -44,14 +44,7 @@ def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
     lines = {(event.pid, event.tid): _text(event.args, "name") for event in events if event.name == "thread_name"}
     refuse({*planes.values()}, truncated=truncated or cut)
     strings = Strings()
-    device_of = {pid: int(match[1]) for pid, name in planes.items() if (match := GPU.fullmatch(name))}
-    streams = {key: int(match[1]) for key, name in lines.items() if (match := STREAM.match(name))}
-    gpu_events = [e for e in events if e.ph == "X" and e.pid in device_of and (e.pid, e.tid) in streams]
-    gpu = _columns(gpu_events, rec.GPU_NUMBERS, rec.GPU_TEXTS, strings)
-    gpu["device"] = _int64([device_of[event.pid] for event in gpu_events])
-    gpu["stream"] = _int64([streams[event.pid, event.tid] for event in gpu_events])
-    gpu["occupancy"] = np.array([_float(event.args.get(OCCUPANCY)) for event in gpu_events], np.float64)
-    gpu = rec.in_order(gpu, "device", "stream")
+    gpu = _activities(events, planes, lines, strings)
     on_host = [event for event in events if event.ph == "X" and planes.get(event.pid) == HOST]
     threads = {key: place for place, key in enumerate(dict.fromkeys((event.pid, event.tid) for event in on_host))}
     few = len(content) <= FRAMES_BYTES
@@ -76,6 +69,19 @@ def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
         without_frames=not few,
         truncated=truncated or cut,
     )
+
+
+def _activities(
+    events: list[_Event], planes: dict[int, str], lines: dict[tuple[int, int], str], strings: Strings
+) -> Columns:
+    device_of = {pid: int(match[1]) for pid, name in planes.items() if (match := GPU.fullmatch(name))}
+    streams = {key: int(match[1]) for key, name in lines.items() if (match := STREAM.match(name))}
+    gpu_events = [e for e in events if e.ph == "X" and e.pid in device_of and (e.pid, e.tid) in streams]
+    gpu = _columns(gpu_events, rec.GPU_NUMBERS, rec.GPU_TEXTS, strings)
+    gpu["device"] = _int64([device_of[event.pid] for event in gpu_events])
+    gpu["stream"] = _int64([streams[event.pid, event.tid] for event in gpu_events])
+    gpu["occupancy"] = np.array([_float(event.args.get(OCCUPANCY)) for event in gpu_events], np.float64)
+    return rec.in_order(gpu, "device", "stream")
 
 
 def _events(content: bytes | bytearray) -> tuple[list[_Event], bool]:
@@ -127,7 +133,7 @@ def _text(args: dict[str, Any], key: str) -> str:
 
 
 def _whole(value: Any) -> int:
-    """Return a whole number, written as one or as text; MISSING: it is none, or no int64."""
+    """Return an integer, written as one or as text; MISSING: it is none, or no int64."""
     text = str(value)
     digits = text.removeprefix("-")
     whole = int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= _LONGEST else MISSING

@@ -32,25 +32,25 @@ def details_of(recording: Recording) -> Columns:
     details = gpu["copy_details"] >= 0, np.maximum(gpu["set_details"], gpu["old_set_details"]) >= 0
     kind[named(gpu["name"], strings, _SETS) | details[1]] = _MEMSET
     kind[named(gpu["name"], strings, _COPIES) | details[0]] = _MEMCPY
-    found: Columns = {"kind": kind}
+    columns: Columns = {"kind": kind}
     launch = _parsed(gpu["kernel_details"], strings)
     copies = _parsed(gpu["copy_details"], strings)
     sets = _parsed(np.maximum(gpu["set_details"], gpu["old_set_details"]), strings)
     for name in ("grid", "block"):
         for axis, part in zip("xyz", range(3), strict=True):
-            found[f"{name}_{axis}"] = launch.numbers(name, part)
-    found["registers"] = launch.numbers("regs")
+            columns[f"{name}_{axis}"] = launch.numbers(name, part)
+    columns["registers"] = launch.numbers("regs")
     static, dynamic, shared = (launch.numbers(name) for name in ("static_shared", "dynamic_shared", "shm"))
     shared = np.where(shared == MISSING, launch.numbers("group_mem"), shared)
     both = (static != MISSING) & (dynamic != MISSING)
-    found["shared_memory"] = np.where(both, static + np.where(both, dynamic, 0), shared)
+    columns["shared_memory"] = np.where(both, static + np.where(both, dynamic, 0), shared)
     size = np.where(kind == _MEMSET, sets.numbers("num_bytes"), copies.numbers("size"))
-    found["bytes"] = np.where((kind == _MEMSET) & (size == MISSING), sets.numbers("size"), size)
+    columns["bytes"] = np.where((kind == _MEMSET) & (size == MISSING), sets.numbers("size"), size)
     recorded = launch.numbers("occ_pct").astype(np.float64)
     recorded[recorded <= 0] = np.nan  # AMD writes 0 of all
-    found["occupancy"] = np.where(np.isnan(gpu["occupancy"]), recorded, gpu["occupancy"])
-    found["source"], found["target"] = copies.memories("kind_src"), copies.memories("kind_dst")
-    return found
+    columns["occupancy"] = np.where(np.isnan(gpu["occupancy"]), recorded, gpu["occupancy"])
+    columns["source"], columns["target"] = copies.memories("kind_src"), copies.memories("kind_dst")
+    return columns
 
 
 MEMORIES = tuple(_MEMORY)
@@ -65,7 +65,7 @@ class _Details:
         self.count = len(strings)
 
     def numbers(self, key: str, part: int = 0) -> Array:
-        """Return the whole number of a key, or of a part of it between commas."""
+        """Return the integer of a key, or of a part of it between commas."""
         values = np.full(self.count + 1, MISSING)
         for number, pairs in self.known.items():
             values[number] = _whole(pairs.get(key, "").split(","), part)

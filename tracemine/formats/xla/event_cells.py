@@ -41,25 +41,25 @@ def cells(data: memoryview, line: Span, wanted: Array, skipped: Array) -> Iterat
     at, end = line
     while at < end:
         room = min(ROWS, (end - at) // 2 + 1)
-        found = np.zeros((_OWN + len(wanted), room), np.int64)
+        filled = np.zeros((_OWN + len(wanted), room), np.int64)
         kinds = np.zeros((len(wanted), room), np.int8)
-        after, count = (COMPILED or fill)(data, at, end, wanted, skipped, found, kinds)
-        if after < 0:  # the compiled code found what it does not read: from there on it is looked at here
-            found[:], kinds[:] = 0, 0
-            after, count = fill(data, at, end, wanted, skipped, found, kinds)
+        after, count = (COMPILED or fill)(data, at, end, wanted, skipped, filled, kinds)
+        if after < 0:  # the compiled code filled what it does not read: from there on it is looked at here
+            filled[:], kinds[:] = 0, 0
+            after, count = fill(data, at, end, wanted, skipped, filled, kinds)
         at = after
         if count:
-            yield found[:, :count], kinds[:, :count]
+            yield filled[:, :count], kinds[:, :count]
 
 
 def fill(
-    data: memoryview, at: int, end: int, wanted: Array, skipped: Array, found: Array, kinds: Array
+    data: memoryview, at: int, end: int, wanted: Array, skipped: Array, filled: Array, kinds: Array
 ) -> tuple[int, int]:
     """Fill cells with events from `at` on, as many as there is room for; return where the next one is, and how many.
 
     Raises InputError where the line is damaged.
     """
-    rows, room = 0, found.shape[1]
+    rows, room = 0, filled.shape[1]
     place = {number: row for row, number in enumerate(wanted.tolist()) if number >= 0}
     without = set(skipped.tolist())
     for number, wire, span, offset in fields(data, (at, end)):
@@ -72,12 +72,12 @@ def fill(
         own, values = _event(data, span)
         if own[0] in without:
             continue
-        found[:_OWN, rows] = own
+        filled[:_OWN, rows] = own
         for spot in values:
             stat_number, kind, value = stat(data, spot)
             row = place.get(stat_number)
             if row is not None:
-                found[_OWN + row, rows], kinds[row, rows] = value, kind
+                filled[_OWN + row, rows], kinds[row, rows] = value, kind
         rows += 1
     return end, rows
 
@@ -119,8 +119,8 @@ def stat(data: memoryview, span: Span) -> tuple[int, int, int]:
 
 def stats(data: memoryview, spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
     """Return kind and value of each of some XStats by its id."""
-    found = (stat(data, span) for span in spans)
-    return {number: (kind, value) for number, kind, value in found}
+    filled = (stat(data, span) for span in spans)
+    return {number: (kind, value) for number, kind, value in filled}
 
 
 def span_at(data: memoryview, cell: int) -> Span:

@@ -1,4 +1,4 @@
-"""What host events are: launches and waits, runs of modules, steps, and the ranges that somebody annotated."""
+"""What host events are: launches and waits, runs of modules, steps, and the ranges that a program annotates."""
 
 from __future__ import annotations
 

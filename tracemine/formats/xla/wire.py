@@ -72,7 +72,7 @@ def read(data: memoryview, span: Span, wanted: Table) -> dict[str, Any]:
     >>> read(memoryview(bytes([8, 150, 1, 18, 1, 97])), (0, 6), table(id=(1, Kind.INT), name=(2, Kind.TEXT)))
     {'id': 150, 'name': 'a'}
     """
-    found = {field.name: [] if field.kind in _MANY else _EMPTY.get(field.kind, 0) for field in wanted.values()}
+    values = {field.name: [] if field.kind in _MANY else _EMPTY.get(field.kind, 0) for field in wanted.values()}
     for number, wire, value, offset in fields(data, span):
         field = wanted.get(number)
         if field is None:
@@ -80,10 +80,10 @@ def read(data: memoryview, span: Span, wanted: Table) -> dict[str, Any]:
         if wire not in _WIRES.get(field.kind, (_BYTES,)):
             raise damaged(f"{field.name} is no {field.kind.value}", offset)
         if field.kind in _MANY:
-            found[field.name].extend(_members(data, field.kind, value))
+            values[field.name].extend(_members(data, field.kind, value))
         else:
-            found[field.name] = _value(data, field.kind, value)
-    return found
+            values[field.name] = _value(data, field.kind, value)
+    return values
 
 
 def fields(data: memoryview, span: Span) -> Iterator[tuple[int, int, Any, int]]:
@@ -124,14 +124,14 @@ def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
     >>> varint(memoryview(bytes([150, 1])), 0, 2)
     (150, 2)
     """
-    found = shift = 0
+    values = shift = 0
     begin = at
     while at < end and shift <= _LONGEST:
         byte = data[at]
         at += 1
-        found |= (byte & 0x7F) << shift
+        values |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return found & 0xFFFF_FFFF_FFFF_FFFF, at
+            return values & 0xFFFF_FFFF_FFFF_FFFF, at
         shift += 7
     raise damaged("a number does not end", begin)
 
@@ -170,11 +170,11 @@ def _members(data: memoryview, kind: Kind, value: Any) -> list[Any]:
 
 def _packed(data: memoryview, span: Span) -> list[int]:
     at, end = span
-    found = []
+    values = []
     while at < end:
         number, at = varint(data, at, end)
-        found.append(number)
-    return found
+        values.append(number)
+    return values
 
 
 def _value(data: memoryview, kind: Kind, value: Any) -> Any:
