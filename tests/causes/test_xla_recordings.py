@@ -114,7 +114,11 @@ def test_n4_a_step_that_is_not_jitted_is_found_first() -> None:
     first = scan.findings[0]
     assert first.rule == "xla_op_by_op"
     assert "jax.jit" in first.fix
-    assert per_step_us(scan, first.rule, "step_saving_ns")[1] < 5_100
+    assert scan.summary.per_step is not None
+    unprofiled = scan.summary.per_step.unprofiled_ns
+    assert unprofiled is not None
+    assert unprofiled.mid == pytest.approx(5_100_000, rel=0.2)  # and not the 9.7 ms that were recorded
+    assert per_step_us(scan, first.rule, "step_saving_ns")[1] < unprofiled.mid / 1000
 
 
 def test_n5_the_wait_for_a_value_is_found_first() -> None:
