@@ -107,7 +107,7 @@ def plane_bytes(plane: Plane) -> bytes:
     modules = b""
     for place, (program, (name, proto)) in enumerate(plane.modules.items(), 1):
         own = number(1, place) + message(2, f"{name}({program})")
-        own += b"".join(message(5, _stat(*pair, names)) for pair in (("Hlo Proto", proto), ("program_id", program)))
+        own += message(5, _stat("Hlo Proto", proto, names)) + message(5, _stat("program_id", program, names))
         modules += message(4, number(1, place) + message(2, own))
     for name, place in events.items():
         modules += message(4, number(1, place) + message(2, number(1, place) + message(2, name)))

@@ -15,7 +15,7 @@ from tracemine.formats.discover import traces
 ALONE = "A trace.json does not hold the compiled modules"
 
 
-def test_the_json_alone_holds_the_same_activities_calls_and_steps(tmp_path: Path):
+def test_the_json_alone_holds_the_same_activities_calls_and_steps(tmp_path: Path) -> None:
     planes = small_planes(devices=2)
     whole = open_trace(write_xplane(tmp_path / "a.xplane.pb", planes))
     json = open_trace(write_json(tmp_path / "b.trace.json.gz", planes))
@@ -28,7 +28,7 @@ def test_the_json_alone_holds_the_same_activities_calls_and_steps(tmp_path: Path
     assert json.meta.devices[0].name is None
 
 
-def test_the_xplane_beside_it_is_read_and_said(tmp_path: Path):
+def test_the_xplane_beside_it_is_read_and_said(tmp_path: Path) -> None:
     planes = small_planes()
     path = write_json(tmp_path / "host.trace.json.gz", planes)
     write_xplane(tmp_path / "other.xplane.pb", planes)
@@ -40,7 +40,7 @@ def test_the_xplane_beside_it_is_read_and_said(tmp_path: Path):
     assert timeline.meta.ingest.warnings[0] == says
 
 
-def test_a_folder_as_jax_writes_it(tmp_path: Path):
+def test_a_folder_as_jax_writes_it(tmp_path: Path) -> None:
     run = tmp_path / "log" / "plugins" / "profile" / "2026_05_01_12_00_00"
     run.mkdir(parents=True)
     path = write_xplane(run / "host.xplane.pb", small_planes())
@@ -55,7 +55,7 @@ def test_a_folder_as_jax_writes_it(tmp_path: Path):
     assert several.value.hint == f"name one: {other}"
 
 
-def test_one_that_ends_within_an_event_is_truncated(tmp_path: Path):
+def test_one_that_ends_within_an_event_is_truncated(tmp_path: Path) -> None:
 
     path = write_json(tmp_path / "host.trace.json.gz", small_planes())
     text = gzip.decompress(path.read_bytes())
@@ -68,7 +68,7 @@ def test_one_that_ends_within_an_event_is_truncated(tmp_path: Path):
 @pytest.mark.parametrize(
     ("was", "becomes"), [(b'"ph":"X"', b'"ph":7'), (b'"ts":', b'"ts":"'), (b'"ts":1', b'"ts":1e300')]
 )
-def test_what_is_no_such_json_is_refused(tmp_path: Path, was: bytes, becomes: bytes):
+def test_what_is_no_such_json_is_refused(tmp_path: Path, was: bytes, becomes: bytes) -> None:
 
     path = write_json(tmp_path / "host.trace.json.gz", small_planes())
     text = gzip.decompress(path.read_bytes())
@@ -77,7 +77,7 @@ def test_what_is_no_such_json_is_refused(tmp_path: Path, was: bytes, becomes: by
         open_trace(path)
 
 
-def test_lines_that_repeat_streams_are_not_counted(tmp_path: Path):
+def test_lines_that_repeat_streams_are_not_counted(tmp_path: Path) -> None:
     planes = small_planes()
     planes[1].lines.append(Line("XLA Ops", [Event("gemm_fusion_dot", 1_160_000, 30_000)], 99))
     for timeline in (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.formats.xla.make_hlo import Made, Op, array, blas, both, element, fused, parameter, simple
@@ -42,11 +44,13 @@ def layers(count: int = 3) -> Made:
     return Made("jit_step", PROGRAM, computations, schedule={"main": [*order, "root"]})
 
 
-def launched(nodes: dict[int, str], commands: int, launch: int = 0, buffer: str = "command_buffer_1") -> list[tuple]:
+def launched(
+    nodes: dict[int, str], commands: int, launch: int = 0, buffer: str = "command_buffer_1"
+) -> list[tuple[Any, ...]]:
     return [(buffer, name, launch, number, commands) for number, name in nodes.items()]
 
 
-def kernels(rows: list[tuple], device: int = 0) -> Kernels:
+def kernels(rows: list[tuple[Any, ...]], device: int = 0) -> Kernels:
     count = len(rows)
     columns = [*zip(*rows, strict=True)]
     return Kernels(

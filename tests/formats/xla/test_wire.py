@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,11 @@ ALL = table(
 )
 
 
-def decoded(data: bytes, wanted=ALL):
-    return read(memoryview(data), (0, len(data)), wanted)
+def decoded(data: bytes) -> dict[str, Any]:
+    return read(memoryview(data), (0, len(data)), ALL)
 
 
-def test_each_kind_is_read():
+def test_each_kind_is_read() -> None:
     data = bytes([8, 150, 1]) + b"\x10" + b"\xff" * 9 + b"\x01" + bytes([0x1A, 3, 1, 150, 1, 0x18, 7])
     data += b"\x22\x0a" + b"\xff" * 9 + b"\x01" + b"\x29" + struct.pack("<d", 0.5) + b"\x35" + struct.pack("<f", 2.5)
     data += b"\x3a\x01a\x42\x01b\x42\x01c\x4a\x01d\x52\x01e\x52\x00"
@@ -38,7 +39,7 @@ def test_each_kind_is_read():
     assert [data[slice(*span)] for span in found["bodies"]] == [b"e", b""]
 
 
-def test_what_is_absent_has_a_value_and_what_is_unknown_is_stepped_over():
+def test_what_is_absent_has_a_value_and_what_is_unknown_is_stepped_over() -> None:
     found = decoded(bytes([0xA2, 1, 2, 9, 9, 0xA9, 1, *range(8), 0xAD, 1, *range(4), 0xA0, 1, 3]))
     assert found == {
         "count": 0, "below": 0, "numbers": [], "signs": [], "double": 0.0, "float_": 0.0, "name": "", "names": [],
@@ -61,10 +62,10 @@ def test_what_is_absent_has_a_value_and_what_is_unknown_is_stepped_over():
         (b"\x1a\x02\x01\x80", "byte 3: a number does not end"),
     ],
 )
-def test_damage_is_named_with_its_place(data: bytes, says: str):
+def test_damage_is_named_with_its_place(data: bytes, says: str) -> None:
     with pytest.raises(InputError, match=says):
         decoded(data)
 
 
-def test_a_number_never_exceeds_64_bits():
+def test_a_number_never_exceeds_64_bits() -> None:
     assert varint(memoryview(b"\xff" * 9 + b"\x7f"), 0, 10)[0] == 2**64 - 1

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,11 +36,12 @@ def timeline(tmp_path: Path) -> Timeline:
     return open_trace(write_xplane(tmp_path / "host.xplane.pb", small_planes()))
 
 
-def rows(timeline: Timeline, table: str) -> list[dict]:
-    return getattr(timeline, table).to_pylist()
+def rows(timeline: Timeline, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = getattr(timeline, table).to_pylist()
+    return found
 
 
-def test_a_kernel_has_its_facts_launch_instruction_and_step(timeline: Timeline):
+def test_a_kernel_has_its_facts_launch_instruction_and_step(timeline: Timeline) -> None:
     first, other, copy = rows(timeline, "activities")[:3]
     assert (first["kind"], first["name"], first["device"], first["stream"]) == ("kernel", "gemm_fusion_dot", 0, 14)
     assert (first["start_ns"], first["dur_ns"]) == (PROFILE_START_NS + 1_160_000, 30_000)
@@ -52,7 +57,7 @@ def test_a_kernel_has_its_facts_launch_instruction_and_step(timeline: Timeline):
     assert (copy["source_memory"], copy["target_memory"], copy["stream"]) == ("device", "pinned", 17)
 
 
-def test_steps_waits_and_frames(timeline: Timeline):
+def test_steps_waits_and_frames(timeline: Timeline) -> None:
     steps = rows(timeline, "steps")
     assert [(step["name"], step["number"], step["dur_ns"]) for step in steps] == [
         ("train", n, 1_900_000) for n in range(3)
@@ -65,7 +70,7 @@ def test_steps_waits_and_frames(timeline: Timeline):
     assert stacks[frame["parent_row"]]["frame"] == "train.py(40): step"
 
 
-def test_what_holds_for_the_recording(timeline: Timeline):
+def test_what_holds_for_the_recording(timeline: Timeline) -> None:
     meta = timeline.meta
     assert (meta.format, meta.producer, meta.base_ns) == ("xla", "JAX 0.11.2", PROFILE_START_NS)
     (device,) = meta.devices  # the plane of one that was not used is empty
@@ -75,7 +80,7 @@ def test_what_holds_for_the_recording(timeline: Timeline):
     assert not meta.ingest.truncated
 
 
-def test_ids_are_counted_on_each_gpu(tmp_path: Path):
+def test_ids_are_counted_on_each_gpu(tmp_path: Path) -> None:
     timeline = open_trace(write_xplane(tmp_path / "x.pb", small_planes(devices=3)))
     api = rows(timeline, "api")
     for activity in rows(timeline, "activities"):
@@ -83,7 +88,7 @@ def test_ids_are_counted_on_each_gpu(tmp_path: Path):
     assert np.bincount(timeline.activities["device"].to_numpy()).tolist() == [9, 9, 9]
 
 
-def test_amd_numbers_its_devices_otherwise_and_copies_by_kernels(tmp_path: Path):
+def test_amd_numbers_its_devices_otherwise_and_copies_by_kernels(tmp_path: Path) -> None:
     mi300 = {"device_vendor": "AMD", "core_count": 304, "memory_bandwidth": 2_662_400_000_000}
     details = Ref("grid:10,1,1 block:256,1,1 private_mem:0 group_mem:512 occ_pct:0")
     copy = Event("__amd_rocclr_copyBuffer.kd", 9_000, 1_000, {"correlation_id": 8, "kernel_details": details})
@@ -104,7 +109,7 @@ def test_amd_numbers_its_devices_otherwise_and_copies_by_kernels(tmp_path: Path)
     assert (copied["kind"], copied["copy_kind"], copied["bytes"]) == ("memcpy", "DtoD", None)
 
 
-def test_a_command_buffer_is_one_launch_of_many(tmp_path: Path):
+def test_a_command_buffer_is_one_launch_of_many(tmp_path: Path) -> None:
     graph = {"cuda_graph_id": 120}
     host = [
         Event("train", 0, 90_000, {"step_num": 0}),
@@ -130,7 +135,7 @@ def test_a_command_buffer_is_one_launch_of_many(tmp_path: Path):
     assert timeline.meta.ingest.unowned == {"graph_replay": 2}
 
 
-def test_allocations_of_gpus(tmp_path: Path):
+def test_allocations_of_gpus(tmp_path: Path) -> None:
     facts = {"allocator_name": Ref("GPU_0_bfc"), "bytes_allocated": 768, "allocation_bytes": 512, "addr": 4096}
     on_host = {**facts, "allocator_name": Ref("xla_gpu_host_bfc")}
     events = [
@@ -147,33 +152,33 @@ def test_allocations_of_gpus(tmp_path: Path):
     ]
 
 
-def test_a_gzipped_one_is_the_same(tmp_path: Path, timeline: Timeline):
+def test_a_gzipped_one_is_the_same(tmp_path: Path, timeline: Timeline) -> None:
     packed = open_trace(write_xplane(tmp_path / "host.xplane.pb.gz", small_planes(), packed=True))
     assert packed.activities.equals(timeline.activities)
 
 
-def test_what_a_name_says_holds_for_its_events_and_an_event_goes_before():
+def test_what_a_name_says_holds_for_its_events_and_an_event_goes_before() -> None:
     events = [Event("k", 0, 1, {"correlation_id": 5}), Event("k", 2, 1)]
-    data = make.plane_bytes(Plane("/device:GPU:0", [Line("Stream #1", events)]))
+    plane_bytes = make.plane_bytes(Plane("/device:GPU:0", [Line("Stream #1", events)]))
     stat = make.message(5, make.number(1, 1) + make.number(3, 9))
     name = make.number(1, 1) + make.message(2, "k") + stat
     again = make.message(4, make.number(1, 1) + make.message(2, name))  # the last entry of a map's key holds
-    data = memoryview(make.message(1, data + again))
+    data = memoryview(make.message(1, plane_bytes + again))
     space = open_space(data)
     (plane,) = space.planes
     (found,) = events_of(space, plane, plane.lines[0], ["correlation_id"])
     assert found.numbers("correlation_id").tolist() == [5, 9]
 
 
-def test_compiled_code_and_python_give_the_same_cells(monkeypatch: pytest.MonkeyPatch):
+def test_compiled_code_and_python_give_the_same_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     if event_cells.COMPILED is None:
         pytest.skip("the compiled reader is not there: pip install -e . builds it where there is a compiler")
     monkeypatch.setattr(event_cells, "ROWS", 7)
     space = open_space(memoryview(make.space_bytes(small_planes(devices=2))))
     stats = ("correlation_id", "kernel_details", "module_name", "theoretical_occupancy_pct", "absent")
-    skip = np.array([1, 3], np.int64)
+    skip = [1, 3]
 
-    def all_cells() -> list[list]:
+    def all_cells() -> list[list[Any]]:
         return [
             [events.names, events.offset_ps, events.dur_ps, *events.values.values(), *events.kinds.values()]
             for plane in space.planes
@@ -187,3 +192,12 @@ def test_compiled_code_and_python_give_the_same_cells(monkeypatch: pytest.Monkey
     assert len(found) == len(again) > 4
     for one, other in zip(found, again, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_the_compiled_reader_is_of_the_source_that_is_there() -> None:
+    if event_cells.COMPILED is None:
+        assert os.environ.get("TRACEMINE_COMPILED") != "required", "the compiled reader was not built"
+        pytest.skip("the compiled reader is not there: pip install -e . builds it where there is a compiler")
+    built = import_module("tracemine.formats.xla._event_cells")
+    source = Path(event_cells.__file__).with_name("_event_cells.c")
+    assert hashlib.sha256(source.read_bytes()).hexdigest() == built.SOURCE_SHA256, "build it again: pip install -e ."

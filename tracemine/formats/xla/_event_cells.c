@@ -23,6 +23,7 @@ typedef const unsigned char *Cursor; /* every function that moves one returns NU
 
 enum { VARINT, FIXED64, BYTES, FIXED32 = 5 }; /* wire types */
 enum { OWN = 3, EVENTS = 4, STATS = 4 };      /* fields of XEvent that are numbers; of XLine; of XEvent */
+enum { SMALL = 1024, MOST_WANTED = 100 };
 enum { STAT_NAME = 1, DOUBLE, UINT, INT, STR, RAW, REF }; /* fields of XStat */
 
 typedef struct {
@@ -31,6 +32,7 @@ typedef struct {
     int64_t *cells;
     int8_t *kinds;
     Py_ssize_t room;
+    int8_t place[SMALL]; /* of stats with small ids, as nearly all are, their row; -1: not wanted */
 } Cells;
 
 typedef struct {
@@ -92,6 +94,20 @@ static bool is_skipped(const Cells *to, int64_t name)
     return low < to->n_skipped && to->skipped[low] == name;
 }
 
+/* The row of a stat, -1 if it is not wanted; of two that are the same the last, as in Python. */
+static Py_ssize_t searched(const Cells *to, int64_t number)
+{
+    Py_ssize_t i = to->n_wanted;
+    while (i-- > 0 && (number < 0 || to->wanted[i] != number))
+        ;
+    return i;
+}
+
+static inline Py_ssize_t place_of(const Cells *to, int64_t number)
+{
+    return number >= 0 && number < SMALL ? to->place[number] : searched(to, number);
+}
+
 static const int WIRES[] = {-1, VARINT, FIXED64, VARINT, VARINT, BYTES, BYTES, VARINT};
 
 static bool read_stat(Cells *to, Py_ssize_t row, Cursor p, Cursor end, Cursor file)
@@ -113,44 +129,42 @@ static bool read_stat(Cells *to, Py_ssize_t row, Cursor p, Cursor end, Cursor fi
             value = field.wire == BYTES ? (int64_t)(field.length - file) : (int64_t)field.value;
         }
     }
-    if (number < 0)
-        return true;
-    for (Py_ssize_t i = to->n_wanted; i-- > 0;) /* of two that are the same the last, as in Python */
-        if (to->wanted[i] == number) {
-            to->cells[(OWN + i) * to->room + row] = value;
-            to->kinds[i * to->room + row] = kind;
-            break;
-        }
+    Py_ssize_t place = place_of(to, number);
+    if (place >= 0) {
+        to->cells[(OWN + place) * to->room + row] = value;
+        to->kinds[place * to->room + row] = kind;
+    }
     return true;
 }
 
-/* Whether the event was read; `kept`: whether it has a row. Its stats are read behind its numbers. */
-static bool read_event(Cells *to, Py_ssize_t row, Cursor begin, Cursor end, Cursor file, bool *kept)
+/* Whether the event was read; `kept`: whether it has a row. Its name stands in front, or it is not read here. */
+static bool read_event(Cells *to, Py_ssize_t row, Cursor p, Cursor end, Cursor file, bool *kept)
 {
     int64_t own[OWN] = {0};
+    bool named = false, skipped = false;
     Field field = {0};
-    for (Cursor p = begin; p < end;) {
+    while (p < end) {
         if (!(p = read_field(p, end, &field)))
             return false;
         if (field.number <= OWN) {
-            if (field.wire != VARINT)
+            if (field.wire != VARINT || (field.number == 1 && named))
                 return false;
             own[field.number - 1] = (int64_t)field.value;
-        } else if (field.number == STATS && field.wire != BYTES) {
-            return false;
+            if (field.number == 1) {
+                named = true;
+                skipped = is_skipped(to, own[0]);
+            }
+        } else if (field.number == STATS) {
+            if (!named || field.wire != BYTES)
+                return false;
+            if (!skipped && !read_stat(to, row, field.begin, field.begin + field.value, file))
+                return false;
         }
     }
-    *kept = !is_skipped(to, own[0]);
-    if (!*kept)
-        return true;
-    for (int i = 0; i < OWN; i++)
+    *kept = named && !skipped;
+    for (int i = 0; *kept && i < OWN; i++)
         to->cells[i * to->room + row] = own[i];
-    for (Cursor p = begin; p < end;) {
-        p = read_field(p, end, &field);
-        if (field.number == STATS && !read_stat(to, row, field.begin, field.begin + field.value, file))
-            return false;
-    }
-    return true;
+    return named;
 }
 
 /* Where the next event is, -1 if something is not read here; and how many rows there are. */
@@ -191,6 +205,9 @@ static PyObject *fill(PyObject *module, PyObject *arguments)
     to.room = cells.len / (Py_ssize_t)sizeof(int64_t) / (OWN + to.n_wanted);
     Py_ssize_t next = -1;
     bool fits = at >= 0 && at <= end && end <= data.len && kinds.len >= to.n_wanted * to.room && to.room > 0;
+    fits = fits && to.n_wanted <= MOST_WANTED;
+    for (int i = 0; fits && i < SMALL; i++)
+        to.place[i] = (int8_t)searched(&to, i);
     if (fits)
         next = read_line(&to, data.buf, at, end, &rows);
     PyBuffer_Release(&data);

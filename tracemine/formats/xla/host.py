@@ -46,7 +46,9 @@ def host_rows(recording: Recording, strings: list[str]) -> HostRows:
     launching |= host["correlation"] > 0
     waiting = named(host["name"], recording.strings, _WAITS)
     nesting = Nesting(host["start_ns"], host["end_ns"], host["thread"])
-    waiting &= take(_first_of(nesting, waiting), np.arange(len(waiting)), nothing=False)
+    waits = np.flatnonzero(waiting)
+    times = Nesting(*(host[name][waits] for name in ("start_ns", "end_ns", "thread")))
+    waiting[waits[times.parents() >= 0]] = False  # a wait within a wait
     calls = launching | waiting | named(host["name"], recording.strings, _CALLS)
     steps = np.flatnonzero(host["step"] != MISSING)
     steps = steps[host["start_ns"][steps] >= _ended_before(host, steps)]
@@ -65,18 +67,6 @@ def host_rows(recording: Recording, strings: list[str]) -> HostRows:
         steps=steps,
         runs=_runs(recording, strings),
     )
-
-
-def _first_of(nesting: Nesting, flagged: Array) -> Array:
-    """Return which rows have no flagged one around them."""
-    parent = nesting.parents()
-    around = np.append(flagged, False)
-    found = np.zeros(len(flagged), np.bool_)
-    above = parent.copy()
-    while (above >= 0).any():
-        found |= around[above] & (above >= 0)
-        above = take(parent, above)
-    return ~found
 
 
 def _ended_before(host: Columns, rows: Array) -> Array:

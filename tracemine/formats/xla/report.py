@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from tracemine.columns import MISSING
+from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.xla.recording import Recording
 from tracemine.units import count_text
 
@@ -15,7 +15,7 @@ _ALLOCATOR = re.compile(r"GPU_(\d{1,6})_")
 def warnings(recording: Recording, unowned: Counter[str]) -> list[str]:
     """Return what a reader must know about completeness."""
     gpu, host = recording.gpu, recording.host
-    late = (gpu["launch"] >= 0) & (host["start_ns"][gpu["launch"]] > gpu["start_ns"]) if len(host["name"]) else ()
+    late = int((take(host["start_ns"], gpu["launch"], MISSING) > gpu["start_ns"]).sum())
     facts = (
         (not len(gpu["name"]), "No GPU activity was recorded."),
         (
@@ -36,7 +36,7 @@ def warnings(recording: Recording, unowned: Counter[str]) -> list[str]:
             recording.without_frames,
             "There are more frames of Python than are read: lines of the program are not known.",
         ),
-        (sum(late), f"The recording's clocks disagree: {_activities(int(sum(late)))} began before being launched."),
+        (late, f"The recording's clocks disagree: {_activities(late)} began before being launched."),
     )
     return [sentence for holds, sentence in facts if holds]
 
