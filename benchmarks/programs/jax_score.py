@@ -1,7 +1,7 @@
 """What `scan` says of recordings of `jax_pairs.py`, beside what their fixes won: `jax_score.py OUT`.
 
-A row a program: the saving that the finding of its cause names, in percent of the step, and the one measured; then what
-else is said. Of clean programs and fixed forms, each finding that names 3 % of the step or more is printed, and counted.
+A row a program: the saving that the finding of its cause names, in percent of the step, and the one measured; then
+what else is said. Of clean programs and fixed forms, each finding of 3 % of the step or more is printed, and counted.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def savings(scan: Scan) -> dict[str, tuple[float, float, float]]:
     found: dict[str, tuple[float, float, float]] = {}
     for finding in scan.findings:
         saving, count = finding.step_saving_ns, max(scan.trace.steps, 1)
+        if finding.per_step is not None:
+            saving, count = finding.per_step.step_saving_ns, 1
         ends = tuple(each * 100 / count / step_ns for each in (saving.low, saving.mid, saving.high))
         before = found.get(finding.rule, (0.0, 0.0, 0.0))
         found[finding.rule] = tuple(a + b for a, b in zip(before, ends, strict=True))  # type: ignore[assignment]
@@ -83,7 +85,7 @@ def main() -> int:
             f"{program:22} {variant:7} {row['step_ms']:8.3f} ms  {cause}: {mid:.1f} % ({low:.1f} to {high:.1f}), "
             f"won {won:.1f} %; {'; '.join(others(found, cause)) or '-'}"
         )
-    print(f"{judged} causes, {inside} inside the interval, {near} within 8 points; {invented} findings where nothing was left")
+    print(f"{judged} causes, {inside} inside the interval, {near} within 8 points; {invented} said of fixed forms")
     return 0
 
 

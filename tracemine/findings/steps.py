@@ -378,7 +378,7 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
 def _replays_in_loops(timeline: Timeline) -> bool:
     """Return whether most activities are of graphs that a loop of a compiled module replays, turn by turn."""
     turns, graphs = timeline.instructions["turn"], timeline.activities["graph_id"]
-    return 2 * turns.null_count < len(turns) and 2 * graphs.null_count < len(graphs)
+    return bool(2 * turns.null_count < len(turns) and 2 * graphs.null_count < len(graphs))
 
 
 def idle_before(starts: Floats, ends: Floats, device: IntArray) -> Floats:

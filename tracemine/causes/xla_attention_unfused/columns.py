@@ -12,10 +12,12 @@ from tracemine.causes.xla_attention_unfused.detect import FINDINGS, Case, Left, 
 from tracemine.causes.xla_attention_unfused.reading import Instruction, Runs, modules, runs_of
 from tracemine.rows.arrow import coded
 from tracemine.rows.graph import NodeGraph
-from tracemine.rows.table import Column, ColumnDoc, Columns, IntArray, Numbers, Rows, Sources
+from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, IntArray, Numbers, Rows, Sources, category
+from tracemine.rows.table import number as number_of
 
 _FEWEST_MODULES: Final = 4  # in a row
 _SMALL: Final = 2  # kernels of one
+_SCALAR_BYTES: Final = 64
 _ALONE: Final = frozenset({"elementwise", "reduction", "movement"})  # what one module for all would fuse
 _RATES: Final = ("attention half", "attention_backward half", "product half", "product tf32", "product fp32")
 
@@ -38,6 +40,12 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
                 finding[mine], case[mine], number[mine] = FINDINGS.index(found.finding), at, found.count
                 flops[mine[:1]], nbytes[mine[:1]] = left.flops, left.nbytes
                 rate[mine[:1]] = _RATES.index(left.rate) if left.rate else -1
+        own = np.flatnonzero(finding == FINDINGS.index("op by op"))
+        scalars = _scalars(activities) & (finding < 0)
+        for stretch in np.split(own, np.flatnonzero(np.diff(case[own])) + 1) if len(own) else ():
+            within = np.arange(stretch[0], stretch[-1] + 1)
+            more = within[scalars[within]]
+            finding[more], case[more], number[more] = finding[stretch[0]], case[stretch[0]], number[stretch[0]]
     known = finding >= 0
     return {
         "xla_finding": coded(FINDINGS, finding),
@@ -47,6 +55,12 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
         "xla_bytes": Numbers(nbytes, known),
         "xla_rate": coded(_RATES, rate),
     }
+
+
+def _scalars(activities: Rows) -> BoolArray:
+    """Return which activities copy a number or a few to the device, as each operation on one does that is not jitted."""
+    few = number_of(activities, "bytes_moved", null=_SCALAR_BYTES + 1) <= _SCALAR_BYTES
+    return few & category(activities, "copy_kind").among("HtoD")
 
 
 def _activities(graph: NodeGraph, node: int) -> IntArray:

@@ -144,10 +144,10 @@ class Instruction(Struct, frozen=True):
     def config(self) -> Mapping[str, Any]:
         """Return the backend's configuration; nothing where there is none, or it is no JSON."""
         try:
-            found = msgspec.json.decode(self.raw_config)
+            decoded = msgspec.json.decode(self.raw_config)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return decoded if isinstance(decoded, dict) else {}
 
 
 class Computation(Struct, frozen=True):
@@ -182,37 +182,41 @@ class Module(Struct, frozen=True, dict=True):
     @cached_property
     def instructions(self) -> dict[int, Instruction]:
         """Return all instructions by id."""
-        return {each.id: each for one in self.computations.values() for each in one.instructions}
+        return {
+            instruction.id: instruction
+            for computation in self.computations.values()
+            for instruction in computation.instructions
+        }
 
     @cached_property
     def users(self) -> dict[int, tuple[int, ...]]:
         """Return of each instruction those that take it as an operand."""
-        found: dict[int, list[int]] = {}
-        for each in self.instructions.values():
-            for operand in dict.fromkeys(each.operands):
-                found.setdefault(operand, []).append(each.id)
-        return {key: tuple(ids) for key, ids in found.items()}
+        takers: dict[int, list[int]] = {}
+        for instruction in self.instructions.values():
+            for operand in dict.fromkeys(instruction.operands):
+                takers.setdefault(operand, []).append(instruction.id)
+        return {key: tuple(ids) for key, ids in takers.items()}
 
     def in_order(self, computation: int) -> tuple[Instruction, ...]:
         """Return a computation's instructions as they are executed: as scheduled, which need not be as written."""
-        one = self.computations.get(computation)
-        if one is None:
+        written = self.computations.get(computation)
+        if written is None:
             return ()
         scheduled = self.sequences.get(computation)
         if scheduled is None:
-            return one.instructions
-        own = {each.id: each for each in one.instructions}
+            return written.instructions
+        own = {instruction.id: instruction for instruction in written.instructions}
         return tuple(own[id] for id in scheduled if id in own)
 
     def stack(self, instruction: Instruction) -> tuple[Frame, ...]:
         """Return the Python stack of an instruction, outermost first."""
-        found, at = list[Frame](), instruction.frame
-        while 0 < at <= len(self.frames) and len(found) < _DEEPEST:
+        frames, at = list[Frame](), instruction.frame
+        while 0 < at <= len(self.frames) and len(frames) < _DEEPEST:
             frame, at = self.frames[at - 1]
-            found.append(frame)
-        if not found and instruction.file:
-            found.append(Frame(instruction.file, "", instruction.line))
-        return tuple(reversed(found))
+            frames.append(frame)
+        if not frames and instruction.file:
+            frames.append(Frame(instruction.file, "", instruction.line))
+        return tuple(reversed(frames))
 
 
 def module_of(data: memoryview, span: Span) -> Module:
@@ -295,19 +299,19 @@ def _entries(data: memoryview, span: Span | None) -> Iterator[Span]:
 
 
 def _sequences(data: memoryview, span: Span | None) -> dict[int, tuple[int, ...]]:
-    found = {}
+    sequences = {}
     for entry in _entries(data, span):
         fields = read(data, entry, _ENTRY)
-        found[fields["key"]] = tuple(read(data, fields["value"] or (0, 0), _SEQUENCE)["ids"])
-    return found
+        sequences[fields["key"]] = tuple(read(data, fields["value"] or (0, 0), _SEQUENCE)["ids"])
+    return sequences
 
 
 def _aliases(data: memoryview, span: Span | None) -> dict[Index, tuple[int, Index]]:
-    found = {}
+    aliases = {}
     for entry in _entries(data, span):
         fields = read(data, entry, _ALIAS)
-        found[tuple(fields["output"])] = (fields["parameter"], tuple(fields["parameter_index"]))
-    return found
+        aliases[tuple(fields["output"])] = (fields["parameter"], tuple(fields["parameter_index"]))
+    return aliases
 
 
 def _frames(data: memoryview, span: Span | None) -> tuple[tuple[Frame, int], ...]:
@@ -333,11 +337,11 @@ def _places(data: memoryview, span: Span | None) -> dict[tuple[int, Index], tupl
         logical = read(data, each, _LOGICAL)
         by = read(data, logical["defined"] or (0, 0), _DEFINED)
         defined[logical["id"]] = (by["instruction"], tuple(by["index"]))
-    found = {}
+    places = {}
     for each in fields["allocations"]:
         allocation = read(data, each, _ALLOCATION)
         for part in allocation["assigned"]:
             assigned = read(data, part, _ASSIGNED)
             if assigned["logical"] in defined:
-                found[defined[assigned["logical"]]] = (allocation["index"], assigned["offset"])
-    return found
+                places[defined[assigned["logical"]]] = (allocation["index"], assigned["offset"])
+    return places

@@ -46,11 +46,11 @@ def programs_of(recording: Recording) -> dict[int, Program]:
     if recording.data is None:
         return {}
     ran = {*np.unique(recording.gpu["program"]).tolist()}
-    found = {}
+    programs = {}
     for number, module in recording.modules.items():
         if number in ran:
-            found[number] = Program(module_of(recording.data, module.span))
-    return found
+            programs[number] = Program(module_of(recording.data, module.span))
+    return programs
 
 
 def rows_of(recording: Recording, programs: dict[int, Program]) -> Rows:
@@ -90,7 +90,7 @@ def _warnings(found: Joined) -> tuple[str, ...]:
     if not found.apart:
         return ()
     return (
-        f"Kernels of {found.apart:,} command buffers are not told apart: record once more with "
+        f"Kernels of {found.apart:,} command buffers cannot be distinguished: record once more with "
         'XLA_FLAGS="--xla_gpu_enable_command_buffer=".',
     )
 
@@ -126,14 +126,14 @@ def _innermost(recording: Recording, part: str) -> Array:
     host = recording.host
     named = np.array([part in text for text in recording.strings] or [False])
     chosen = np.flatnonzero(named[host["name"]] & (host["name"] >= 0))
-    found = np.full(len(host["start_ns"]), -1)
+    around = np.full(len(host["start_ns"]), -1)
     for thread in np.unique(host["thread"][chosen]).tolist():
         mine = chosen[host["thread"][chosen] == thread]
         rows = np.flatnonzero(host["thread"] == thread)
         at = np.searchsorted(host["start_ns"][mine], host["start_ns"][rows], "right") - 1
         inside = (at >= 0) & (host["start_ns"][rows] < host["end_ns"][mine[np.maximum(at, 0)]])
-        found[rows[inside]] = mine[at[inside]]
-    return found
+        around[rows[inside]] = mine[at[inside]]
+    return around
 
 
 def _distinct(found: Joined) -> tuple[list[tuple[int, int]], Array]:
@@ -146,9 +146,9 @@ def _distinct(found: Joined) -> tuple[list[tuple[int, int]], Array]:
 
 def _texts(program: Program, storages: Storages, module: int, item: int) -> dict[str, str | None]:
     """Return the texts of an instruction's rows of `ops`."""
-    each, body = program.items[item].instruction, program.bodies[item]
+    instruction, body = program.items[item].instruction, program.bodies[item]
     reads, results = storages.reads_and_results(module, item)
-    given: list[Read | None] = [None] * len(each.operands)
+    given: list[Read | None] = [None] * len(instruction.operands)
     for read in reads:
         given[read.position] = read
     taken = [read for read in given if read is not None]
@@ -156,7 +156,7 @@ def _texts(program: Program, storages: Storages, module: int, item: int) -> dict
     arguments = ", ".join(
         f"{'Tensor(a!)' if position in updated else 'Tensor'} operand{position}" for position in range(len(given))
     )
-    module_path = _OUTER.sub("", each.op_name)
+    module_path = _OUTER.sub("", instruction.op_name)
     return {
         "name": f"xla::{body.kind}",
         "module": module_path.replace(".", "_").replace("/", ".") or None,

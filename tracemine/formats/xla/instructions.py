@@ -63,23 +63,23 @@ class Body(Struct, frozen=True):
 
 def items_of(module: Module) -> list[Item]:
     """Return what starts work in the order of the schedule; a loop's body stands there once."""
-    found = list[Item]()
-    _collect(module, module.entry, 0, found, [module.entry])
-    return found
+    items = list[Item]()
+    _collect(module, module.entry, 0, items, [module.entry])
+    return items
 
 
-def _collect(module: Module, computation: int, loop: int, found: list[Item], seen: list[int]) -> None:
+def _collect(module: Module, computation: int, loop: int, items: list[Item], seen: list[int]) -> None:
     """Add what a computation starts; each is called from one place, and `seen` once."""
-    for each in module.in_order(computation):
-        if each.opcode in _SILENT:
+    for instruction in module.in_order(computation):
+        if instruction.opcode in _SILENT:
             continue
-        if each.opcode not in _AROUND:
-            found.append(Item(each, loop))
+        if instruction.opcode not in _AROUND:
+            items.append(Item(instruction, loop))
             continue
-        for called in each.called[:1] if each.opcode == "while" else each.called:
+        for called in instruction.called[:1] if instruction.opcode == "while" else instruction.called:
             if called not in seen:
                 seen.append(called)
-                _collect(module, called, each.id if each.opcode == "while" else loop, found, seen)
+                _collect(module, called, instruction.id if instruction.opcode == "while" else loop, items, seen)
 
 
 def trips(loop: Instruction) -> int:
@@ -89,70 +89,76 @@ def trips(loop: Instruction) -> int:
     return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
-def body_of(module: Module, each: Instruction) -> Body:
+def body_of(module: Module, instruction: Instruction) -> Body:
     """Return what an instruction computes, by what is in it and never by its name."""
-    inside = list(_inside(module, each))
-    opcodes = frozenset(one.opcode for one in inside)
-    library = each.target or _backend(each)
-    products = [one for one in inside if one.opcode in _PRODUCTS]
-    flops = sum(_dot_flops(module, one) for one in products)
-    if each.opcode == "custom-call":
-        lower = each.target.lower()
+    inside = list(_inside(module, instruction))
+    opcodes = frozenset(inner.opcode for inner in inside)
+    library = instruction.target or _backend(instruction)
+    products = [inner for inner in inside if inner.opcode in _PRODUCTS]
+    flops = sum(_dot_flops(module, inner) for inner in products)
+    if instruction.opcode == "custom-call":
+        lower = instruction.target.lower()
         kind = next((kind for part, kind in _TARGETS if part in lower), "custom")
         if kind == "product":
-            flops = _call_flops(module, each)
+            flops = _call_flops(module, instruction)
     elif opcodes & _COLLECTIVES or "collective" in library:
         kind = "collective"
     elif products:
-        kind = max(_PRODUCTS[one.opcode] for one in products)
+        kind = max(_PRODUCTS[inner.opcode] for inner in products)
     elif opcodes & _REDUCING:
         kind = "reduction"
     else:
         kind = "movement" if opcodes - _WIRING <= _MOVING else "elementwise"
-    return Body(kind, opcodes, library, flops, _precision(each) or max((one.precision for one in products), default=""))
+    return Body(
+        kind,
+        opcodes,
+        library,
+        flops,
+        _precision(instruction) or max((inner.precision for inner in products), default=""),
+    )
 
 
-def _inside(module: Module, each: Instruction) -> Iterator[Instruction]:
+def _inside(module: Module, instruction: Instruction) -> Iterator[Instruction]:
     """Yield the instructions of a fusion, or the one alone; computations that reductions apply are not looked into."""
-    left, seen = [each], set[int]()
+    left, seen = [instruction], set[int]()
     while left:
-        one = left.pop()
-        inner = module.computations.get(one.called[0]) if one.opcode == "fusion" and one.called else None
+        taken = left.pop()
+        inner = module.computations.get(taken.called[0]) if taken.opcode == "fusion" and taken.called else None
         if inner is None or inner.id in seen:
-            yield one
+            yield taken
         else:
             seen.add(inner.id)
             left += inner.instructions
 
 
-def _backend(each: Instruction) -> str:
-    fusion = each.config.get("fusion_backend_config") if each.fusion_kind == "kCustom" else None
+def _backend(instruction: Instruction) -> str:
+    fusion = instruction.config.get("fusion_backend_config") if instruction.fusion_kind == "kCustom" else None
     return str(fusion.get("kind", "")) if isinstance(fusion, dict) else ""
 
 
-def _precision(each: Instruction) -> str:
-    gemm = each.config.get("gemm_backend_config")
+def _precision(instruction: Instruction) -> str:
+    gemm = instruction.config.get("gemm_backend_config")
     given = gemm.get("precision_config") if isinstance(gemm, dict) else None
     operands = given.get("operand_precision") if isinstance(given, dict) else None
     return str(operands[0]) if isinstance(operands, list) and operands else ""
 
 
-def _dot_flops(module: Module, each: Instruction) -> int:
-    first = module.instructions.get(each.operands[0]) if each.operands else None
-    if first is None or each.opcode != "dot":
+def _dot_flops(module: Module, instruction: Instruction) -> int:
+    first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
+    if first is None or instruction.opcode != "dot":
         return 0
-    return 2 * each.shape.elements * _extent(first.shape, each.contracting[0])
+    return 2 * instruction.shape.elements * _extent(first.shape, instruction.contracting[0])
 
 
-def _call_flops(module: Module, each: Instruction) -> int:
-    gemm = each.config.get("gemm_backend_config")
+def _call_flops(module: Module, instruction: Instruction) -> int:
+    gemm = instruction.config.get("gemm_backend_config")
     dims = gemm.get("dot_dimension_numbers") if isinstance(gemm, dict) else None
-    first = module.instructions.get(each.operands[0]) if each.operands else None
-    if not isinstance(dims, dict) or first is None or not each.shape.leaves:
+    first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
+    if not isinstance(dims, dict) or first is None or not instruction.shape.leaves:
         return 0
     given = dims.get("lhs_contracting_dimensions")
     contracting = tuple(int(text) for text in map(str, given) if text.isdecimal()) if isinstance(given, list) else ()
-    return 2 * each.shape.leaves[0][1].elements * _extent(first.shape, contracting)
+    return 2 * instruction.shape.leaves[0][1].elements * _extent(first.shape, contracting)
 
 
 def _extent(shape: Shape, dimensions: tuple[int, ...]) -> int:

@@ -57,7 +57,7 @@ class Joined(Struct, frozen=True, kw_only=True):
     device: Array
     launch_ns: Array
     owner: Array  # of each activity, its position in the arrays above
-    apart: int  # launches of command buffers whose kernels are not told apart
+    apart: int  # launches of command buffers whose kernels are not distinguished
 
 
 class Program(Struct, frozen=True, dict=True):
@@ -102,12 +102,14 @@ class Program(Struct, frozen=True, dict=True):
 
     def _may_be(self, at: int, name: str) -> bool:
         """Return whether a kernel of this name can be an item's: equal bodies are compiled once, by one's name."""
-        each, moves = self.items[at].instruction, self.bodies[at].kind == "movement"
-        if each.opcode != "fusion" or _SETS.search(name) or (moves and _COPIES.search(name)):
+        instruction, moves = self.items[at].instruction, self.bodies[at].kind == "movement"
+        if instruction.opcode != "fusion" or _SETS.search(name) or (moves and _COPIES.search(name)):
             return True
-        others = [self.items[other].instruction for other in self._named.get(name.removesuffix(".kd"), ())]
-        group = each.kernel or each.name
-        return any((one.kernel or one.name) == group or self._equal(one, each) for one in others)
+        others = [self.items[at_other].instruction for at_other in self._named.get(name.removesuffix(".kd"), ())]
+        group = instruction.kernel or instruction.name
+        return any(
+            (candidate.kernel or candidate.name) == group or self._equal(candidate, instruction) for candidate in others
+        )
 
     def _equal(self, one: Instruction, other: Instruction) -> bool:
         """Return whether two fusions do the same: their instructions, shapes and layouts, and what takes what."""
@@ -119,8 +121,8 @@ class Program(Struct, frozen=True, dict=True):
             called = self.module.instructions[instruction].called
             body = self.module.computations.get(called[0]) if called else None
             inside = () if body is None else body.instructions
-            number = {one.id: at for at, one in enumerate(inside)}
-            wired = ((one.opcode, one.shape, [number.get(given) for given in one.operands]) for one in inside)
+            number = {inner.id: at for at, inner in enumerate(inside)}
+            wired = ((inner.opcode, inner.shape, [number.get(given) for given in inner.operands]) for inner in inside)
             known = self._texts[instruction] = repr([*wired])
         return known
 
@@ -131,12 +133,12 @@ class Program(Struct, frozen=True, dict=True):
     @cached_property
     def _named(self) -> dict[str, list[int]]:
         """Return the positions of items by what their kernels may be called."""
-        found: dict[str, list[int]] = {}
+        places: dict[str, list[int]] = {}
         for at, item in enumerate(self.items):
-            found.setdefault(_kernel_name(item.instruction.name), []).append(at)
+            places.setdefault(_kernel_name(item.instruction.name), []).append(at)
             if item.instruction.kernel:
-                found.setdefault(_kernel_name(item.instruction.kernel), []).append(at)
-        return found
+                places.setdefault(_kernel_name(item.instruction.kernel), []).append(at)
+        return places
 
 
 @cache
@@ -212,7 +214,7 @@ def _runs(rows: Array, keys: Array) -> list[Array]:
 
 
 def _of_nodes(program: Program, nodes: dict[int, str], commands: int, begin: int) -> dict[int, int] | None:
-    """Return the item of each node of a command buffer; None where those of libraries cannot be told apart."""
+    """Return the item of each node of a command buffer; None where those of libraries cannot be distinguished."""
     own = {number: begin + number for number in nodes if number < commands}
     calls = [at for at in range(begin, begin + commands) if at - begin not in nodes]
     rest = sorted(number for number in nodes if number >= commands)

@@ -50,7 +50,7 @@ class Storages:
         self._constants: dict[tuple[int, int, Value], int] = {}
         self._last: list[int] = []  # of each storage the last run that takes it
         self.tensors: list[Tensor] = []
-        self.unknown: list[int] = []  # runs in a loop in a loop, of which iterations are not told apart
+        self.unknown: list[int] = []  # runs in a loop in a loop, of which iterations are not distinguished
         self._facts: dict[tuple[int, int], tuple[list[Read], list[Result]]] = {}
 
     def values(self, program: int) -> Values:
@@ -61,8 +61,8 @@ class Storages:
         """Return what an item of a module takes and gives."""
         known = self._facts.get((program, item))
         if known is None:
-            each, values = self._programs[program].items[item].instruction, self._values[program]
-            known = self._facts[program, item] = (values.reads(each), values.results(each))
+            instruction, values = self._programs[program].items[item].instruction, self._values[program]
+            known = self._facts[program, item] = (values.reads(instruction), values.results(instruction))
         return known
 
     def add(self, run: int, joined: Joined) -> None:
@@ -162,7 +162,7 @@ def depends(values: Values, program: Program) -> list[bool]:
     """Return of each item in a loop whether it needs what the iteration before made; outside of loops it does not."""
     carried: dict[int, frozenset[Index]] = {loop: values.carried(loop) for loop in values.loops}
     needs: dict[int, bool] = {}
-    found = []
+    needing = []
     for item in program.items:
         one = values.loops.get(item.loop)
         needed = False
@@ -172,5 +172,5 @@ def depends(values: Values, program: Program) -> list[bool]:
                 one is not None and maker == one.parameter and index in carried[item.loop]
             )
         needs[item.instruction.id] = needed
-        found.append(needed)
-    return found
+        needing.append(needed)
+    return needing

@@ -64,32 +64,36 @@ class Values(Struct, frozen=True, dict=True):
     @cached_property
     def callers(self) -> dict[int, Instruction]:
         """Return what calls each computation, of those that start work."""
-        found = {}
-        for each in self.module.instructions.values():
-            if each.opcode in _CALLS or each.opcode == "while":
-                found.update(dict.fromkeys(each.called[:1], each))
-        return found
+        callers = {}
+        for instruction in self.module.instructions.values():
+            if instruction.opcode in _CALLS or instruction.opcode == "while":
+                callers.update(dict.fromkeys(instruction.called[:1], instruction))
+        return callers
 
     @cached_property
     def loops(self) -> dict[int, Loop]:
         """Return the loops by their instruction's id."""
-        found = {}
-        for each in self.module.instructions.values():
-            body = self.module.computations.get(each.called[0]) if each.opcode == "while" and each.called else None
+        loops = {}
+        for instruction in self.module.instructions.values():
+            body = (
+                self.module.computations.get(instruction.called[0])
+                if instruction.opcode == "while" and instruction.called
+                else None
+            )
             parameters = [] if body is None else [one for one in body.instructions if one.opcode == "parameter"]
-            if body is None or not parameters or not each.operands:
+            if body is None or not parameters or not instruction.operands:
                 continue
-            known = each.config.get("known_induction_variable")
+            known = instruction.config.get("known_induction_variable")
             text = str(known.get("tuple_index", "")) if isinstance(known, dict) else ""
-            around = self.callers.get(each.computation)
-            found[each.id] = Loop(
+            around = self.callers.get(instruction.computation)
+            loops[instruction.id] = Loop(
                 parameter=parameters[0].id,
                 root=body.root,
                 counter=int(text) if text.isdecimal() else -1,
-                carried=each.shape,
+                carried=instruction.shape,
                 nested=around is not None and around.opcode == "while",
             )
-        return found
+        return loops
 
     def origin(self, instruction: int, index: Index) -> Value:
         """Return what defines a value, through what only passes it on. A loop's parameter and result stay as they are:
@@ -122,57 +126,57 @@ class Values(Struct, frozen=True, dict=True):
                 break
         return instruction, index
 
-    def reads(self, each: Instruction) -> list[Read]:
+    def reads(self, instruction: Instruction) -> list[Read]:
         """Return what an instruction takes."""
-        found = []
-        for position, operand in enumerate(each.operands):
+        reads = []
+        for position, operand in enumerate(instruction.operands):
             given = self.module.instructions.get(operand)
             for index, shape in () if given is None else given.shape.leaves:
-                part = self._part(each, position) if not index else None
-                found.append(Read(position, self.origin(operand, index), shape, part))
-        return found
+                part = self._part(instruction, position) if not index else None
+                reads.append(Read(position, self.origin(operand, index), shape, part))
+        return reads
 
-    def results(self, each: Instruction) -> list[Result]:
+    def results(self, instruction: Instruction) -> list[Result]:
         """Return what an instruction gives, but for the workspace of a library's call."""
-        leaves = each.shape.leaves
-        if each.opcode == "custom-call" and len(leaves) > 1:
-            users = self.module.users.get(each.id, ())
+        leaves = instruction.shape.leaves
+        if instruction.opcode == "custom-call" and len(leaves) > 1:
+            users = self.module.users.get(instruction.id, ())
             taken = {self.module.instructions[user].tuple_index for user in users}
             leaves = tuple(
                 (index, shape)
                 for index, shape in leaves
                 if index[0] in taken or len(shape.dims) != 1 or shape.dtype not in _WORKSPACES
             )
-        found = []
+        results = []
         for index, shape in leaves:
-            into, count = self._update(each, index)
-            found.append(Result((each.id, index), shape, into, shape.elements if into < 0 else count))
-        return found
+            into, count = self._update(instruction, index)
+            results.append(Result((instruction.id, index), shape, into, shape.elements if into < 0 else count))
+        return results
 
     @cached_property
     def kept(self) -> frozenset[Value]:
         """Return the values that the module gives to its caller."""
         entry = self.module.computations.get(self.module.entry)
         root = None if entry is None else self.module.instructions.get(entry.root)
-        found: set[Value] = set()
+        kept: set[Value] = set()
         left = [] if root is None else [self.origin(root.id, index) for index, _ in root.shape.leaves]
         while left:
             value = left.pop()
-            if value in found:
+            if value in kept:
                 continue
-            found.add(value)
+            kept.add(value)
             loop = self.loops.get(value[0])
             if loop is not None:
                 left += [self.origin(loop.root, value[1]), (loop.parameter, value[1])]
-        return frozenset(found)
+        return frozenset(kept)
 
     def carried(self, loop: int) -> frozenset[Index]:
         """Return what a loop's body gets of the iteration before: neither its counter nor what it only passes on."""
-        one = self.loops[loop]
+        of_loop = self.loops[loop]
         return frozenset(
             index
-            for index, _ in one.carried.leaves
-            if index[:1] != (one.counter,) and self.origin(one.root, index) != (one.parameter, index)
+            for index, _ in of_loop.carried.leaves
+            if index[:1] != (of_loop.counter,) and self.origin(of_loop.root, index) != (of_loop.parameter, index)
         )
 
     def _inner(self, each: Instruction, index: Index) -> Instruction | None:
@@ -192,9 +196,9 @@ class Values(Struct, frozen=True, dict=True):
             inner = self.module.instructions.get(following)
         return None
 
-    def _update(self, each: Instruction, index: Index) -> tuple[int, int]:
+    def _update(self, instruction: Instruction, index: Index) -> tuple[int, int]:
         """Return the operand whose memory a result updates, and how many elements it writes; (−1, 0): none."""
-        maker = self._inner(each, index)
+        maker = self._inner(instruction, index)
         if maker is None or maker.opcode not in _UPDATES or len(maker.operands) < 2:
             return -1, 0
         update = self.module.instructions.get(maker.operands[_UPDATES[maker.opcode]])
@@ -203,22 +207,22 @@ class Values(Struct, frozen=True, dict=True):
             target = self.module.instructions.get(target.operands[0])
         if update is None or target is None:
             return -1, 0
-        position = 0 if each is maker else target.parameter if target.opcode == "parameter" else -1
-        if not 0 <= position < len(each.operands):
+        position = 0 if instruction is maker else target.parameter if target.opcode == "parameter" else -1
+        if not 0 <= position < len(instruction.operands):
             return -1, 0
-        places, given = self.module.places, self.origin(each.operands[position], ())
+        places, given = self.module.places, self.origin(instruction.operands[position], ())
         # What a loop carries has its place by another name: XLA copies what cannot be updated where it lies.
-        same = given not in places or places.get((each.id, index)) == places[given]
+        same = given not in places or places.get((instruction.id, index)) == places[given]
         return (position, update.shape.elements) if same else (-1, 0)
 
-    def _part(self, each: Instruction, position: int) -> Part | None:
+    def _part(self, instruction: Instruction, position: int) -> Part | None:
         """Return the part of an operand that is read; None: all of it."""
-        given = self.module.instructions.get(each.operands[position])
-        if each.opcode != "fusion":
-            return None if position or given is None else self._read_by([each], given.shape)
-        body = self.module.computations.get(each.called[0]) if each.called else None
+        given = self.module.instructions.get(instruction.operands[position])
+        if instruction.opcode != "fusion":
+            return None if position or given is None else self._read_by([instruction], given.shape)
+        body = self.module.computations.get(instruction.called[0]) if instruction.called else None
         inside = () if body is None else body.instructions
-        taken = next((one for one in inside if one.opcode == "parameter" and one.parameter == position), None)
+        taken = next((inner for inner in inside if inner.opcode == "parameter" and inner.parameter == position), None)
         for _ in range(_DEEPEST):
             users = (
                 [] if taken is None else [self.module.instructions[at] for at in self.module.users.get(taken.id, ())]
