@@ -45,7 +45,7 @@ def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
     refuse({*planes.values()}, truncated=truncated or cut)
     strings = Strings()
     gpu = _activities(events, planes, lines, strings)
-    on_host = [event for event in events if event.ph == "X" and planes.get(event.pid) == HOST]
+    on_host = [event for event in events if planes.get(event.pid) == HOST and event.ph == "X"]
     threads = {key: place for place, key in enumerate(dict.fromkeys((event.pid, event.tid) for event in on_host))}
     few = len(content) <= FRAMES_BYTES
     of_host = {kind: _host(on_host, kind, threads, strings, few) for kind in HOST_PARTS}
@@ -61,7 +61,7 @@ def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
         frames=of_host["frame"],
         threads=tuple(lines.get(key, "") for key in threads),
         tids=tuple(tid & 0xFFFFFFFF for _, tid in threads),
-        pid=next((pid for pid, name in planes.items() if name == HOST), 0),
+        pid=dict(zip(planes.values(), planes, strict=True)).get(HOST, 0),
         devices=tuple(RecordedDevice(ordinal=ordinal) for ordinal in sorted({*gpu["device"].tolist()})),
         vendors={},
         modules={},
