@@ -1,4 +1,4 @@
-"""Build step: compile the reader of plain Kineto events. Without a compiler, or with TRACEMINE_PURE=1, leave it out.
+"""Build step: compile what reads events into columns. Without a compiler, or with TRACEMINE_PURE=1, leave it out.
 
 One build for the limited API of CPython 3.11 serves every later version. Nothing but speed depends on it: what it
 reads, Python reads too.
@@ -18,17 +18,17 @@ from packaging.tags import sys_tags
 from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 
-SOURCE = "tracemine/formats/kineto/_event_columns.c"
+SOURCES = ("tracemine/formats/kineto/_event_columns.c", "tracemine/formats/xla/_event_cells.c")
 FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0", "-std=c11"]  # no debug facts: they name the folder
 
 
-def compiled(root: Path, folder: Path) -> Path:
-    """Compile into `folder`; return the file. Raises what setuptools raises."""
-    name = SOURCE.removesuffix(".c").replace("/", ".")
-    digest = hashlib.sha256((root / SOURCE).read_bytes()).hexdigest()
+def compiled(root: Path, folder: Path, source: str) -> Path:
+    """Compile one of the sources into `folder`; return the file. Raises what setuptools raises."""
+    name = source.removesuffix(".c").replace("/", ".")
+    digest = hashlib.sha256((root / source).read_bytes()).hexdigest()
     extension = Extension(
         name,
-        [str(root / SOURCE)],
+        [str(root / source)],
         py_limited_api=True,
         define_macros=[("SOURCE_SHA256", f'"{digest}"')],
         extra_compile_args=FLAGS,
@@ -47,10 +47,20 @@ def platform_tag() -> str:
 
 
 def forget(root: Path) -> None:
-    """Remove a build of before: one of another source is worse than none."""
-    for old in (root / SOURCE).parent.glob(Path(SOURCE).stem + ".*"):
-        if old.suffix in (".so", ".pyd"):
-            old.unlink()
+    """Remove builds of before: one of another source is worse than none."""
+    for source in SOURCES:
+        for old in (root / source).parent.glob(Path(source).stem + ".*"):
+            if old.suffix in (".so", ".pyd"):
+                old.unlink()
+
+
+def _placed(root: Path, built: Path, source: str) -> Path:
+    """Put a build beside its source, and return it there."""
+    place = (root / source).with_name(built.name)
+    fresh = place.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(built.read_bytes())
+    fresh.chmod(0o755)
+    return fresh.replace(place)  # whoever has the old one loaded keeps it
 
 
 class CompiledReader(BuildHookInterface[Any]):
@@ -64,16 +74,11 @@ class CompiledReader(BuildHookInterface[Any]):
             return
         try:
             with TemporaryDirectory() as folder:
-                built = compiled(root, Path(folder))
-                place = (root / SOURCE).with_name(built.name)
-                fresh = place.with_suffix(f".{os.getpid()}")
-                fresh.write_bytes(built.read_bytes())
-                fresh.chmod(0o755)
-                fresh.replace(place)  # whoever has the old one loaded keeps it
+                places = [_placed(root, compiled(root, Path(folder), source), source) for source in SOURCES]
         except Exception as error:  # whatever a compiler does, an installation goes on
             forget(root)
             self.app.display_warning(f"no compiled reader, large traces are read more slowly: {error}")
             return
-        build_data["artifacts"].append(f"/{place.relative_to(root).as_posix()}")
+        build_data["artifacts"].extend(f"/{place.relative_to(root).as_posix()}" for place in places)
         build_data["pure_python"] = False
         build_data["tag"] = f"cp311-abi3-{platform_tag()}"

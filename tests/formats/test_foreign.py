@@ -22,6 +22,10 @@ _TRTEXEC = "print its layers: trtexec --loadEngine=FILE --exportLayerInfo=layers
 _NSYS = "record the process with nsys profile --trace cuda,nvtx and pass what nsys export --type sqlite wrote"
 _ASCEND = "tracemine knows GPUs of NVIDIA and AMD; MindStudio Insight reads it"
 _XPROF = "xprof reads it"
+_ON_A_GPU = "record where jax.devices() names a GPU: with jax.profiler.trace(DIR): step()"
+_AS_TEXT = "an xplane that was stored as text; its bytes are lost"
+_AS_BINARY = "copy the .xplane.pb as binary, or record once more"
+_MODULES = "pass the .xplane.pb of the run, which holds its modules"
 _MADE_FROM = "pass the profiler's trace that it was made from"
 
 
@@ -50,11 +54,15 @@ _HATCHET_AGAIN = 'write it as JSON: proton.finalize(output_format="hatchet")'
 @pytest.mark.parametrize(
     ("name", "content", "what", "hint"),
     [
-        ("xplane", _plane("/device:GPU:0"), "a profile of XLA (.xplane.pb of JAX or TensorFlow)", _NSYS),
-        ("xplane of a host", _plane("/host:CPU"), "a profile of XLA (.xplane.pb of JAX or TensorFlow)", _NSYS),
-        ("xplane of a TPU", _plane("/device:TPU:0"), "a profile of a TPU (.xplane.pb)", _XPROF),
-        ("JAX", _named("/host:CPU", "/device:GPU:0"), "a JAX trace", _NSYS),
-        ("JAX for Perfetto", _named("/device:GPU:0").replace(b": ", b":"), "a JAX trace", _NSYS),
+        ("xplane of a CPU", _plane("/host:CPU"), "a JAX profile of a CPU", _ON_A_GPU),
+        ("xplane of a TPU", _plane("/device:TPU:0"), "a profile of a TPU, and tracemine knows GPUs", _XPROF),
+        ("xplane of a host with TPUs", _plane("/host:CPU") + _plane("/device:TPU:0"), "a profile of a TPU", _XPROF),
+        ("xplane as text", b"\x0a\xef\xbf\xbd\x06\x08\x02\x12\x0d/device:GPU:0", _AS_TEXT, _AS_BINARY),
+        ("long xplane as text", b"\x0a" + b"\xef\xbf\xbd" * 3 + b"\x06\x12\x09/host:CPU", _AS_TEXT, _AS_BINARY),
+        ("HLO", b"\x0a\x80\x07\x0a\x08jit_step\x12\x04main", "an HLO module, which has no times", _MODULES),
+        ("HLO as text", b"HloModule jit_step, is_scheduled=true", "an HLO module, which has no times", _MODULES),
+        ("JAX on a CPU", _named("/host:CPU"), "a JAX profile of a CPU", _ON_A_GPU),
+        ("JAX for Perfetto", _named("/host:CPU").replace(b": ", b":"), "a JAX profile of a CPU", _ON_A_GPU),
         ("JAX on a TPU", _named("/device:TPU:0", "/host:CPU"), "a trace of a TPU", _XPROF),
         ("Proton tree", _HATCHET, "a tree of Triton's Proton", _RUN),
         (
@@ -128,7 +136,7 @@ def test_a_file_of_another_profiler_is_named_at_once_with_the_way_out(
     with pytest.raises(InputError) as refused:
         open_trace(path)
     assert process_time() - began < 1
-    assert refused.value.message.startswith((f"is {what},", f"is {what} (", f"is {what} of"))
+    assert f"{refused.value.message},".startswith((f"is {what},", f"is {what} (", f"is {what} of"))
     assert refused.value.hint == hint
     assert refused.value.exit_code == 2
 

@@ -703,9 +703,8 @@ _WANTED = "\n  hint: pass the .json or .json.gz that torch.profiler's export_chr
             "t.json",
             b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":['
             b'{"args":{"name":"/host:CPU"},"name":"process_name","ph":"M","pid":701},{}]}',
-            "is a JAX trace, which is not supported yet\n"
-            "  hint: record the process with nsys profile --trace cuda,nvtx "
-            "and pass what nsys export --type sqlite wrote",
+            "is a JAX profile of a CPU\n"
+            "  hint: record where jax.devices() names a GPU: with jax.profiler.trace(DIR): step()",
         ),
     ],
     ids=lambda value: value[:24] if isinstance(value, bytes) else "",

@@ -29,8 +29,15 @@ options.optimized_model_filepath = "opt.onnx"  # joins nodes: into the profile's
 session = onnxruntime.InferenceSession("model.onnx", options, providers=providers)
 for n in range(4): session.run(None, inputs)
 session.end_profiling()"""
+_JAX = """\
+options = jax.profiler.ProfileOptions()
+options.python_tracer_level = 0  # 1: with lines of the program, which slows the host
+with jax.profiler.trace("run", profiler_options=options):
+    for n in range(3):
+        with jax.profiler.StepTraceAnnotation("train", step_num=n):
+            jax.block_until_ready(train_step(batch))"""
 # Of what is not recorded by PyTorch's profiler.
-_ENGINES = {"tensorrt": _TRTEXEC, "onnxruntime": _ORT}
+_OTHERS = {"tensorrt": _TRTEXEC, "onnxruntime": _ORT, "xla": _JAX}
 COMMAND = "tracemine capture -o run -- python train.py"
 
 
@@ -40,8 +47,8 @@ def recipe_for(trace_format: str) -> Recipe:
     >>> recipe_for("kineto").command
     'tracemine capture -o run -- python train.py'
     """
-    if trace_format in _ENGINES:
-        return Recipe(code=_ENGINES[trace_format], capture=None, command="")
+    if trace_format in _OTHERS:
+        return Recipe(code=_OTHERS[trace_format], capture=None, command="")
     if trace_format == "nsys":
         return Recipe(code=_NSYS, capture=_CAPTURE, command=COMMAND)
     return Recipe(code=_TORCH, capture=_CAPTURE, command=COMMAND)

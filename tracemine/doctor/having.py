@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from tracemine.doctor.record import Holding
 from tracemine.findings import Scan
@@ -23,6 +24,7 @@ class _Row:
     costs: str
     torch: str  # what switches it on
     nsys: str
+    jax: str = ""  # "": JAX's profiler has no such thing
 
 
 def _steps(timeline: Timeline, scan: Scan) -> str:
@@ -66,7 +68,8 @@ def _stacks(timeline: Timeline, scan: Scan) -> str:
 
 def _frames(timeline: Timeline, scan: Scan) -> str:
     events = timeline.meta.ingest.events
-    return f"{events['python_function']:,}" if events.get("python_function") else ""
+    count = events.get("python_function") or events.get("Python frames")
+    return f"{count:,}" if count else ""
 
 
 def _execution_trace(timeline: Timeline, scan: Scan) -> str:
@@ -88,18 +91,25 @@ def _known(timeline: Timeline, column: str) -> bool:
 
 _NVTX = "--pytorch=autograd-shapes-nvtx"
 _CAPTURE = "tracemine.capture(…, steps=3)"
+_MODULES = "ProfileOptions().enable_hlo_proto"
 _ROWS = (
-    _Row("steps", _steps, "no time per step, warm-up counts as the rest", "prof.step()", "NVTX ranges step 0, step 1"),
-    _Row("GPU activity", _activities, "nothing can be judged", "ProfilerActivity.CUDA", "--trace=cuda,nvtx"),
-    _Row("operators", _operators, "kernels have no owner: few rules match", "ProfilerActivity.CPU", _NVTX),
-    _Row("shapes", _shapes, "no bytes, so hardly a saving", "record_shapes=True", _NVTX),
-    _Row("stacks", _stacks, "findings name operators, not lines", "with_stack=True", "torch.profiler"),
+    _Row(
+        "steps", _steps, "no time per step, warm-up counts as the rest", "prof.step()", "NVTX ranges step 0, step 1",
+        'StepTraceAnnotation("train", step_num=n)',
+    ),
+    _Row("GPU activity", _activities, "nothing can be judged", "ProfilerActivity.CUDA", "--trace=cuda,nvtx", "a GPU"),
+    _Row("operators", _operators, "kernels have no owner: few rules match", "ProfilerActivity.CPU", _NVTX, _MODULES),
+    _Row("shapes", _shapes, "no bytes, so hardly a saving", "record_shapes=True", _NVTX, _MODULES),
+    _Row("stacks", _stacks, "findings name operators, not lines", "with_stack=True", "torch.profiler", _MODULES),
     _Row("modules", _modules, "no layers: equal ones are told by shapes alone", "with_stack=True", "NVTX ranges"),
-    _Row("Python frames", _frames, "idle time has no line of yours", "with_stack=True", "torch.profiler"),
+    _Row(
+        "Python frames", _frames, "idle time has no line of yours", "with_stack=True", "torch.profiler",
+        "ProfileOptions().python_tracer_level = 1",
+    ),
     _Row("execution trace", _execution_trace, "dataflow is inferred, not proven", _CAPTURE, "torch.profiler"),
     _Row("memory", _memory, "no peak memory", "profile_memory=True", "torch.profiler"),
     _Row("unprofiled step", _alone, "estimated from the recorded one", _CAPTURE, "torch.profiler, tracemine.capture"),
-)
+)  # fmt: skip
 
 
 # Recordings in which nothing can be switched on that they do not hold.
@@ -108,9 +118,9 @@ _SAY_ALL = ("tensorrt", "onnxruntime")
 
 def parts_of(timeline: Timeline, scan: Scan) -> Iterator[Holding]:
     """Yield each thing that a recording may hold, in the order in which one looks at them."""
+    switches = {"nsys": attrgetter("nsys"), "xla": attrgetter("jax")}.get(timeline.meta.format, attrgetter("torch"))
     for row in _ROWS:
-        amount = row.amount(timeline, scan)
-        if not amount and timeline.meta.format in _SAY_ALL:
+        amount, switch = row.amount(timeline, scan), switches(row)
+        if not amount and (not switch or timeline.meta.format in _SAY_ALL):
             continue
-        switch = row.nsys if timeline.meta.format == "nsys" else row.torch
         yield Holding(name=row.name, recorded=bool(amount), says=amount or row.costs, switch=None if amount else switch)

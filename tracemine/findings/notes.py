@@ -27,6 +27,7 @@ from tracemine.units import count_text, percent_text, ratio_text, time_text
 LIGHT = "Idle time is measured by the light window"  # which is no caveat
 SLOWED = "slows the host"
 _SLOWS = 1.1  # times: less than that is noise
+_MANY_FRAMES = 100  # of Python in a step: JAX writes one for each call
 _SHARE_TO_NAME = 0.1  # of the GPU's time, whose kernels are named where their class is not known
 _KERNELS_NAMED = 3
 _OWN_PRICES = frozenset({"tensorrt", "onnxruntime"})  # whose findings are priced by their own layers and kernels
@@ -121,6 +122,11 @@ def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[
         times = ratio_text(slowdown.usual)
         what = slowdown.what[0].upper() + slowdown.what[1:]
         yield f"{what} {SLOWED} {times} times: gaps are longer here; savings are said without that."
+    if timeline.meta.ingest.events.get("Python frames", 0) >= _MANY_FRAMES * max(timeline.steps.num_rows, 1):
+        yield (
+            "JAX's tracer of Python is a part of that: jax.profiler.ProfileOptions().python_tracer_level = 0 leaves it "
+            "out, and times are nearer to those of production."
+        )
     if timeline.meta.format == "nsys" and timeline.ops.num_rows:
         yield (
             "Nsight Systems and NVTX ranges slow the host. By how much was not measured: gaps count as they were "

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.calls import Call, calls_of
+from tracemine.columns import numbers
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Rows, number
 from tracemine.timeline import Timeline
 
 _LIST, _FEWEST_TENSORS = "TensorList", 16
+_BUFFERED = 5  # kernels of a module: one with fewer is no command buffer
 
 
 def of_recorder(timeline: Timeline, gaps: Rows) -> BoolArray:
@@ -18,6 +20,8 @@ def of_recorder(timeline: Timeline, gaps: Rows) -> BoolArray:
     torch gives operators ids of their own only while it writes an execution trace.
     """
     ops = timeline.ops
+    if timeline.instructions.num_rows:
+        return _inside_modules(timeline, gaps)
     none = np.zeros(gaps.count, np.bool_)
     if not ops.num_rows or ops["record_function_id"].null_count == ops.num_rows or not gaps.count:
         return none
@@ -26,6 +30,23 @@ def of_recorder(timeline: Timeline, gaps: Rows) -> BoolArray:
     known = calls_of(timeline).spread(op, _takes_many, False, np.bool_)
     started = rows_of(ops["start_ns"])[op]
     return known & (started <= begin + dur // 2)
+
+
+def _inside_modules(timeline: Timeline, gaps: Rows) -> BoolArray:
+    """Return the gaps inside modules that XLA ran kernel by kernel for the profiler: unrecorded they are one launch.
+
+    Where anything was replayed as a graph, nothing was changed for the profiler.
+    """
+    graph = timeline.activities["graph_id"]
+    table = timeline.instructions
+    execution = np.full(timeline.ops.num_rows + 1, -1)
+    number_of = numbers(table["execution"])
+    execution[numbers(table["op_row"])] = np.where(np.bincount(number_of)[number_of] >= _BUFFERED, number_of, -1)
+    after = number(gaps, "next_row")
+    op = rows_of(timeline.activities["op_row"])
+    own = execution[op]
+    same: BoolArray = (own[after] >= 0) & (own[np.maximum(after - 1, 0)] == own[after]) & (after > 0)
+    return same if graph.null_count == len(graph) else np.zeros_like(same)
 
 
 def _takes_many(call: Call) -> bool:

@@ -44,7 +44,8 @@ class Reported(Struct, frozen=True):
     @property
     def fix(self) -> Fix:
         """The effect of its fix on the timeline."""
-        return Fix(self.matrices, self.savings, self.call, self.rule.saving == "pin_memory")
+        call = "graph" if self.call == "module" else self.call
+        return Fix(self.matrices, self.savings, call, self.rule.saving == "pin_memory")
 
 
 class Claim(Struct, frozen=True):

@@ -365,6 +365,8 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
         return SLOWDOWNS["light"]
     if timeline.meta.format != "kineto" or not timeline.ops.num_rows:
         return None
+    if timeline.meta.format == "xla":
+        return SLOWDOWNS["jax_loops" if _replays_in_loops(timeline) else "jax"]
     # torch gives these ids out only while it writes an execution trace
     traced = timeline.ops["record_function_id"].null_count < timeline.ops.num_rows
     stacks = timeline.stacks.num_rows > 0
@@ -375,6 +377,12 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
         (False, False): "operators",
     }
     return SLOWDOWNS[kinds[traced, stacks]]
+
+
+def _replays_in_loops(timeline: Timeline) -> bool:
+    """Return whether most activities are of graphs that a loop of a compiled module replays, turn by turn."""
+    turns, graphs = timeline.instructions["turn"], timeline.activities["graph_id"]
+    return bool(2 * turns.null_count < len(turns) and 2 * graphs.null_count < len(graphs))
 
 
 def idle_before(starts: Floats, ends: Floats, device: IntArray) -> Floats:

@@ -23,6 +23,7 @@ from tracemine.formats.source import FileSource
 from tracemine.formats.stored import check_times, checked
 from tracemine.formats.tensorrt.files import engine_in
 from tracemine.formats.trust import trusted
+from tracemine.formats.xla.read import profiles_in
 from tracemine.on_demand import on_demand
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
@@ -33,7 +34,9 @@ __all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace"
 __getattr__ = on_demand(__name__, {"ncu": f"{__name__}.ncu"})
 
 # Modules here, each with its FORMAT. The first that recognises a file reads it: the least specific come last.
-FORMATS = ("rocpd.read", "nsys.read", "tensorrt.read", "onnxruntime.read", "proton.read", "kineto.read")
+FORMATS = (
+    *("rocpd.read", "nsys.read", "xla.read", "tensorrt.read", "onnxruntime.read", "proton.read", "kineto.read"),
+)
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:
@@ -99,8 +102,9 @@ def open_trace(
 
     `execution_trace` is the file that PyTorch's ExecutionTraceObserver wrote during the same run: with it, the timeline
     knows every operator's tensors. A folder in which both lie as `trace.json` and `et.json`, each perhaps gzipped, or
-    the first with a `capture.json`, is read as one trace, and so is a folder that nsys export wrote, or one that holds
-    what trtexec exported of one engine; a `.nsys-rep` is exported by the nsys on PATH.
+    the first with a `capture.json`, is read as one trace, and so is a folder that nsys export wrote, one in which JAX
+    left one profile, or one that holds what trtexec exported of one engine; a `.nsys-rep` is exported by the nsys on
+    PATH.
     `graph_capture` is a trace of the same program capturing its CUDA graphs: the kernels of replays get the operators
     that launched them then. `progress` is called after each block: how many of the file's bytes are read, and how many
     there are. `formats` are asked before those that are known here.
@@ -122,14 +126,8 @@ def open_trace(
         timeline = trusted(_read_nsys(path, progress))
         return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
     if path.is_dir() and not (path / "meta.json").is_file():
-        recording = recording_in(path)
-        if recording is None:
-            raise InputError(
-                "is a folder, and no timeline lies in it",
-                where=Location(str(path)),
-                hint="name a file, or a folder that scan --parquet or capture wrote; scan_many reads a folder's",
-            )
-        path, execution_trace = recording[0], execution_trace or recording[1]
+        path, recorded = _traces_in(path)
+        execution_trace = execution_trace or recorded
     if path.is_dir():
         timeline = checked(Timeline.read(path), path)
     else:
@@ -141,6 +139,20 @@ def open_trace(
             timeline, about, about.parent / LIGHT_NAME, lambda light: open_trace(light, formats=formats)
         )
     return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
+
+
+def _traces_in(folder: Path) -> tuple[Path, Path | None]:
+    """Return the one trace of a folder that is no timeline, and its execution trace."""
+    if (recording := recording_in(folder)) is not None:
+        return recording
+    profiles = profiles_in(folder)
+    if len(profiles) == 1:
+        return profiles[0], None
+    where, hint = Location(str(folder)), "name a file, or a folder that scan --parquet or capture wrote"
+    if profiles:
+        says = f"is a folder in which {len(profiles)} profiles of XLA lie"
+        raise InputError(says, where=where, hint=f"name one: {profiles[-1]}")
+    raise InputError("is a folder, and no timeline lies in it", where=where, hint=f"{hint}; scan_many reads a folder's")
 
 
 def is_counters(path: Path) -> bool:

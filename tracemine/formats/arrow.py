@@ -112,22 +112,6 @@ def take(values: Array, rows: Array, nothing: int = -1) -> Array:
     return np.where(rows >= 0, values[rows], values.dtype.type(nothing))
 
 
-def table_of(name: str, columns: Mapping[str, pa.Array], rows: int) -> pa.Table:
-    """Return a table of the timeline; what is not given is null.
-
-    >>> table_of("api", {}, 0).num_rows
-    0
-    """
-    absent = np.full(rows, MISSING)
-    schema = TABLES[name].schema
-    arrays = [columns[field.name] if field.name in columns else _absent(field.type, absent) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _absent(kind: pa.DataType, absent: Array) -> pa.Array:
-    return integers(absent, kind) if kind in (pa.int64(), pa.int32()) else pa.nulls(len(absent), kind)
-
-
 def lists(values: Array, ends: Array, present: Array | None = None) -> pa.Array:
     """Return a list<int64> column: row i holds `values[ends[i-1]:ends[i]]`; null where `present` is false.
 
@@ -149,3 +133,39 @@ def booleans(values: Array) -> pa.Array:
     """
     bits = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+
+
+def table_of(name: str, columns: Mapping[str, pa.Array], rows: int) -> pa.Table:
+    """Return a table of the timeline; what a format does not record is null.
+
+    >>> table_of("steps", {"start_ns": integers(np.array([5]), pa.int64())}, 1)["number"].to_pylist()
+    [None]
+    """
+    absent = np.full(rows, MISSING)
+    arrays = []
+    for field in TABLES[name].schema:
+        if field.name in columns:
+            arrays.append(columns[field.name])
+        else:
+            numeric = pa.types.is_integer(field.type)
+            arrays.append(integers(absent, field.type) if numeric else pa.nulls(rows, field.type))
+    return pa.Table.from_arrays(arrays, schema=TABLES[name].schema)
+
+
+def int_triples(parts: Sequence[Array]) -> pa.Array:
+    """Return three int32 a row; null where one of them is not recorded or out of range.
+
+    >>> int_triples([np.array([1, MISSING]), np.array([2, 2]), np.array([3, 3])]).to_pylist()
+    [[1, 2, 3], None]
+    """
+    present = np.ones(len(parts[0]), np.bool_)
+    for part in parts:
+        present &= (part >= 0) & (part < 1 << 31)
+    flat = np.where(np.repeat(present, 3), np.stack(parts, axis=1).reshape(-1), 0).astype(np.int32)
+    values = from_numbers(flat, pa.int32(), None)
+    return pa.Array.from_buffers(pa.list_(pa.int32(), 3), len(present), [validity(present)], children=[values])
+
+
+def positive(ids: Array) -> Array:
+    """Return ids of which 0 means "none"."""
+    return np.where(ids > 0, ids, MISSING)

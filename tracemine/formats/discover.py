@@ -11,6 +11,7 @@ from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.formats import format_of, is_nsys_folder, recording_in
 from tracemine.formats.source import FileSource
 from tracemine.formats.tensorrt.files import recording_of
+from tracemine.formats.xla.read import beside
 from tracemine.timeline import Timeline
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
@@ -54,20 +55,22 @@ def _fitting(pattern: str) -> Sequence[Path]:
 
 def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
     timelines = {path.parent for path in folder.rglob("meta.json") if Timeline.lies_in(path.parent)}
-    files = [path for path in _files(folder, "*", timelines) if path.name.endswith(_SUFFIXES)]
+    files = _named_as_traces(folder, timelines)
     recordings = {path.parent for path in files if recording_in(path.parent) is not None}
+    profiles = [*_files(folder, "*.xplane.pb", timelines), *_files(folder, "*.xplane.pb.gz", timelines)]
     files = [path for path in files if path.parent not in recordings]
     files, engines = _without_engines(files)
     traces = list(filter(_holds_events, files))
     others = [path.name for path in files if path not in set(traces)]
     tables = {path.parent for kind in ("*.parquet", "*.arrow") for path in _files(folder, kind, timelines)}
     exports = [*_files(folder, "*.sqlite", ()), *filter(is_nsys_folder, tables)]
-    found = sorted({*timelines, *recordings, *exports, *traces, *engines})
+    found = sorted({*timelines, *recordings, *exports, *profiles, *traces, *engines})
     if not found:
         raise InputError(
             "no trace lies in this folder or below it",
             where=Location(str(folder)),
-            hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, or an export of nsys",
+            hint="a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, an .xplane.pb that "
+            "JAX wrote, or an export of nsys",
         )
     if others and note is not None:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
@@ -79,6 +82,12 @@ def _without_engines(files: Sequence[Path]) -> tuple[list[Path], set[Path]]:
     """Return the files that are no exports of an engine, and of each engine the profile."""
     wholes = {path: recording_of(path) for path in files}
     return [path for path in files if wholes[path] is None], {whole for whole in wholes.values() if whole is not None}
+
+
+def _named_as_traces(folder: Path, without: Collection[Path]) -> list[Path]:
+    """List what may be traces by its name; of a run of JAX, where its .xplane.pb lies beside it, that is read."""
+    named = (path for path in _files(folder, "*", without) if path.name.endswith(_SUFFIXES))
+    return [path for path in named if beside(path) is None]
 
 
 def _files(folder: Path, kind: str, without: Collection[Path]) -> list[Path]:

@@ -13,7 +13,7 @@ KINETO_KEYS = frozenset({"schemaVersion", "deviceProperties", "baseTimeNanosecon
 
 RECORD_WITH_TORCH = "record the program with torch.profiler and pass what export_chrome_trace wrote"
 _NSYS = "record the process with nsys profile --trace cuda,nvtx and pass what nsys export --type sqlite wrote"
-_XLA_SAYS = "which is not supported yet"
+_HLO = ("is an HLO module, which has no times", "pass the .xplane.pb of the run, which holds its modules")
 _ASCEND_HINT = "tracemine knows GPUs of NVIDIA and AMD; MindStudio Insight reads it"
 _CHAKRA = (
     "is an execution trace of Chakra, which has no times of the GPU",
@@ -21,9 +21,6 @@ _CHAKRA = (
 )
 
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
-# XSpace { planes = 1 { id = 1, name = 2 } }: what the plane is called stands in front of what is in it.
-_XPLANE = rb"(?s)\A\x0a" + _VARINT + rb"(?:\x08" + _VARINT + rb")?\x12.(?:%b)"
-
 # The first that fits. Binary formats.
 BINARY = (
     Look(
@@ -32,15 +29,12 @@ BINARY = (
         "print its layers: trtexec --loadEngine=FILE --exportLayerInfo=layers.json --exportProfile=profile.json",
     ),
     Look(
-        has(_XPLANE % rb"/device:TPU|#Chip"),
-        "is a profile of a TPU (.xplane.pb), and tracemine knows GPUs",
-        "xprof reads it",
+        has(rb"(?s)\A\x0a\xef\xbf\xbd.{1,24}(?:/host:|/device:|/custom:|Task Env|#Chip)"),
+        "is an xplane that was stored as text; its bytes are lost",
+        "copy the .xplane.pb as binary, or record once more",
     ),
-    Look(
-        has(_XPLANE % rb"/device:|/host:|/custom:|Task Environment"),
-        f"is a profile of XLA (.xplane.pb of JAX or TensorFlow), {_XLA_SAYS}",
-        _NSYS,
-    ),
+    # HloProto { module = 1 { name = 1 } }
+    Look(has(rb"(?s)\A\x0a" + _VARINT + rb"\x0a[\x04-\x7f](?:jit_|pjit_|pmap_|main|xla_|wrapped_)\w*"), *_HLO),
     Look(
         has(rb"(?s)\A[\x91-\x9f][\x80-\x8f](?:\xa8children|\xa5frame|\xa7metrics)"),
         "is a profile of Triton's Proton in MessagePack, which is not read",
@@ -52,6 +46,7 @@ BINARY = (
 
 # Tables and JSON that are no list of events: recognised by what they begin with.
 TEXT = (
+    Look(has(rb"\AHloModule [\w.-]"), *_HLO),
     Look(
         has(
             rb'\A(?:"Guid",)?"?(?:Kind"?,"?(?:Agent_Id|Direction|Operation)|Domain"?,"?Function|Name"?,"?Calls"?,"?TotalDuration'
@@ -76,7 +71,6 @@ TEXT = (
 # Lists of events or nodes that say nothing of Kineto: recognised by what is in one.
 EVENTS = (
     Look(has(rb'"name"\s*:\s*"/device:TPU'), "is a trace of a TPU, and tracemine knows GPUs", "xprof reads it"),
-    Look(has(rb'"name"\s*:\s*"/(?:host|device):\w'), f"is a JAX trace, {_XLA_SAYS}", _NSYS),
     Look(
         has(rb'"pid"\s*:\s*"KERNEL Core'),
         "is a profile of the inside of a kernel (Triton's Proton, instrumentation), in cycles",

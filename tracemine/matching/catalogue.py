@@ -29,6 +29,7 @@ SAVING_TEXT: Final = {
     "remove": "device time of work that is not done any more",
     "reach_rate": "device time of a library's call that is far below what the device reaches",
     "norm": "device time: a kernel made for a norm's rows in place of PyTorch's own",
+    "rebuild": "device time of instructions of a compiled module, which the compiler would make otherwise",
     "batch": "device time and launches: one call of each operator for all iterations of a loop",
 }
 

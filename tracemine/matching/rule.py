@@ -20,7 +20,7 @@ from tracemine.rows.table import BoolArray, ColumnDoc, IntArray
 STATUSES = ("experimental", "stable", "deprecated")
 SAVINGS = (
     *("fuse", "attention", "one_pass", "close_gap", "launch_less", "close_break"),
-    *("pin_memory", "hide", "overlap", "remove", "reach_rate", "batch", "norm"),
+    *("pin_memory", "hide", "overlap", "remove", "reach_rate", "batch", "norm", "rebuild"),
 )
 IDLE_SAVINGS = frozenset({"close_gap", "launch_less"})  # of the device's idle time, wherever it lies
 # What is called once a fix is made, and what that leaves of the host's work.
@@ -30,6 +30,7 @@ CALLS: Final = {
     "iteration": "a compiled function once an iteration of a loop: no launch is known to go, and each call costs",
     "each": "as many operators as before: no launch goes",
     "step": "one operator for all matches of a step, such as a fused optimizer",
+    "module": "one compiled module for all of a match: nothing of what the host did between its launches is done",
     "nothing": "nothing: what was matched is not launched any more",
 }
 GROUP_BY = ("ops", "shapes", "dtype", "module", "source", "line")

@@ -81,6 +81,11 @@ SLOWDOWNS = {
     "stacks": Slowdown("recording Python stacks", 1.7, 2.4, 3.7),
     "execution_trace": Slowdown("recording an execution trace in the same window", 3.5, 5.3, 9.2),
     "both": Slowdown("recording an execution trace and Python stacks in the same window", 3.9, 6.1, 11.0),
+    # What steps of 28 JAX 0.11 programs take on an H200 beyond the device's work, recorded over alone: tenth, median
+    # and ninth tenth (benchmarks/programs/jax_pairs.py); of three on an H100 1.4 to 2.2. Python's tracer is on.
+    "jax": Slowdown("recording with jax.profiler", 1.3, 1.7, 2.9),
+    # The same of five whose loops (`lax.scan`) replay a graph an iteration: each launch costs the recorder.
+    "jax_loops": Slowdown("recording with jax.profiler the graphs of a loop", 2.3, 3.3, 8.0),
     # The step in a light window over the step alone, of 35 programs that an H200's host holds up: tenth, median, ninth
     # tenth (benchmarks/results/light_h200.md).
     "light": Slowdown(_LIGHT, 1.0, 1.4, 2.1, spread=1.06, floor=0.5, on_these=_LIGHT),

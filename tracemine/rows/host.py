@@ -21,7 +21,7 @@ from tracemine.timeline import Timeline
 _BLOCKING = re.compile(
     r"^(cuda|hip)(Device|Stream|Event)Synchronize|^cu(Ctx|Stream|Event)Synchronize"
     r"|^(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|WithStream|[DH]to[DH])?(_ptds)?(_v\d+)?$|^cuMemcpy([DH]to[DH])?(_v\d+)?$"
-    r"|^(cuda|hip)(Free|FreeHost|HostFree)$"
+    r"|^(cuda|hip)(Free|FreeHost|HostFree)$|^np\.asarray\(jax\.Array\)$|block_until_ready$"
 )
 _ASYNCHRONOUS_COPY = re.compile(r"Memcpy\w*Async")
 _HOST_WAITS = re.compile(r"^(Stream|Context|Event) Sync", re.IGNORECASE)  # kinds of recorded syncs that block the host

@@ -51,14 +51,14 @@ __all__ = [
     "read_counters_table",
 ]
 
-# Version 4 has no derived columns, versions 5 to 8 not all columns of _ADDED, versions 6 and 7 not all tables of
+# Version 4 has no derived columns, versions 5 to 8 not all columns of _ADDED, versions 6 to 8 not all tables of
 # _ADDED_TABLES; they are the same otherwise.
 _READ_VERSIONS = (4, 5, 6, 7, 8, SCHEMA_VERSION)
 _ADDED = (
     ("api", "before_stack_row"),
     *(("activities", name) for name in ("module", "stack_row", "calls", "stated_bytes", "stated_flops")),
 )
-_ADDED_TABLES = ("light", "collectives")
+_ADDED_TABLES = ("light", "collectives", "instructions")
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _META = "meta.json"
@@ -86,6 +86,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     memory: pa.Table = None
     tensors: pa.Table = None
     collectives: pa.Table = None
+    instructions: pa.Table = None
     light: pa.Table = None
 
     def __post_init__(self) -> None:

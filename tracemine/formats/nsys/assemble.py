@@ -9,7 +9,17 @@ import pyarrow as pa
 
 from tracemine.collector import paused
 from tracemine.columns import Array, sorted_unique
-from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, table_of, take, texts
+from tracemine.formats.arrow import (
+    MISSING,
+    distinct,
+    int_triples,
+    integers,
+    positive,
+    row_numbers,
+    table_of,
+    take,
+    texts,
+)
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.nsys import about, device_rows, schema
@@ -203,9 +213,9 @@ def _activities_table(
         "name": texts(gpu["name"], strings),
         **{name: integers(gpu[name], pa.int64()) for name in ("start_ns", "dur_ns", "stream", "context", "bytes")},
         "device": integers(gpu["device"], pa.int32()),
-        **{name: integers(_positive(gpu[name]), pa.int64()) for name in ("correlation", "graph_id", "graph_node_id")},
-        "grid": _triples([gpu[f"grid_{axis}"] for axis in "xyz"]),
-        "block": _triples([gpu[f"block_{axis}"] for axis in "xyz"]),
+        **{name: integers(positive(gpu[name]), pa.int64()) for name in ("correlation", "graph_id", "graph_node_id")},
+        "grid": int_triples([gpu[f"grid_{axis}"] for axis in "xyz"]),
+        "block": int_triples([gpu[f"block_{axis}"] for axis in "xyz"]),
         "registers_per_thread": integers(gpu["registers"], pa.int32()),
         "shared_memory_bytes": integers(gpu["shared_memory"], pa.int64()),
         "copy_kind": texts(copied, strings, names.copy_kind),
@@ -230,7 +240,7 @@ def _ops_table(
         "name": texts(of["name"], strings.texts),
         **{name: integers(of[name], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid")},
         "parent_row": row_numbers(parent),
-        "record_function_id": integers(_positive(of["op_id"]), pa.int64()),
+        "record_function_id": integers(positive(of["op_id"]), pa.int64()),
         "sequence_number": integers(np.where(of["is_op"], of["sequence"], MISSING), pa.int64()),
         "input_shapes": texts(np.where(of["is_op"], shape_of_text[of["text"]], -1), shapes),
         "module": texts(module, modules),
@@ -244,28 +254,12 @@ def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table
         "kind": texts(api["category"], device_rows.API_KINDS),
         "name": texts(api["name"], strings),
         **{name: integers(api[name], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid", "stream")},
-        "correlation": integers(_positive(api["correlation"]), pa.int64()),
+        "correlation": integers(positive(api["correlation"]), pa.int64()),
         "device": integers(api["device"], pa.int32()),
         "op_row": row_numbers(api["op_row"]),
         "module": texts(api["module"], modules),
     }
     return table_of("api", columns, len(api["category"]))
-
-
-def _triples(parts: list[Array]) -> pa.Array:
-    """Return three int32 a row; null where one of them is not recorded or out of range."""
-    present = np.ones(len(parts[0]), np.bool_)
-    for part in parts:
-        present &= (part >= 0) & (part < 1 << 31)
-    flat = np.where(np.repeat(present, 3), np.stack(parts, axis=1).reshape(-1), 0).astype(np.int32)
-    values = pa.Array.from_buffers(pa.int32(), len(flat), [None, pa.py_buffer(flat)])
-    bits = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
-    return pa.Array.from_buffers(pa.list_(pa.int32(), 3), len(present), [bits], children=[values])
-
-
-def _positive(ids: Array) -> Array:
-    """Return ids of which 0 means "none"."""
-    return np.where(ids > 0, ids, MISSING)
 
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:

@@ -1,0 +1,236 @@
+"""What XLA could have compiled otherwise, among few instructions: and what looks like it and is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tracemine.causes.xla_attention_unfused.detect import Case, cases
+from tracemine.causes.xla_attention_unfused.reading import Array, Instruction
+from tracemine.ops.dtypes import itemsize
+
+SCORES, HEADS = (32, 512, 512), (32, 512, 64)
+
+
+def array(shape: tuple[int, ...], *makers: int, dtype: str = "bfloat16") -> Array:
+    return Array(shape, dtype, math.prod(shape) * (itemsize(dtype) or 1), makers)
+
+
+def made(*rows: dict[str, Any]) -> list[Instruction]:
+    """Instructions, in order: what is not said of one is nothing."""
+    found = [
+        Instruction(
+            number=at,
+            name=f"i{at}",
+            kind=row["kind"],
+            body=frozenset(row.get("body", "").split()),
+            library="",
+            precision=row.get("precision", ""),
+            flops=row.get("flops", 0),
+            loop=row.get("loop", ""),
+            trips=row.get("trips", 0),
+            needs_turn=row.get("needs_turn", True),
+            takes=tuple(row.get("takes", ())),
+            gives=tuple(row.get("gives", ())),
+        )
+        for at, row in enumerate(rows)
+    ]
+    for each in found:
+        for maker in {maker for taken in each.takes for maker in taken.makers}:
+            found[maker].readers.append(each.number)
+    return found
+
+
+def found(*rows: dict[str, Any]) -> list[Case]:
+    return [*cases(made(*rows))]
+
+
+def product(*takes: Array, gives: Array, width: int = 64, **more: Any) -> dict[str, Any]:
+    return {"kind": "product", "takes": takes, "gives": [gives], "flops": 2 * gives.elements * width, **more}
+
+
+def attention(
+    width: int = 64, dtype: str = "bfloat16", body: str = "exponential reduce", scores: tuple[int, ...] = SCORES
+) -> list[dict[str, Any]]:
+    given = [array((*scores[:-1], width), dtype=dtype) for _ in range(2)]
+    return [
+        product(*given, gives=array(scores, dtype=dtype), width=width),
+        {
+            "kind": "reduction",
+            "body": body,
+            "takes": [array(scores, 0, dtype=dtype)],
+            "gives": [array(scores, dtype=dtype)],
+        },
+        product(
+            array(scores, 1, dtype=dtype), given[0], gives=array((*scores[:-1], width), dtype=dtype), width=scores[-1]
+        ),
+    ]
+
+
+def test_a_softmax_between_two_products_is_attention() -> None:
+    (case,) = found(*attention())
+    assert (case.finding, case.count, sorted(case.parts)) == ("attention", 1, [0, 1, 2])
+    assert case.parts[0].flops == 4 * 32 * 512 * 512 * 64
+    assert case.parts[0].rate == "attention half"
+
+
+def test_a_mask_made_of_two_counters_halves_the_work() -> None:
+    rows = attention()
+    rows[1]["body"] += " iota compare select"
+    (case,) = found(*rows)
+    assert case.parts[0].flops == 2 * 32 * 512 * 512 * 64
+
+
+def test_the_backward_pass_goes_with_its_layer_and_is_none_of_its_own() -> None:
+    weights, gradient = array(SCORES, 1), array(HEADS)
+    rows = [
+        *attention(),
+        product(gradient, array(HEADS), gives=array(SCORES)),  # 3: of the weights
+        {
+            "kind": "reduction",
+            "body": "exponential reduce",
+            "takes": [array(SCORES, 3), array(SCORES, 0)],
+            "gives": [array(SCORES)],
+        },
+        product(weights, gradient, gives=array(HEADS), width=512),
+        product(array(SCORES, 4), array(HEADS), gives=array(HEADS), width=512),
+    ]
+    (case,) = found(*rows)
+    assert (case.count, sorted(case.parts)) == (1, [0, 1, 2, 3, 4, 5, 6])
+    assert case.parts[2].rate == "attention_backward half"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        attention(dtype="float32"),  # the fused kernel takes half precision
+        attention(width=256),  # and heads of 128 at most
+        attention(body="exponential"),  # no sum over a row: no softmax
+        attention(body="reduce maximum"),
+        attention(scores=(32, 64, 64)),  # too short to matter
+        attention(scores=(512, 512)),  # one matrix: no heads
+        attention()[:2],  # nothing takes the weights
+        [*attention()[:2], product(array(SCORES, 0), array(HEADS), gives=array(HEADS))],  # it takes the scores
+    ],
+)
+def test_what_only_looks_like_attention_is_left_alone(rows: list[dict[str, Any]]) -> None:
+    assert not [case for case in found(*rows) if case.finding == "attention"]
+
+
+def scattered(zeros: tuple[int, ...] = (8192, 8192), few: int = 8192, **maker: Any) -> list[dict[str, Any]]:
+    return [
+        {"kind": "movement", "body": "broadcast constant", "gives": [array(zeros, dtype="float32")], **maker},
+        {
+            "kind": "reduction",
+            "body": "scatter",
+            "takes": [array((few,), 0, dtype="float32"), array((few,), dtype="int32")],
+            "gives": [array((few,), dtype="float32")],
+        },
+        {"kind": "elementwise", "takes": [array(zeros, 0, 1, dtype="float32"), array(zeros)], "gives": [array(zeros)]},
+    ]
+
+
+def test_a_reader_of_scattered_zeros_keeps_what_else_it_moves() -> None:
+    (case,) = found(*scattered())
+    assert case.finding == "dense scatter"
+    assert {at: left.nbytes for at, left in case.parts.items()} == {0: 0, 1: 0, 2: 4 * 8192 * 8192}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        scattered(few=8192 * 1024),  # an eighth of it: a table's gradient
+        scattered(zeros=(1024, 1024), few=1024),  # 4 MB stay in the cache
+        scattered(takes=[array((8192, 8192), dtype="float32")]),  # no zeros: it comes from something
+    ],
+)
+def test_other_scatters_are_left_alone(rows: list[dict[str, Any]]) -> None:
+    assert not found(*rows)
+
+
+def turning(needs: bool, kind: str = "product", trips: int = 256) -> list[dict[str, Any]]:
+    inside = {"loop": "while.1", "trips": trips, "flops": 1 << 27}
+    return [
+        {"kind": "movement", "gives": [array((64, 512))], **inside, "needs_turn": False, "flops": 0},
+        {"kind": kind, "takes": [array((64, 512), 0)], "gives": [array((64, 2048))], **inside, "needs_turn": needs},
+        {"kind": "elementwise", "takes": [array((64, 2048), 1)], "gives": [array((64, 512))], **inside},
+        {"kind": "elementwise", "body": "add", "gives": [array((), dtype="int32")], **inside, "needs_turn": False},
+    ]
+
+
+def test_a_product_that_needs_no_turn_is_found_with_what_only_it_reads() -> None:
+    (case,) = found(*turning(needs=False))
+    assert (case.finding, sorted(case.parts), case.count) == ("loop work", [0, 1], 1)
+
+
+@pytest.mark.parametrize(
+    "rows", [turning(needs=True), turning(needs=False, kind="movement"), turning(needs=False, trips=2)]
+)
+def test_loops_whose_work_needs_each_turn_are_left_alone(rows: list[dict[str, Any]]) -> None:
+    assert not found(*rows)
+
+
+def wide(precision: str, dtype: str = "float32") -> dict[str, Any]:
+    given = [array((2048, 2048), dtype=dtype) for _ in range(3)]
+    return product(*given[:2], gives=given[2], width=2048, precision=precision)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "count"),
+    [("HIGHEST", "float32", 1), ("DEFAULT", "float32", 0), ("", "float32", 0), ("HIGHEST", "bfloat16", 0)],
+)
+def test_only_full_precision_that_was_asked_for_is_found(precision: str, dtype: str, count: int) -> None:
+    assert len(found(wide(precision, dtype))) == count
+
+
+@pytest.mark.parametrize(("words", "count"), [(50_257, 1), (50_304, 0), (50_264, 0)])
+def test_a_vocabulary_that_is_no_multiple_of_eight_is_found(words: int, count: int) -> None:
+    assert len(found(product(array((512, 1024)), array((1024, words)), gives=array((512, words)), width=1024))) == count
+
+
+def split(parts: int, reader: Sequence[int], body: str = "add reduce") -> list[dict[str, Any]]:
+    sums = array((parts, 256, 256), dtype="float32")
+    return [
+        product(array((parts, 256, 512)), array((parts, 512, 256)), gives=sums, width=512),
+        {
+            "kind": "reduction",
+            "body": body,
+            "takes": [array(sums.shape, 0, dtype="float32")],
+            "gives": [array((*reader,))],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [
+        (split(16, (256, 256)), 1),
+        (split(16, (16, 256)), 0),  # a sum over another axis
+        (split(128, (256, 256)), 0),  # a batch, and no split
+        (split(16, (256, 256), body="add"), 0),
+    ],
+)
+def test_partial_sums_are_added_up_over_their_first_axis(rows: list[dict[str, Any]], count: int) -> None:
+    assert len(found(*rows)) == count
+
+
+def copied(body: str, reader: str) -> list[dict[str, Any]]:
+    return [
+        {"kind": "movement", "body": body, "takes": [array((8, 64, 56, 56))], "gives": [array((8, 56, 56, 64))]},
+        {"kind": reader, "takes": [array((8, 56, 56, 64), 0)], "gives": [array((8, 56, 56, 64))]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [
+        (copied("parameter bitcast transpose", "convolution"), 1),
+        (copied("parameter transpose convert", "convolution"), 0),  # it casts as well
+        (copied("parameter bitcast transpose", "product"), 0),
+    ],
+)
+def test_copies_around_convolutions_alone_are_found(rows: list[dict[str, Any]], count: int) -> None:
+    assert len(found(*rows)) == count

@@ -1,0 +1,262 @@
+"""What XLA could have compiled otherwise: patterns among the instructions of one module.
+
+Each detector yields cases: which instructions are part of one, and what is left of them once its cause is gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from tracemine.causes.xla_attention_unfused.reading import Array, Instruction
+
+_HALF: Final = frozenset({"bfloat16", "float16"})
+_FEWEST_SCORES: Final = 256  # queries, and keys
+_WIDEST_HEAD: Final = 128
+_BACKWARD: Final = 2.5  # times the forward pass' operations
+_DENSE_BYTES: Final = 16 << 20
+_FEW: Final = 100  # times fewer elements scattered than there are
+_LEAST_TRIPS: Final = 4
+_LEAST_COPIED: Final = 2 << 20  # bytes read and written: weights are less
+_MOST_PARTS: Final = 64  # that a product's sum is split into
+_MOVES: Final = frozenset({"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"})
+_ALIGNED, _WIDE = 8, 1_024
+FINDINGS: Final = (
+    *("attention", "dense scatter", "loop work", "float32 product", "odd product", "partial sums", "layout copy"),
+    "op by op",
+)
+
+
+class Left(Struct, frozen=True):
+    """What an instruction leaves: operations at the rate of a call of a library, and bytes."""
+
+    flops: int = 0
+    rate: str = ""  # operation and arithmetic, as library_rates.py has them
+    nbytes: int = 0
+
+
+class Case(Struct, frozen=True):
+    """One case: positions of instructions, each with what is left of it."""
+
+    finding: str
+    parts: dict[int, Left]
+    count: int = 1  # of what it is: layers, products
+
+
+def _attention(given: Sequence[Instruction]) -> Iterator[Case]:
+    """Products of queries and keys, a softmax, a product with the values; and all that works on arrays as large."""
+    spaces: dict[tuple[int, int, int], list[Instruction]] = {}
+    for instruction in given:
+        for array in instruction.gives if instruction.kind == "product" and instruction.flops else ():
+            space = _scores(array)
+            if space is not None and _is_softmax(given, instruction, space):
+                spaces.setdefault(space, []).append(instruction)
+                break
+    for space, products in spaces.items():
+        members = {
+            instruction.number: Left()
+            for instruction in given
+            if _touches(instruction, space) and instruction.kind != "collective"
+        }
+        trained = sum(given[number].kind == "product" for number in members) > 2 * len(products)
+        causal = any(_is_causal(given, number, space) for number in members)
+        for first in products:
+            width = first.flops // (2 * space[0])
+            if width > _WIDEST_HEAD or width % _ALIGNED:
+                return
+            flops = 2 * first.flops // (2 if causal else 1)
+            members[first.number] = Left(flops, "attention half")
+            if trained:
+                values = next(reader for reader in _consumers(given, first, space) if given[reader].kind == "product")
+                members[values] = Left(int(_BACKWARD * flops), "attention_backward half")
+        yield Case("attention", members, len(products))
+
+
+def _scores(array: Array) -> tuple[int, int, int] | None:
+    """Return elements, queries and keys of an array that can be scores of attention."""
+    if len(array.shape) < 3 or array.dtype not in _HALF or min(array.shape[-2:]) < _FEWEST_SCORES:
+        return None
+    queries, keys = array.shape[-2:]
+    return (array.elements, queries, keys) if math.prod(array.shape[:-2]) > 1 else None
+
+
+def _is_like(array: Array, space: tuple[int, int, int]) -> bool:
+    rest = [*array.shape]
+    for size in space[1:]:
+        if size not in rest:
+            return False
+        rest.remove(size)
+    return array.elements == space[0]
+
+
+def _touches(instruction: Instruction, space: tuple[int, int, int]) -> bool:
+    return any(_is_like(array, space) for array in (*instruction.takes, *instruction.gives))
+
+
+def _consumers(given: Sequence[Instruction], first: Instruction, space: tuple[int, int, int]) -> list[int]:
+    """Return what scores go through, and nothing else as large, up to the product that reads them last."""
+    found = {first.number}
+    for instruction in given[first.number + 1 :]:
+        makers = [maker for array in instruction.takes if _is_like(array, space) for maker in array.makers]
+        rests = any(maker in found and given[maker].kind != "product" for maker in makers)
+        if makers and found.issuperset(makers) and (rests or first.number in makers):
+            found.add(instruction.number)
+    return sorted(found - {first.number})
+
+
+def _is_softmax(given: Sequence[Instruction], first: Instruction, space: tuple[int, int, int]) -> bool:
+    """Return whether scores become weights: exponentials, sums over a row, and a product that takes the result."""
+    behind = [given[at] for at in _consumers(given, first, space)]
+    between = [instruction for instruction in behind if instruction.kind != "product"]
+    body = frozenset[str]().union(*(instruction.body for instruction in between))
+    weighs = any(
+        instruction.kind == "product" and all(first.number not in array.makers for array in instruction.takes)
+        for instruction in behind
+    )
+    return weighs and "exponential" in body and "reduce" in body
+
+
+def _is_causal(given: Sequence[Instruction], number: int, space: tuple[int, int, int]) -> bool:
+    instruction = given[number]
+    if {"iota", "compare", "select"} <= instruction.body:
+        return True
+    masks = [array for array in instruction.takes if array.dtype == "bool" and array.shape[-2:] == space[1:]]
+    makers = [given[maker] for mask in masks for maker in mask.makers]
+    return any(not maker.takes and {"iota", "compare"} <= maker.body for maker in makers)
+
+
+def _dense_scatter(given: Sequence[Instruction]) -> Iterator[Case]:
+    """Zeros, a few elements scattered into them where they lie, and what reads all of it."""
+    for instruction in given:
+        targets = [array for array in instruction.takes if "scatter" in instruction.body and array.makers]
+        for zeros in {given[maker].number for array in targets for maker in array.makers if not given[maker].takes}:
+            whole = given[zeros].gives[0]
+            written = sum(array.elements for array in instruction.gives)
+            if whole.nbytes < _DENSE_BYTES or written * _FEW > whole.elements:
+                continue
+            parts = {zeros: Left(), instruction.number: Left()}
+            for reader in instruction.readers:
+                if given[reader].kind in ("elementwise", "reduction", "movement"):
+                    read = sum(a.nbytes for a in given[reader].takes if instruction.number in a.makers)
+                    parts[reader] = Left(nbytes=given[reader].nbytes - read)
+            yield Case("dense scatter", parts)
+
+
+def _loop_work(given: Sequence[Instruction]) -> Iterator[Case]:
+    """Products in a loop that need nothing of the iteration before, with what only they read."""
+    for loop in dict.fromkeys(instruction.loop for instruction in given if instruction.trips >= _LEAST_TRIPS):
+        free = [instruction for instruction in given if instruction.loop == loop and not instruction.needs_turn]
+        parts = {
+            instruction.number: Left(
+                instruction.flops,
+                _rate(instruction),
+                3 * sum(a.nbytes for a in instruction.gives) // max(_parts(instruction), 1),
+            )
+            for instruction in free
+            if instruction.kind == "product"
+        }
+        if not parts:
+            continue
+        for instruction in reversed(free):
+            if (
+                instruction.number not in parts
+                and instruction.readers
+                and all(reader in parts for reader in instruction.readers)
+            ):
+                parts[instruction.number] = Left()
+        yield Case("loop work", parts, sum(given[at].kind == "product" for at in parts))
+
+
+def _rate(instruction: Instruction) -> str:
+    half = any(array.dtype in _HALF for array in instruction.takes)
+    return "product half" if half else "product fp32" if instruction.precision == "HIGHEST" else "product tf32"
+
+
+def _float32(given: Sequence[Instruction]) -> Iterator[Case]:
+    """Products of float32 for which full precision is asked."""
+    for instruction in given:
+        wide = all(array.dtype == "float32" for array in instruction.takes)
+        if (
+            instruction.kind == "product"
+            and instruction.precision == "HIGHEST"
+            and instruction.flops
+            and instruction.takes
+            and wide
+        ):
+            yield Case(
+                "float32 product", {instruction.number: Left(instruction.flops, "product tf32", instruction.nbytes)}
+            )
+
+
+def _odd(given: Sequence[Instruction]) -> Iterator[Case]:
+    """Products in half precision of which a size is wide and no multiple of 8."""
+    for instruction in given:
+        sizes = {
+            size
+            for array in (*instruction.takes, *instruction.gives)
+            if array.dtype in _HALF
+            for size in array.shape[-2:]
+        }
+        if (
+            instruction.kind == "product"
+            and instruction.flops
+            and any(size > _WIDE and size % _ALIGNED for size in sizes)
+        ):
+            yield Case("odd product", {instruction.number: Left(instruction.flops, "product half", instruction.nbytes)})
+
+
+def _partials(given: Sequence[Instruction]) -> Iterator[Case]:
+    """Partial sums of a product, in float32, that one instruction adds up."""
+    for instruction in given:
+        parts = _parts(instruction)
+        if not parts or len(instruction.readers) != 1:
+            continue
+        reader = given[instruction.readers[0]]
+        sums = any(array.elements * parts == instruction.gives[0].elements for array in reader.gives)
+        if sums and "reduce" in reader.body:
+            own = sum(array.nbytes for array in reader.takes if instruction.number not in array.makers)
+            left = own + sum(array.nbytes for array in reader.gives)
+            yield Case("partial sums", {reader.number: Left(nbytes=left)})
+
+
+def _parts(instruction: Instruction) -> int:
+    """Return into how many parts the sum of a product may be split; 0: it is not."""
+    result = instruction.gives[0] if instruction.kind == "product" and instruction.gives else None
+    if result is None or result.dtype != "float32" or len(result.shape) < 3:
+        return 0
+    parts = result.shape[0]
+    return parts if 1 < parts <= _MOST_PARTS and any(parts in array.shape for array in instruction.takes) else 0
+
+
+def _layouts(given: Sequence[Instruction]) -> Iterator[Case]:
+    """Copies into another layout, in front of a convolution or behind one."""
+    for instruction in given:
+        large = instruction.nbytes >= _LEAST_COPIED
+        if (
+            instruction.kind != "movement"
+            or not instruction.body <= _MOVES
+            or not instruction.body & {"copy", "transpose"}
+            or not large
+        ):
+            continue
+        makers = [given[maker] for array in instruction.takes for maker in array.makers]
+        if any(one.kind == "convolution" for one in (*makers, *(given[reader] for reader in instruction.readers))):
+            yield Case("layout copy", {instruction.number: Left()})
+
+
+DETECTORS: Final[tuple[Callable[[Sequence[Instruction]], Iterator[Case]], ...]] = (
+    *(_attention, _dense_scatter, _loop_work, _float32, _odd, _partials, _layouts),
+)
+
+
+def cases(given: Sequence[Instruction]) -> Iterator[Case]:
+    """Yield all cases in a module, of which no two have an instruction in common."""
+    taken = set[int]()
+    for detect in DETECTORS:
+        for case in detect(given):
+            if taken.isdisjoint(case.parts):
+                taken.update(case.parts)
+                yield case

@@ -1,0 +1,199 @@
+"""Executions of instructions, from the modules in a recording: rows of `ops`, `tensors` and `instructions`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tracemine.columns import Array
+from tracemine.formats.arrow import MISSING
+from tracemine.formats.kineto.stacks import CallPaths, call_paths
+from tracemine.formats.xla.hlo import module_of
+from tracemine.formats.xla.hlo_tables import instructions_table, recorded_dtype, tensors_table
+from tracemine.formats.xla.join import Joined, Kernels, Program, joined
+from tracemine.formats.xla.recording import Recording, Strings
+from tracemine.formats.xla.storages import Storages
+from tracemine.formats.xla.values import Read
+
+_OUTER: Final = re.compile(r"^(?:p?jit\([^()]*\)/)+")  # of an op_name
+_ENCLOSES: Final = ("command_buffer::execute", "GpuExecutable::ExecuteThunks")
+_COPY: Final = re.compile(r"^memcpy\d", re.IGNORECASE)  # a kernel that a graph's copy became
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """Executions, in order: what `executions.Executions` holds of them."""
+
+    launch: Array
+    number: Array  # in order; −1: what it takes and gives is not known
+    texts: list[str]
+    columns: dict[str, Array]  # of texts
+    stack: Array
+    paths: CallPaths
+    of_activity: Array
+    copied_bytes: Array
+    tensors: pa.Table
+    instructions: pa.Table
+    warnings: tuple[str, ...]
+
+
+def programs_of(recording: Recording) -> dict[int, Program]:
+    """Return the modules that ran. Raises InputError where one is damaged."""
+    if recording.data is None:
+        return {}
+    ran = {*np.unique(recording.gpu["program"]).tolist()}
+    programs = {}
+    for number, module in recording.modules.items():
+        if number in ran:
+            programs[number] = Program(module_of(recording.data, module.span))
+    return programs
+
+
+def rows_of(recording: Recording, programs: dict[int, Program]) -> Rows:
+    """Return the executions of the instructions of these modules."""
+    found = joined(programs, _kernels(recording))
+    first = np.full(len(found.item), -1)
+    owned = np.flatnonzero(found.owner >= 0)[::-1]
+    first[found.owner[owned]] = owned
+    storages = Storages(programs)
+    for run in range(len(found.item)):
+        storages.add(run, found)
+    strings = Strings()
+    distinct, of = _distinct(found)
+    texts = [_texts(programs[module], storages, module, item) for module, item in distinct]
+    stack, paths = _stacks(programs, distinct, strings)
+    columns = {
+        name: np.array([strings.of(text[name]) for text in texts], np.int64)[of] for name in (texts[0] if texts else ())
+    }
+    number = np.arange(len(found.item))
+    number[storages.unknown] = -1
+    return Rows(
+        number=number,
+        launch=recording.gpu["launch"][first],
+        columns=columns,
+        stack=stack[of],
+        paths=paths,
+        of_activity=found.owner,
+        copied_bytes=_copied(recording, storages, found),
+        tensors=tensors_table(storages, found),
+        instructions=instructions_table(programs, storages, found, distinct, of),
+        texts=[*strings],
+        warnings=_warnings(found),
+    )
+
+
+def _warnings(found: Joined) -> tuple[str, ...]:
+    if not found.apart:
+        return ()
+    return (
+        f"Kernels of {found.apart:,} command buffers cannot be distinguished: record once more with "
+        'XLA_FLAGS="--xla_gpu_enable_command_buffer=".',
+    )
+
+
+def _kernels(recording: Recording) -> Kernels:
+    gpu, host, strings = recording.gpu, recording.host, recording.strings
+    launch = gpu["launch"]
+    known = launch >= 0
+    begins = np.where(
+        known, host["start_ns"][np.where(known, launch, 0)] if len(host["start_ns"]) else 0, gpu["start_ns"]
+    )
+    around = {text: _innermost(recording, text) for text in _ENCLOSES}
+    buffer = np.where(known, around[_ENCLOSES[0]][launch] if len(host["start_ns"]) else -1, -1)
+    commands = (
+        host["commands"][np.where(buffer >= 0, buffer, 0)] if len(host["start_ns"]) else np.zeros(len(launch), np.int64)
+    )
+    node = gpu["graph_node_id"]
+    return Kernels(
+        program=np.where(known, gpu["program"], -1),  # what no call launched has no place in order
+        instruction=[strings[at] if at >= 0 else "" for at in gpu["hlo_op"].tolist()],
+        name=[strings[at] if at >= 0 else "" for at in gpu["name"].tolist()],
+        device=gpu["device"],
+        launch=np.where(known, launch, -1 - np.arange(len(launch))),
+        launch_ns=begins,
+        node=np.where((node == MISSING) | (gpu["graph_id"] <= 0), -1, node & 0xFFFF_FFFF),
+        commands=np.where((buffer >= 0) & (commands != MISSING), commands, 0),
+        execution=np.where(known, around[_ENCLOSES[1]][launch] if len(host["start_ns"]) else -1, -1),
+    )
+
+
+def _innermost(recording: Recording, part: str) -> Array:
+    """Return for each host event the one around it on its thread whose name holds a text; −1: none."""
+    host = recording.host
+    named = np.array([part in text for text in recording.strings] or [False])
+    chosen = np.flatnonzero(named[host["name"]] & (host["name"] >= 0))
+    around = np.full(len(host["start_ns"]), -1)
+    for thread in np.unique(host["thread"][chosen]).tolist():
+        mine = chosen[host["thread"][chosen] == thread]
+        rows = np.flatnonzero(host["thread"] == thread)
+        at = np.searchsorted(host["start_ns"][mine], host["start_ns"][rows], "right") - 1
+        inside = (at >= 0) & (host["start_ns"][rows] < host["end_ns"][mine[np.maximum(at, 0)]])
+        around[rows[inside]] = mine[at[inside]]
+    return around
+
+
+def _distinct(found: Joined) -> tuple[list[tuple[int, int]], Array]:
+    """Return the distinct instructions as module and item, and of each run which it is."""
+    known: dict[tuple[int, int], int] = {}
+    pairs = zip(found.module.tolist(), found.item.tolist(), strict=True)
+    of = np.array([known.setdefault(pair, len(known)) for pair in pairs], np.int64)
+    return [*known], of
+
+
+def _texts(program: Program, storages: Storages, module: int, item: int) -> dict[str, str | None]:
+    """Return the texts of an instruction's rows of `ops`."""
+    instruction, body = program.items[item].instruction, program.bodies[item]
+    reads, results = storages.reads_and_results(module, item)
+    given: list[Read | None] = [None] * len(instruction.operands)
+    for read in reads:
+        given[read.position] = read
+    taken = [read for read in given if read is not None]
+    updated = {result.into for result in results}
+    arguments = ", ".join(
+        f"{'Tensor(a!)' if position in updated else 'Tensor'} operand{position}" for position in range(len(given))
+    )
+    module_path = _OUTER.sub("", instruction.op_name)
+    return {
+        "name": f"xla::{body.kind}",
+        "module": module_path.replace(".", "_").replace("/", ".") or None,
+        "input_shapes": _json([read.shape.dims for read in taken]),
+        "input_dtypes": _json([recorded_dtype(read.shape.dtype) for read in taken]),
+        "input_strides": _json([read.shape.strides for read in taken]),
+        "op_schema": f"xla::{body.kind}({arguments}) -> ({', '.join(['Tensor'] * len(results))})",
+    }
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _stacks(
+    programs: dict[int, Program], distinct: Sequence[tuple[int, int]], strings: Strings
+) -> tuple[Array, CallPaths]:
+    """Return of each instruction the row of its stack (−1: none), and the stacks."""
+    parent, frame, last = list[int](), list[int](), list[int]()
+    for module, item in distinct:
+        above = -1
+        for one in programs[module].module.stack(programs[module].items[item].instruction):
+            parent.append(above)
+            frame.append(strings[f"{one.file}({one.line}): {one.function or '<module>'}"])
+            above = len(parent) - 1
+        last.append(above)
+    paths, path = call_paths(np.array(parent, np.int64), np.array(frame, np.int64))
+    ends = np.array(last, np.int64)
+    return np.where(ends >= 0, path[ends] if len(path) else -1, -1), paths
+
+
+def _copied(recording: Recording, storages: Storages, found: Joined) -> Array:
+    """Return the bytes of activities that are a graph's copies, recorded as kernels."""
+    copied = np.full(len(found.owner), MISSING)
+    copies = np.array([bool(_COPY.match(text)) for text in recording.strings] or [False])
+    for row in np.flatnonzero((found.owner >= 0) & copies[recording.gpu["name"]]).tolist():
+        run = int(found.owner[row])
+        _, results = storages.reads_and_results(int(found.module[run]), int(found.item[run]))
+        copied[row] = sum((result.updates * result.shape.bits + 7) // 8 for result in results)
+    return copied

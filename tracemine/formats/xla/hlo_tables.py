@@ -1,0 +1,140 @@
+"""The tables `tensors` and `instructions` of executions of instructions, where `op_row` is a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from tracemine.columns import Array, texts
+from tracemine.formats.arrow import MISSING, booleans, integers, lists
+from tracemine.formats.xla.hlo import Shape
+from tracemine.formats.xla.instructions import trips
+from tracemine.formats.xla.join import Joined, Program
+from tracemine.formats.xla.recording import Strings
+from tracemine.formats.xla.storages import Storages, depends
+from tracemine.formats.xla.values import Part
+from tracemine.timeline import TABLES
+
+_RECORDED: Final = {  # how a profiler of torch writes an element type
+    "pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64", "u8": "uint8", "u16": "uint16",
+    "u32": "uint32", "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
+    "c64": "complex64", "c128": "complex128", "f8e5m2": "float8_e5m2", "f8e4m3fn": "float8_e4m3fn",
+    "f8e5m2fnuz": "float8_e5m2fnuz", "f8e4m3fnuz": "float8_e4m3fnuz", "f8e8m0fnu": "float8_e8m0fnu",
+}  # fmt: skip
+
+
+def recorded_dtype(name: str) -> str:
+    """Return an element type as a timeline has it.
+
+    >>> recorded_dtype("bf16"), recorded_dtype("s4")
+    ('bfloat16', 's4')
+    """
+    return _RECORDED.get(name, name)
+
+
+def tensors_table(storages: Storages, found: Joined) -> pa.Table:
+    """Return what all runs take and give."""
+    given, number = storages.tensors, storages.numbers()
+    facts = np.array([(t.run, t.given, t.position, t.list_index, t.storage) for t in given], np.int64).reshape(-1, 5)
+    order = np.lexsort((facts[:, 3], facts[:, 2], facts[:, 1], facts[:, 0]))
+    facts, given = facts[order], [given[at] for at in order.tolist()]
+    shapes: dict[tuple[Shape, Part | None], int] = {}
+    of = np.array([shapes.setdefault((t.shape, t.part), len(shapes)) for t in given], np.int64)
+    parts = [part or Part(0, shape.dims, shape.strides) for shape, part in shapes]
+    strings = Strings()
+    dtype = np.array([strings[recorded_dtype(shape.dtype)] for shape, _ in shapes], np.int64)
+    size = np.array([max(shape.bits // 8, 1) for shape, _ in shapes], np.int64)
+    numel = np.array([int(np.prod(part.dims, dtype=np.int64)) for part in parts], np.int64)
+    device = found.device[facts[:, 0]]
+    names = [f"cuda:{ordinal}" for ordinal in range(int(device.max(initial=-1)) + 1)]
+    storage = integers(number[facts[:, 4]], pa.int64())
+    columns = {
+        "op_row": integers(facts[:, 0], pa.int64()),
+        "is_output": booleans(facts[:, 1]),
+        "position": integers(facts[:, 2], pa.int32()),
+        "list_index": integers(np.where(facts[:, 3] < 0, MISSING, facts[:, 3]), pa.int32()),
+        "tensor_id": storage,
+        "storage_id": storage,
+        "offset_elements": integers(np.array([part.offset for part in parts], np.int64)[of], pa.int64()),
+        "numel": integers(numel[of], pa.int64()),
+        "itemsize_bytes": integers(size[of], pa.int64()),
+        "device": texts(device, names),
+        "dtype": texts(dtype[of], [*strings]),
+        "shape": _lists([part.dims for part in parts], of),
+        "strides": _lists([part.strides for part in parts], of),
+    }
+    schema = TABLES["tensors"].schema
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
+    chosen = [values[at] for at in of.tolist()]
+    ends = np.cumsum([len(each) for each in chosen], dtype=np.int64)
+    return lists(np.array([size for each in chosen for size in each], np.int64), ends)
+
+
+def instructions_table(
+    programs: dict[int, Program], storages: Storages, found: Joined, distinct: Sequence[tuple[int, int]], of: Array
+) -> pa.Table:
+    """Return what instruction each run is of: `distinct` ones, as module and item, and of each run which."""
+    needs = {module: depends(storages.values(module), program) for module, program in programs.items()}
+    facts = [_facts(programs[module], module, item) for module, item in distinct]
+    looped = np.array([fact["loop"] is not None for fact in facts], np.bool_)[of]
+    needed = np.array([needs[module][item] for module, item in distinct], np.bool_)[of]
+    results = storages.reads_and_results
+    gives = [
+        any(result.value in storages.values(module).kept for result in results(module, item)[1])
+        for module, item in distinct
+    ]
+    columns = {name: made([fact[name] for fact in facts], of) for name, made in _COLUMNS.items()}
+    columns |= {
+        "op_row": integers(np.arange(len(of)), pa.int64()),
+        "execution": integers(found.execution, pa.int64()),
+        "turn": integers(np.where(looped, found.turn, MISSING), pa.int64()),
+        "needs_turn": _known(needed, looped),
+        "gives_result": booleans(np.array(gives, np.bool_)[of]),
+    }
+    schema = TABLES["instructions"].schema
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _facts(program: Program, module: int, item: int) -> dict[str, str | int | None]:
+    one, body = program.items[item], program.bodies[item]
+    loop = program.module.instructions.get(one.loop) if one.loop else None
+    return {
+        "program": module,
+        "program_name": program.module.name,
+        "name": one.instruction.name,
+        "opcode": one.instruction.opcode,
+        "body": " ".join(sorted(body.opcodes)),
+        "library": body.library or None,
+        "precision": body.precision or None,
+        "flops": body.flops or None,
+        "loop": None if loop is None else loop.name,
+        "trips": None if loop is None else trips(loop) or None,
+    }
+
+
+def _texts(values: Sequence[str | int | None], of: Array) -> pa.Array:
+    strings = Strings()
+    ids = np.array([strings.of(None if value is None else str(value)) for value in values], np.int64)
+    return texts(ids[of], [*strings])
+
+
+def _numbers(values: Sequence[str | int | None], of: Array) -> pa.Array:
+    known = [value if isinstance(value, int) and abs(value) < 1 << 62 else MISSING for value in values]
+    return integers(np.array(known, np.int64)[of], pa.int64())
+
+
+def _known(values: Array, present: Array) -> pa.Array:
+    bits = [pa.py_buffer(np.packbits(each, bitorder="little")) for each in (present, values)]
+    return pa.Array.from_buffers(pa.bool_(), len(values), bits)
+
+
+_COLUMNS: Final[dict[str, Callable[[Sequence[str | int | None], Array], pa.Array]]] = {
+    **dict.fromkeys(("program_name", "name", "opcode", "body", "library", "precision", "loop"), _texts),
+    **dict.fromkeys(("program", "flops", "trips"), _numbers),
+}

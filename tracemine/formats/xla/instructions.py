@@ -1,0 +1,165 @@
+"""What the instructions of a module are: their class, by what they compute, and the order in which they start work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from tracemine.formats.xla.hlo import Instruction, Module, Shape
+
+_SILENT: Final = frozenset(  # start no work
+    (
+        *("parameter", "constant", "bitcast", "get-tuple-element", "tuple", "opt-barrier", "after-all", "domain"),
+        *("add-dependency", "partition-id", "replica-id", "async-done", "async-update", "copy-done", "send-done"),
+        *("recv-done", "all-reduce-done", "all-gather-done", "collective-permute-done"),
+    )
+)
+_COLLECTIVES: Final = frozenset(
+    (
+        *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast"),
+        *("ragged-all-to-all", "all-reduce-start", "all-gather-start", "collective-permute-start", "send", "recv"),
+    )
+)
+_WIRING: Final = frozenset({"parameter", "constant", "bitcast", "get-tuple-element", "tuple", "iota"})
+_MOVING: Final = frozenset(
+    (
+        *("copy", "transpose", "reshape", "broadcast", "concatenate", "slice", "pad", "convert", "reverse"),
+        *("dynamic-slice", "dynamic-update-slice", "copy-start"),
+    )
+)
+_REDUCING: Final = frozenset({"reduce", "reduce-window", "sort", "scatter", "select-and-scatter"})
+_PRODUCTS: Final = {"dot": "product", "convolution": "convolution", "ragged-dot": "product"}
+_TARGETS: Final = (  # what a custom call's target holds: its class; the first that fits
+    ("fmha", "attention"), ("attn", "attention"), ("attention", "attention"), ("$conv", "convolution"),
+    ("cublas", "product"), ("matmul", "product"), ("gemm", "product"), ("__cudnn$norm", "reduction"),
+    ("topk", "reduction"), ("sort", "reduction"), ("collective", "collective"), ("nccl", "collective"),
+)  # fmt: skip
+CLASSES: Final = (
+    *("product", "convolution", "attention", "reduction", "elementwise", "movement", "collective", "custom"),
+)
+LIBRARY: Final = ("__cublas", "__cudnn", "__cusolver", "__cufft")  # of targets, and of kinds of fusions
+_AROUND: Final = frozenset({"while", "call", "async-start", "conditional"})
+
+
+class Item(Struct, frozen=True):
+    """An instruction that starts work, at its place in the schedule."""
+
+    instruction: Instruction
+    loop: int  # id of the innermost `while` around it; 0: none
+
+
+class Body(Struct, frozen=True):
+    """What an instruction computes."""
+
+    kind: str  # of CLASSES
+    opcodes: frozenset[str]
+    library: str  # target of a custom call, or kind of a fusion's backend; "" where XLA's own emitter wrote it
+    flops: int  # of products; 0: none
+    precision: str  # of a product, as configured: `DEFAULT`, `HIGHEST`
+
+
+def items_of(module: Module) -> list[Item]:
+    """Return what starts work in the order of the schedule; a loop's body stands there once."""
+    items = list[Item]()
+    _collect(module, module.entry, 0, items, [module.entry])
+    return items
+
+
+def _collect(module: Module, computation: int, loop: int, items: list[Item], seen: list[int]) -> None:
+    """Add what a computation starts; each is called from one place, and `seen` once."""
+    for instruction in module.in_order(computation):
+        if instruction.opcode in _SILENT:
+            continue
+        if instruction.opcode not in _AROUND:
+            items.append(Item(instruction, loop))
+            continue
+        for called in instruction.called[:1] if instruction.opcode == "while" else instruction.called:
+            if called not in seen:
+                seen.append(called)
+                _collect(module, called, instruction.id if instruction.opcode == "while" else loop, items, seen)
+
+
+def trips(loop: Instruction) -> int:
+    """Return how many iterations a `while` has; 0 where that is not known."""
+    known = loop.config.get("known_trip_count")
+    text = str(known.get("n", "")) if isinstance(known, dict) else ""
+    return int(text) if text.isdecimal() and len(text) < 19 else 0
+
+
+def body_of(module: Module, instruction: Instruction) -> Body:
+    """Return what an instruction computes, by what is in it and never by its name."""
+    inside = list(_inside(module, instruction))
+    opcodes = frozenset(inner.opcode for inner in inside)
+    library = instruction.target or _backend(instruction)
+    products = [inner for inner in inside if inner.opcode in _PRODUCTS]
+    flops = sum(_dot_flops(module, inner) for inner in products)
+    if instruction.opcode == "custom-call":
+        lower = instruction.target.lower()
+        kind = next((kind for part, kind in _TARGETS if part in lower), "custom")
+        if kind == "product":
+            flops = _call_flops(module, instruction)
+    elif opcodes & _COLLECTIVES or "collective" in library:
+        kind = "collective"
+    elif products:
+        kind = max(_PRODUCTS[inner.opcode] for inner in products)
+    elif opcodes & _REDUCING:
+        kind = "reduction"
+    else:
+        kind = "movement" if opcodes - _WIRING <= _MOVING else "elementwise"
+    return Body(
+        kind,
+        opcodes,
+        library,
+        flops,
+        _precision(instruction) or max((inner.precision for inner in products), default=""),
+    )
+
+
+def _inside(module: Module, instruction: Instruction) -> Iterator[Instruction]:
+    """Yield the instructions of a fusion, or the one alone; computations that reductions apply are not looked into."""
+    left, seen = [instruction], set[int]()
+    while left:
+        taken = left.pop()
+        inner = module.computations.get(taken.called[0]) if taken.opcode == "fusion" and taken.called else None
+        if inner is None or inner.id in seen:
+            yield taken
+        else:
+            seen.add(inner.id)
+            left += inner.instructions
+
+
+def _backend(instruction: Instruction) -> str:
+    fusion = instruction.config.get("fusion_backend_config") if instruction.fusion_kind == "kCustom" else None
+    return str(fusion.get("kind", "")) if isinstance(fusion, dict) else ""
+
+
+def _precision(instruction: Instruction) -> str:
+    gemm = instruction.config.get("gemm_backend_config")
+    given = gemm.get("precision_config") if isinstance(gemm, dict) else None
+    operands = given.get("operand_precision") if isinstance(given, dict) else None
+    return str(operands[0]) if isinstance(operands, list) and operands else ""
+
+
+def _dot_flops(module: Module, instruction: Instruction) -> int:
+    first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
+    if first is None or instruction.opcode != "dot":
+        return 0
+    return 2 * instruction.shape.elements * _extent(first.shape, instruction.contracting[0])
+
+
+def _call_flops(module: Module, instruction: Instruction) -> int:
+    gemm = instruction.config.get("gemm_backend_config")
+    dims = gemm.get("dot_dimension_numbers") if isinstance(gemm, dict) else None
+    first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
+    if not isinstance(dims, dict) or first is None or not instruction.shape.leaves:
+        return 0
+    given = dims.get("lhs_contracting_dimensions")
+    contracting = tuple(int(text) for text in map(str, given) if text.isdecimal()) if isinstance(given, list) else ()
+    return 2 * instruction.shape.leaves[0][1].elements * _extent(first.shape, contracting)
+
+
+def _extent(shape: Shape, dimensions: tuple[int, ...]) -> int:
+    return math.prod(shape.dims[at] for at in dimensions if at < len(shape.dims))

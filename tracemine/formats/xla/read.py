@@ -1,0 +1,135 @@
+"""The files that JAX and other users of XLA write: how each begins. What reads one is imported when it is read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tracemine.errors import InputError, Location
+from tracemine.formats.foreign import KINETO_KEYS
+from tracemine.formats.format import Format, Progress
+from tracemine.formats.json_text import members
+from tracemine.formats.source import FileSource
+from tracemine.timeline import Timeline
+
+_VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+# XSpace { planes = 1 { id = 1, name = 2 } }: what the plane is called stands in front of what is in it.
+_XPLANE = re.compile(
+    rb"(?s)\A\x0a(?!\xef\xbf\xbd)"
+    + _VARINT
+    + rb"(?:\x08"
+    + _VARINT
+    + rb")?\x12.(?:/host:|/device:|/custom:|/virtualdevice:|Task Env|#Chip)"
+)
+_PROCESS = re.compile(rb'"name"\s*:\s*"/(?:host|device):\w')
+_TPU = re.compile(rb'"name"\s*:\s*"/device:TPU')
+_BLOCK_BYTES = 1 << 20
+_JSON, _XPLANES = (".trace.json.gz", ".trace.json"), (".xplane.pb", ".xplane.pb.gz")
+
+
+def is_xplane(head: bytes) -> bool:
+    """Return whether a file that begins so is an XSpace.
+
+    >>> is_xplane(b"\\x0a\\x10\\x12\\x09/host:CPU"), is_xplane(b"{}")
+    (True, False)
+    """
+    return _XPLANE.match(head) is not None
+
+
+def is_chrome(head: bytes) -> bool:
+    """Return whether a file that begins so is the JSON that JAX writes of an XSpace.
+
+    >>> is_chrome(b'{"traceEvents":[{"ph":"M","args":{"name":"/host:CPU"}}]}'), is_chrome(b'{"traceEvents":[]}')
+    (True, False)
+    """
+    text = head.lstrip()
+    if text[:1] != b"{" or _PROCESS.search(text) is None or _TPU.search(text) is not None:
+        return False
+    return not KINETO_KEYS & {key for key, _, _ in members(text, 1, len(text), upto="traceEvents")}
+
+
+def read(source: FileSource, progress: Progress | None = None) -> Timeline:
+    """Return the timeline of an `.xplane.pb`, or of the JSON that JAX writes of one; where the first lies beside the
+    second, of that.
+
+    Raises InputError where it is damaged, or says of no GPU what it did.
+    """
+    if is_xplane(source.head):
+        return _of_xplane(source, progress)
+    better = beside(Path(source.path))
+    if better is None:
+        return _of_json(source, progress)
+    with FileSource(better) as other:
+        timeline = _of_xplane(other, progress)
+    report = timeline.meta.ingest
+    says = f"{better.name} was read, which lies in the folder of {Path(source.path).name} and says more."
+    return replace(timeline, meta=replace(timeline.meta, ingest=replace(report, warnings=(says, *report.warnings))))
+
+
+def beside(path: Path) -> Path | None:
+    """Return the `.xplane.pb` of the run whose JSON a path names, if it is there.
+
+    >>> beside(Path("no/such/host.trace.json.gz")) is None
+    True
+    """
+    for suffix in _JSON:
+        if path.name.endswith(suffix):
+            names = (path.name.removesuffix(suffix) + other for other in _XPLANES)
+            return next((found for name in names if (found := path.with_name(name)).is_file()), None)
+    return None
+
+
+def profiles_in(folder: Path) -> list[Path]:
+    """Return the profiles of XLA that lie in a folder, or in its `plugins/profile/RUN`, where JAX writes one a host.
+
+    >>> profiles_in(Path("no/such/folder"))
+    []
+    """
+    found = [
+        path
+        for suffix in _XPLANES
+        for pattern in (f"*{suffix}", f"plugins/profile/*/*{suffix}")
+        for path in folder.glob(pattern)
+    ]
+    return sorted(path for path in found if path.is_file())
+
+
+def _of_xplane(source: FileSource, progress: Progress | None) -> Timeline:
+    from tracemine.formats.xla.assemble import assemble  # noqa: PLC0415 - what other files need not load
+    from tracemine.formats.xla.planes import refuse  # noqa: PLC0415
+    from tracemine.formats.xla.space import open_space  # noqa: PLC0415
+    from tracemine.formats.xla.xplane import recording_of  # noqa: PLC0415
+
+    try:
+        space = open_space(memoryview(_content(source, progress)))
+        refuse([plane.name for plane in space.planes], truncated=space.truncated)
+        recording = recording_of(space)
+        return assemble(replace(recording, truncated=space.truncated or source.truncated), Path(source.path).name)
+    except InputError as error:
+        raise InputError(error.message, where=Location(source.path), hint=error.hint) from error
+
+
+def _of_json(source: FileSource, progress: Progress | None) -> Timeline:
+    from tracemine.formats.xla.assemble import assemble  # noqa: PLC0415
+    from tracemine.formats.xla.chrome import recording_of  # noqa: PLC0415
+
+    try:
+        return assemble(recording_of(_content(source, progress), source.truncated), Path(source.path).name)
+    except InputError as error:
+        raise InputError(error.message, where=Location(source.path), hint=error.hint) from error
+
+
+def _content(source: FileSource, progress: Progress | None) -> bytearray:
+    """Return all that is in a file, inflated."""
+    content, room = bytearray(), bytearray(_BLOCK_BYTES)
+    view = memoryview(room)
+    while count := source.readinto(view):
+        content += view[:count]
+        if progress is not None:
+            progress(source.position, source.size)
+    return content
+
+
+FORMAT = Format("xla", lambda head: is_xplane(head) or is_chrome(head), read)

@@ -1,0 +1,149 @@
+"""What a profile of XLA recorded, as columns: activities of GPUs and events of host threads, in order of time.
+
+The same for both files that JAX writes. `hlo_*` and `program` say which instruction of which module an activity is of.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from msgspec import Struct
+
+from tracemine.columns import Array, codes, is_among, sorted_unique
+from tracemine.formats.kineto.nesting import time_order
+from tracemine.formats.xla.wire import Span
+from tracemine.timeline import RecordedDevice
+
+Columns = dict[str, Array]
+
+# Stats of an activity by the column that holds them: integers, and ids of texts (-1: none).
+GPU_NUMBERS = {
+    "correlation": "correlation_id",
+    "graph_id": "cuda_graph_id",
+    "graph_node_id": "cuda_graph_node_id",
+    "program": "program_id",
+    "instruction": "unique_hlo_op_id",  # of the `while` around it for what a command buffer runs
+}
+GPU_TEXTS = {
+    "hlo_op": "hlo_op",
+    "hlo_module": "hlo_module",
+    "op_name": "name",  # `jit(step)/dot_general`
+    "tf_op": "tf_op",
+    "kernel_details": "kernel_details",
+    "copy_details": "memcpy_details",
+    "set_details": "Memset_details",
+    "old_set_details": "memset_details",
+}
+# Of a host event.
+HOST_NUMBERS = {
+    "correlation": "correlation_id",
+    "device": "device_id",
+    "graph_id": "cuda_graph_id",
+    "commands": "num_commands",
+    "step": "step_num",
+    "run": "run_id",
+}
+HOST_TEXTS = {"module": "module_name"}
+# Of `MemoryAllocation` and `MemoryDeallocation`.
+MEMORY_NUMBERS = {"allocated": "bytes_allocated", "bytes": "allocation_bytes", "address": "addr"}
+MEMORY_TEXTS = {"allocator": "allocator_name"}
+MEMORY_EVENTS = ("MemoryAllocation", "MemoryDeallocation")
+
+FRAME = "$"  # begins the name of a Python frame's event
+# A frame in which the host waits, whatever is below it; among host events it has a name of its own.
+WAITING_FRAME = re.compile(r"^\$.*[: ]block_until_ready$", re.DOTALL)
+WAIT = "jax.block_until_ready"
+
+
+class Module(Struct, frozen=True):
+    """A compiled module: its name without the number, and where its HloProto lies in `Recording.data`."""
+
+    name: str
+    span: Span
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """One file. Columns are int64 but for ids of texts (int32, in `strings`, -1: none); MISSING where not recorded.
+
+    `gpu`: name, start_ns, dur_ns, device, stream, those of GPU_NUMBERS and GPU_TEXTS, occupancy (float64), and launch,
+    the row of `host` that launched it (-1: not recorded). `host`: name, start_ns, dur_ns, end_ns, thread (in
+    `threads`), those of HOST_NUMBERS and HOST_TEXTS; Python's frames are not in it but in `frames`.
+    """
+
+    source: str  # `xplane` or `json`
+    strings: list[str]
+    gpu: Columns
+    host: Columns
+    memory: Columns
+    frames: Columns
+    threads: tuple[str, ...]
+    tids: tuple[int, ...]
+    pid: int
+    devices: tuple[RecordedDevice, ...]
+    vendors: dict[int, str]
+    data: memoryview | None = None
+    modules: dict[int, Module]
+    versions: dict[str, str]
+    base_ns: int = 0
+    without_frames: bool = False  # there are too many
+    truncated: bool = False
+
+    @property
+    def replays(self) -> bool:
+        """Whether command buffers were replayed as CUDA graphs while it was profiled."""
+        return bool((self.gpu["graph_id"] > 0).any())
+
+
+class Strings(dict[str, int]):
+    """Text → id, in order of first appearance."""
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self)
+        return number
+
+    def of(self, text: str | None) -> int:
+        """Return the id of a text, −1 of none.
+
+        >>> Strings().of("a"), Strings().of(None)
+        (0, -1)
+        """
+        return -1 if text is None else self[text]
+
+
+def joined(parts: list[Columns], empty: Columns) -> Columns:
+    """Return columns one after another; `empty` are those of no row, with their types."""
+    if not parts:
+        return empty
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def no_rows(numbers: dict[str, str], texts: dict[str, str], *own: str) -> Columns:
+    """Return the columns of no event."""
+    columns: Columns = {name: np.empty(0, np.int64) for name in ("start_ns", "dur_ns", *own, *numbers)}
+    return columns | {name: np.empty(0, np.int32) for name in ("name", *texts)}
+
+
+def in_order(columns: Columns, *ties: str) -> Columns:
+    """Return columns by start; of equal starts by `ties`, where there are none the longer first."""
+    keys = [columns[name] for name in ties] or [-columns["dur_ns"]]
+    order = time_order(columns["start_ns"], *keys)
+    return {name: column[order] for name, column in columns.items()}
+
+
+def launches(gpu: Columns, host: Columns) -> Array:
+    """Return for each activity the row of the host event with its device and correlation id, -1 where there is none.
+
+    Ids are counted on each device. Of several events the innermost, which stands last.
+    """
+    calls = np.flatnonzero(host["correlation"] > 0)
+    if not len(calls) or not len(gpu["correlation"]):
+        return np.full(len(gpu["correlation"]), -1, np.int64)
+    device = host["device"][calls]
+    # On the host AMD numbers devices otherwise, and old recordings have no number: there ids count over all devices.
+    apart = bool(is_among(device, sorted_unique(gpu["device"])).all())
+    of_gpu, device = gpu["device"] * apart, device * apart
+    both = codes(np.concatenate((of_gpu, device)), np.concatenate((gpu["correlation"], host["correlation"][calls])))
+    row_of = np.full(int(both.max()) + 1, -1, np.int64)
+    row_of[both[len(of_gpu) :]] = calls
+    return np.where(gpu["correlation"] > 0, row_of[both[: len(of_gpu)]], -1)

@@ -1,0 +1,176 @@
+"""In which memory each execution of an instruction reads and writes, as execution traces name it: by storage.
+
+A storage is a value's, and is used again once nothing more reads it, so that what is gone is known to be gone. What is
+written where it lies shares the storage of what lay there, and counts as large as what it writes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+import numpy as np
+from msgspec import Struct, field
+
+from tracemine.columns import Array
+from tracemine.formats.xla.hlo import Index, Shape
+from tracemine.formats.xla.join import Joined, Program
+from tracemine.formats.xla.values import Part, Read, Result, Value, Values
+
+_LASTS: Final = np.iinfo(np.int64).max
+
+
+class Tensor(Struct, frozen=True):
+    """One array that a run of an instruction takes or gives."""
+
+    run: int
+    given: bool
+    position: int
+    list_index: int  # where an operand is a tuple; −1: it is none
+    storage: int
+    shape: Shape
+    part: Part | None
+
+
+class _Execution(Struct):
+    """What is known of one execution of a module on one device."""
+
+    held: dict[Value, int] = field(default_factory=dict)
+    turns: dict[int, int] = field(default_factory=dict)  # of each loop the iteration that it is in
+    filled: dict[int, int] = field(default_factory=dict)  # of each storage, how far updates have filled it
+
+
+class Storages:
+    """Storages of all runs, given in order."""
+
+    def __init__(self, programs: dict[int, Program]) -> None:
+        self._programs = programs
+        self._values = {number: Values(program.module) for number, program in programs.items()}
+        self._executions: dict[int, _Execution] = {}
+        self._constants: dict[tuple[int, int, Value], int] = {}
+        self._last: list[int] = []  # of each storage the last run that takes it
+        self.tensors: list[Tensor] = []
+        self.unknown: list[int] = []  # runs in a loop in a loop, of which iterations are not distinguished
+        self._facts: dict[tuple[int, int], tuple[list[Read], list[Result]]] = {}
+
+    def values(self, program: int) -> Values:
+        """Return the values of a module."""
+        return self._values[program]
+
+    def reads_and_results(self, program: int, item: int) -> tuple[list[Read], list[Result]]:
+        """Return what an item of a module takes and gives."""
+        known = self._facts.get((program, item))
+        if known is None:
+            instruction, values = self._programs[program].items[item].instruction, self._values[program]
+            known = self._facts[program, item] = (values.reads(instruction), values.results(instruction))
+        return known
+
+    def add(self, run: int, joined: Joined) -> None:
+        """Note what one run takes and gives."""
+        program, item, device = int(joined.module[run]), int(joined.item[run]), int(joined.device[run])
+        state = self._executions.setdefault(int(joined.execution[run]), _Execution())
+        loop = self._programs[program].items[item].loop
+        if loop:
+            one = self._values[program].loops.get(loop)
+            if one is None or one.nested:
+                self.unknown.append(run)
+                return
+            self._turn(state, program, device, loop, int(joined.turn[run]))
+        reads, results = self.reads_and_results(program, item)
+        taken = [self._held(state, program, device, read.value) for read in reads]
+        members = [read.position for read in reads]
+        for at, (read, storage) in enumerate(zip(reads, taken, strict=True)):
+            self._last[storage] = max(self._last[storage], run)
+            index = -1 if members.count(read.position) == 1 else at - members.index(read.position)
+            target = any(result.into == read.position for result in results)
+            part = _updated(state, storage, read.shape, read.part) if target else read.part
+            self.tensors.append(Tensor(run, False, read.position, index, storage, read.shape, part))
+        for at, result in enumerate(results):
+            made = result.into < 0
+            storage = self._new(run) if made else taken[members.index(result.into)]
+            part = None if made else _updated(state, storage, result.shape, Part(0, (result.updates,), (1,)))
+            if part is not None:
+                state.filled[storage] = part.offset + result.updates
+            state.held[result.value] = storage
+            self._last[storage] = (
+                _LASTS if result.value in self._values[program].kept else max(self._last[storage], run)
+            )
+            self.tensors.append(Tensor(run, True, at, -1, storage, result.shape, part))
+
+    def _turn(self, state: _Execution, program: int, device: int, loop: int, turn: int) -> None:
+        """Hand a loop's body what it carries, where an iteration begins."""
+        if state.turns.get(loop, -1) == turn:
+            return
+        values = self._values[program]
+        one = values.loops[loop]
+        begins = turn == 0 or loop not in state.turns
+        start = self._programs[program].module.instructions[loop].operands[0] if begins else one.root
+        leaves = [index for index, _ in one.carried.leaves]
+        carried = [self._held(state, program, device, values.origin(start, index)) for index in leaves]
+        state.held.update(zip([(one.parameter, index) for index in leaves], carried, strict=True))
+        state.turns[loop] = turn
+
+    def _held(self, state: _Execution, program: int, device: int, value: Value) -> int:
+        """Return the storage that holds a value now; a new one where nothing recorded has made it."""
+        values = self._values[program]
+        loop = values.loops.get(value[0])
+        if loop is not None and value not in state.held:
+            value = values.origin(loop.root, value[1])
+        storage = state.held.get(value)
+        if storage is not None:
+            return storage
+        made = self._programs[program].module.instructions.get(value[0])
+        if made is not None and made.opcode == "constant":
+            if (program, device, value) not in self._constants:
+                self._constants[program, device, value] = self._new(_LASTS)
+            return self._constants[program, device, value]
+        storage = state.held[value] = self._new(_LASTS)
+        return storage
+
+    def _new(self, last: int) -> int:
+        self._last.append(last)
+        return len(self._last) - 1
+
+    def numbers(self) -> Array:
+        """Return the number of each storage, one that is not needed any more being used again."""
+        number, free, count = np.full(len(self._last), -1, np.int64), list[int](), 0
+        ends: list[tuple[int, int]] = []
+        for tensor in self.tensors:
+            if number[tensor.storage] >= 0:
+                continue
+            while ends and ends[0][0] < tensor.run:
+                free.append(heapq.heappop(ends)[1])
+            if free and tensor.given:
+                number[tensor.storage] = free.pop()
+            else:
+                number[tensor.storage], count = count, count + 1
+            if self._last[tensor.storage] != _LASTS:
+                heapq.heappush(ends, (self._last[tensor.storage], int(number[tensor.storage])))
+        return number
+
+
+def _updated(state: _Execution, storage: int, whole: Shape, part: Part | None) -> Part | None:
+    """Return where an update is: updates of one storage are taken to lie behind each other."""
+    if part is None:
+        return None
+    offset = state.filled.get(storage, 0)
+    fits = offset + sum(part.dims[:1]) <= whole.elements
+    return Part(offset if fits else 0, part.dims, part.strides)
+
+
+def depends(values: Values, program: Program) -> list[bool]:
+    """Return of each item in a loop whether it needs what the iteration before made; outside of loops it does not."""
+    carried: dict[int, frozenset[Index]] = {loop: values.carried(loop) for loop in values.loops}
+    needs: dict[int, bool] = {}
+    needing = []
+    for item in program.items:
+        one = values.loops.get(item.loop)
+        needed = False
+        for read in values.reads(item.instruction) if one is not None else ():
+            maker, index = read.value
+            needed |= needs.get(maker, False) or (
+                one is not None and maker == one.parameter and index in carried[item.loop]
+            )
+        needs[item.instruction.id] = needed
+        needing.append(needed)
+    return needing

@@ -1,0 +1,254 @@
+"""What the instructions of a module read and give: which value, how much of it, and what is written where it lies."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+from msgspec import Struct
+
+from tracemine.formats.xla.hlo import Index, Instruction, Module, Shape
+
+_PASSING: Final = frozenset({"bitcast", "opt-barrier", "copy-done", "domain", "add-dependency", "all-reduce-done"})
+_DONE: Final = frozenset({"async-done", "async-update"})
+_CALLS: Final = frozenset({"call", "async-start"})
+_UPDATES: Final = {"dynamic-update-slice": 1, "scatter": -1}  # which operand is written into the first one
+_PARTIAL: Final = frozenset({"slice", "dynamic-slice", "gather"})
+_WORKSPACES: Final = frozenset({"s8", "u8"})
+_LONGEST: Final = 1 << 8  # steps from a value to what defines it
+_DEEPEST: Final = 64
+Value = tuple[int, Index]  # what an instruction defines
+
+
+class Part(Struct, frozen=True):
+    """Which elements of an array: where the first lies, their shape and strides."""
+
+    offset: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Read(Struct, frozen=True):
+    """An array that an instruction takes."""
+
+    position: int  # of the operand
+    value: Value
+    shape: Shape
+    part: Part | None  # None: all of it
+
+
+class Result(Struct, frozen=True):
+    """An array that an instruction gives."""
+
+    value: Value
+    shape: Shape
+    into: int  # position of the operand in whose memory it lies; −1: memory of its own
+    updates: int  # elements of it that are written
+
+
+class Loop(Struct, frozen=True):
+    """A `while`: what its body gets and gives."""
+
+    parameter: int
+    root: int
+    counter: int  # position of the induction variable among what it carries; −1: not known
+    carried: Shape
+    nested: bool  # in another loop
+
+
+class Values(Struct, frozen=True, dict=True):
+    """The values of a module."""
+
+    module: Module
+
+    @cached_property
+    def callers(self) -> dict[int, Instruction]:
+        """Return what calls each computation, of those that start work."""
+        callers = {}
+        for instruction in self.module.instructions.values():
+            if instruction.opcode in _CALLS or instruction.opcode == "while":
+                callers.update(dict.fromkeys(instruction.called[:1], instruction))
+        return callers
+
+    @cached_property
+    def loops(self) -> dict[int, Loop]:
+        """Return the loops by their instruction's id."""
+        loops = {}
+        for instruction in self.module.instructions.values():
+            body = (
+                self.module.computations.get(instruction.called[0])
+                if instruction.opcode == "while" and instruction.called
+                else None
+            )
+            parameters = [] if body is None else [one for one in body.instructions if one.opcode == "parameter"]
+            if body is None or not parameters or not instruction.operands:
+                continue
+            known = instruction.config.get("known_induction_variable")
+            text = str(known.get("tuple_index", "")) if isinstance(known, dict) else ""
+            around = self.callers.get(instruction.computation)
+            loops[instruction.id] = Loop(
+                parameter=parameters[0].id,
+                root=body.root,
+                counter=int(text) if text.isdecimal() else -1,
+                carried=instruction.shape,
+                nested=around is not None and around.opcode == "while",
+            )
+        return loops
+
+    def origin(self, instruction: int, index: Index) -> Value:
+        """Return what defines a value, through what only passes it on. A loop's parameter and result stay as they are:
+        what they hold depends on the iteration.
+        """
+        module = self.module
+        for _ in range(_LONGEST):
+            each = module.instructions.get(instruction)
+            if each is None:
+                break
+            if each.opcode == "parameter":
+                caller = self.callers.get(each.computation)
+                if caller is None or caller.opcode == "while" or not 0 <= each.parameter < len(caller.operands):
+                    break
+                instruction = caller.operands[each.parameter]
+            elif each.opcode == "get-tuple-element" and each.operands:
+                instruction, index = each.operands[0], (each.tuple_index, *index)
+            elif each.opcode == "tuple" and index and 0 <= index[0] < len(each.operands):
+                instruction, index = each.operands[index[0]], index[1:]
+            elif each.opcode in _DONE and each.operands:
+                instruction, index = each.operands[0], (1, *index)
+            elif each.opcode in _CALLS and each.called and each.called[0] in module.computations:
+                if each.opcode == "async-start" and index[:1] != (1,):
+                    break
+                index = index[1:] if each.opcode == "async-start" else index
+                instruction = module.computations[each.called[0]].root
+            elif each.opcode in _PASSING and each.operands:
+                instruction = each.operands[0]
+            else:
+                break
+        return instruction, index
+
+    def reads(self, instruction: Instruction) -> list[Read]:
+        """Return what an instruction takes."""
+        reads = []
+        for position, operand in enumerate(instruction.operands):
+            given = self.module.instructions.get(operand)
+            for index, shape in () if given is None else given.shape.leaves:
+                part = self._part(instruction, position) if not index else None
+                reads.append(Read(position, self.origin(operand, index), shape, part))
+        return reads
+
+    def results(self, instruction: Instruction) -> list[Result]:
+        """Return what an instruction gives, but for the workspace of a library's call."""
+        leaves = instruction.shape.leaves
+        if instruction.opcode == "custom-call" and len(leaves) > 1:
+            users = self.module.users.get(instruction.id, ())
+            taken = {self.module.instructions[user].tuple_index for user in users}
+            leaves = tuple(
+                (index, shape)
+                for index, shape in leaves
+                if index[0] in taken or len(shape.dims) != 1 or shape.dtype not in _WORKSPACES
+            )
+        results = []
+        for index, shape in leaves:
+            into, count = self._update(instruction, index)
+            results.append(Result((instruction.id, index), shape, into, shape.elements if into < 0 else count))
+        return results
+
+    @cached_property
+    def kept(self) -> frozenset[Value]:
+        """Return the values that the module gives to its caller."""
+        entry = self.module.computations.get(self.module.entry)
+        root = None if entry is None else self.module.instructions.get(entry.root)
+        kept: set[Value] = set()
+        left = [] if root is None else [self.origin(root.id, index) for index, _ in root.shape.leaves]
+        while left:
+            value = left.pop()
+            if value in kept:
+                continue
+            kept.add(value)
+            loop = self.loops.get(value[0])
+            if loop is not None:
+                left += [self.origin(loop.root, value[1]), (loop.parameter, value[1])]
+        return frozenset(kept)
+
+    def carried(self, loop: int) -> frozenset[Index]:
+        """Return what a loop's body gets of the iteration before: neither its counter nor what it only passes on."""
+        of_loop = self.loops[loop]
+        return frozenset(
+            index
+            for index, _ in of_loop.carried.leaves
+            if index[:1] != (of_loop.counter,) and self.origin(of_loop.root, index) != (of_loop.parameter, index)
+        )
+
+    def _inner(self, each: Instruction, index: Index) -> Instruction | None:
+        """Return the instruction in a fusion's body that makes a result."""
+        inner: Instruction | None = each
+        for _ in range(_DEEPEST):
+            if inner is None:
+                return None
+            if inner.opcode == "fusion" and inner.called and inner.called[0] in self.module.computations:
+                following = self.module.computations[inner.called[0]].root
+            elif inner.opcode == "tuple" and index and 0 <= index[0] < len(inner.operands):
+                following, index = inner.operands[index[0]], index[1:]
+            elif inner.opcode == "bitcast" and inner.operands:
+                following = inner.operands[0]
+            else:
+                return inner
+            inner = self.module.instructions.get(following)
+        return None
+
+    def _update(self, instruction: Instruction, index: Index) -> tuple[int, int]:
+        """Return the operand whose memory a result updates, and how many elements it writes; (−1, 0): none."""
+        maker = self._inner(instruction, index)
+        if maker is None or maker.opcode not in _UPDATES or len(maker.operands) < 2:
+            return -1, 0
+        update = self.module.instructions.get(maker.operands[_UPDATES[maker.opcode]])
+        target = self.module.instructions.get(maker.operands[0])
+        while target is not None and target.opcode == "bitcast" and target.operands:
+            target = self.module.instructions.get(target.operands[0])
+        if update is None or target is None:
+            return -1, 0
+        position = 0 if instruction is maker else target.parameter if target.opcode == "parameter" else -1
+        if not 0 <= position < len(instruction.operands):
+            return -1, 0
+        places, given = self.module.places, self.origin(instruction.operands[position], ())
+        # What a loop carries has its place by another name: XLA copies what cannot be updated where it lies.
+        same = given not in places or places.get((instruction.id, index)) == places[given]
+        return (position, update.shape.elements) if same else (-1, 0)
+
+    def _part(self, instruction: Instruction, position: int) -> Part | None:
+        """Return the part of an operand that is read; None: all of it."""
+        given = self.module.instructions.get(instruction.operands[position])
+        if instruction.opcode != "fusion":
+            return None if position or given is None else self._read_by([instruction], given.shape)
+        body = self.module.computations.get(instruction.called[0]) if instruction.called else None
+        inside = () if body is None else body.instructions
+        taken = next((inner for inner in inside if inner.opcode == "parameter" and inner.parameter == position), None)
+        for _ in range(_DEEPEST):
+            users = (
+                [] if taken is None else [self.module.instructions[at] for at in self.module.users.get(taken.id, ())]
+            )
+            if taken is None or not users:
+                return None
+            if len(users) > 1 or users[0].opcode != "bitcast":
+                first = all(user.operands.index(taken.id) == 0 for user in users)
+                return self._read_by(users, taken.shape) if first else None
+            taken = users[0]
+        return None
+
+    def _read_by(self, users: list[Instruction], whole: Shape) -> Part | None:
+        """Return what slices, lookups and updates read of the array that they take first."""
+        if any(user.opcode not in _PARTIAL and user.opcode not in _UPDATES for user in users):
+            return None
+        first = users[0]
+        if len(users) == 1 and first.starts and len(first.starts) == len(whole.dims) and max(first.steps) <= 1:
+            offset = sum(start * stride for start, stride in zip(first.starts, whole.strides, strict=True))
+            if not 0 <= offset < max(whole.elements, 1):
+                return None
+            return Part(offset, first.shape.dims, whole.strides)
+        count = 0
+        for user in users:
+            part: Instruction | None = user
+            if user.opcode in _UPDATES and len(user.operands) > 1:
+                part = self.module.instructions.get(user.operands[_UPDATES[user.opcode]])
+            count += whole.elements if part is None else part.shape.elements
+        return Part(0, (count,), (1,)) if count < whole.elements else None

@@ -1,0 +1,179 @@
+"""From the planes of an `.xplane.pb` to what was recorded: streams of GPUs, threads of the host, modules, devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from tracemine.formats.arrow import MISSING
+from tracemine.formats.xla import recording as rec
+from tracemine.formats.xla.planes import (
+    FRAMES_BYTES,
+    GPU,
+    HOST,
+    HOST_PARTS,
+    METADATA,
+    OCCUPANCY,
+    STREAM,
+    TASK,
+    host_name,
+)
+from tracemine.formats.xla.recording import Columns, Module, Recording, Strings
+from tracemine.formats.xla.space import Events, Line, Plane, Space, events_of, text_ids
+from tracemine.timeline import RecordedDevice
+
+_PROGRAM = re.compile(r"(?P<name>.*)\((?P<number>\d{1,19})\)", re.DOTALL)
+_HLO = ("Hlo Proto", "hlo_proto", "HloProto")
+_PS = 1000  # a nanosecond
+_VERSIONS = ("jax_version", "jaxlib_version", "cuda_runtime_version", "cuda_driver_version", "gpu_version")
+_VERSION = re.compile(r"[\w.+ -]{1,40}")
+
+
+def recording_of(space: Space) -> Recording:
+    """Return what a file recorded. Raises InputError, with the offset, where a line is damaged."""
+    strings = Strings()
+    base_ns = _number(space, TASK, "profile_start_time") or 0
+    gpus = {int(match[1]): plane for plane in space.planes if (match := GPU.fullmatch(plane.name))}
+    parts = [
+        columns
+        for device, plane in gpus.items()
+        for line in plane.lines
+        if STREAM.match(line.name)
+        for columns in _activities(space, plane, line, device, strings, base_ns)
+    ]
+    gpu = rec.joined(parts, rec.no_rows(rec.GPU_NUMBERS, rec.GPU_TEXTS, "device", "stream", "occupancy"))
+    gpu = rec.in_order(gpu, "device", "stream")
+    of_host, threads = _host_columns(space, strings, base_ns)
+    gpu["launch"] = rec.launches(gpu, of_host["host"])
+    return Recording(
+        source="xplane",
+        strings=list(strings),
+        gpu=gpu,
+        host=of_host["host"],
+        memory=of_host["memory"],
+        frames=of_host["frame"],
+        threads=tuple(line.name for line in threads),
+        tids=tuple(line.number & 0xFFFFFFFF for line in threads),
+        pid=_number(space, HOST, "process_id") or 0,
+        devices=tuple(_device(number, plane) for number, plane in sorted(gpus.items()) if plane.lines),
+        vendors={number: str(plane.stats.get("device_vendor", "")) for number, plane in gpus.items()},
+        data=space.data,
+        modules=modules_of(space),
+        versions=_versions(space),
+        base_ns=base_ns,
+        without_frames=any(line.span[1] - line.span[0] > FRAMES_BYTES for line in threads),
+        truncated=space.truncated,
+    )
+
+
+def _named(space: Space, name: str) -> Iterator[Plane]:
+    return (plane for plane in space.planes if plane.name == name)
+
+
+def _number(space: Space, plane_name: str, stat: str) -> int | None:
+    found = (plane.stats.get(stat) for plane in _named(space, plane_name))
+    return next((value for value in found if isinstance(value, int)), None)
+
+
+def _activities(
+    space: Space, plane: Plane, line: Line, device: int, strings: Strings, base_ns: int
+) -> Iterator[Columns]:
+    stream = STREAM.match(line.name)
+    wanted = (*rec.GPU_NUMBERS.values(), *rec.GPU_TEXTS.values(), OCCUPANCY)
+    for events in events_of(space, plane, line, wanted):
+        columns = _columns(space, plane, line, events, strings, base_ns)
+        columns |= {name: events.numbers(stat) for name, stat in rec.GPU_NUMBERS.items()}
+        columns |= {
+            name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in rec.GPU_TEXTS.items()
+        }
+        columns["occupancy"] = events.doubles(OCCUPANCY)
+        count = len(events.names)
+        columns["device"] = np.full(count, device, np.int64)
+        columns["stream"] = np.full(count, MISSING if stream is None else int(stream[1]), np.int64)
+        yield columns
+
+
+def _columns(
+    space: Space, plane: Plane, line: Line, events: Events, strings: Strings, base_ns: int, kind: str = ""
+) -> Columns:
+    distinct, code = np.unique(events.names, return_inverse=True)
+    names = [plane.event_names.get(number, "") for number in distinct.tolist()]
+    begin_ps = line.start_ns * _PS + events.offset_ps
+    return {
+        "name": np.array([strings[host_name(name, kind)] for name in names], np.int32)[code],
+        "start_ns": base_ns + begin_ps // _PS,
+        "dur_ns": (np.maximum(events.dur_ps, 0) + _PS // 2) // _PS,
+    }
+
+
+def _host_columns(space: Space, strings: Strings, base_ns: int) -> tuple[dict[str, Columns], list[Line]]:
+    """Return events of the host's threads by what they are, in order, and the threads."""
+    parts: dict[str, list[Columns]] = {kind: [] for kind in HOST_PARTS}
+    threads: list[Line] = []
+    for plane in _named(space, HOST):
+        for line in plane.lines:
+            thread = len(threads)
+            threads.append(line)
+            few = line.span[1] - line.span[0] <= FRAMES_BYTES
+            for kind, found in parts.items():
+                if kind != "frame" or few:
+                    events = _events_of_kind(space, plane, line, kind, strings, base_ns)
+                    found += [columns | {"thread": np.full(len(columns["name"]), thread)} for columns in events]
+    of_kind = {}
+    for kind, found in parts.items():
+        numbers, texts, _ = HOST_PARTS[kind]
+        of_kind[kind] = rec.in_order(rec.joined(found, rec.no_rows(numbers, texts, "thread")))
+    host = of_kind["host"]
+    host["end_ns"] = host["start_ns"] + host["dur_ns"]
+    return of_kind, threads
+
+
+def _events_of_kind(
+    space: Space, plane: Plane, line: Line, kind: str, strings: Strings, base_ns: int
+) -> Iterator[Columns]:
+    numbers, texts, holds = HOST_PARTS[kind]
+    skipped = [number for number, name in plane.event_names.items() if not holds(name)]
+    for events in events_of(space, plane, line, (*numbers.values(), *texts.values()), skipped):
+        columns = _columns(space, plane, line, events, strings, base_ns, kind)
+        columns |= {name: events.numbers(stat) for name, stat in numbers.items()}
+        yield columns | {
+            name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in texts.items()
+        }
+
+
+def modules_of(space: Space) -> dict[int, Module]:
+    """Return the compiled modules by program id, as activities name them."""
+    found = {}
+    for plane in _named(space, METADATA):
+        for event, name in plane.event_names.items():
+            stats = space.stats_of(plane, event)
+            proto = next((stats[key] for key in _HLO if key in stats), None)
+            if not isinstance(proto, tuple):
+                continue
+            match = _PROGRAM.fullmatch(name)
+            number = int(match["number"]) if match else stats.get("program_id", event)
+            if isinstance(number, int):
+                found[number] = Module(match["name"] if match else name, proto)
+    return found
+
+
+def _versions(space: Space) -> dict[str, str]:
+    stats = {name: value for plane in _named(space, METADATA) for name, value in plane.stats.items()}
+    found = {name.removesuffix("_version"): str(stats[name]) for name in _VERSIONS if name in stats}
+    return {name: text for name, text in found.items() if _VERSION.fullmatch(text)}
+
+
+def _device(ordinal: int, plane: Plane) -> RecordedDevice:
+    stats = plane.stats
+    numbers = {name: value for name, value in stats.items() if isinstance(value, int) and value > 0}
+    name = str(stats.get("gpu_device_name", ""))[:200].strip()
+    major = stats.get("compute_cap_major")
+    return RecordedDevice(
+        ordinal=ordinal,
+        name=name or None,
+        memory_bytes=numbers.get("memory_size"),
+        compute_capability=f"{major}.{stats.get('compute_cap_minor', 0)}" if isinstance(major, int) else None,
+        sm_count=numbers.get("core_count"),
+    )
