@@ -224,17 +224,24 @@ class Values(Struct, frozen=True, dict=True):
         given = self.module.instructions.get(instruction.operands[position])
         if instruction.opcode != "fusion":
             return None if position or given is None else self._read_by([instruction], given.shape)
-        body = self.module.computations.get(instruction.called[0]) if instruction.called else None
-        inside = () if body is None else body.instructions
-        taken = next((inner for inner in inside if inner.opcode == "parameter" and inner.parameter == position), None)
+        taken = self._parameter(instruction, position)
+        users = self._users(taken)
         for _ in range(_DEEPEST):
-            users = () if taken is None else self.module.users.get(taken.id, ())
-            found = [self.module.instructions[user] for user in users]
-            if taken is None or [user.opcode for user in found] != ["bitcast"]:
+            if [user.opcode for user in users] != ["bitcast"]:
                 break
-            taken = found[0]
-        first = taken is not None and all(user.operands.index(taken.id) == 0 for user in found)
-        return self._read_by(found, taken.shape) if taken is not None and found and first else None
+            taken, users = users[0], self._users(users[0])
+        if taken is None or not users or any(user.operands.index(taken.id) for user in users):
+            return None
+        return self._read_by(users, taken.shape)
+
+    def _parameter(self, fusion: Instruction, position: int) -> Instruction | None:
+        body = self.module.computations.get(fusion.called[0]) if fusion.called else None
+        inside = () if body is None else body.instructions
+        return next((inner for inner in inside if inner.opcode == "parameter" and inner.parameter == position), None)
+
+    def _users(self, of: Instruction | None) -> list[Instruction]:
+        users = () if of is None else self.module.users.get(of.id, ())
+        return [self.module.instructions[user] for user in users]
 
     def _read_by(self, users: list[Instruction], whole: Shape) -> Part | None:
         """Return what slices, lookups and updates read of the array that they take first."""
