@@ -56,23 +56,26 @@ def _attention(given: Sequence[Instruction]) -> Iterator[Case]:
                 spaces.setdefault(space, []).append(instruction)
                 break
     for space, products in spaces.items():
-        members = {
-            instruction.number: Left()
-            for instruction in given
-            if _touches(instruction, space) and instruction.kind != "collective"
-        }
-        trained = sum(given[number].kind == "product" for number in members) > 2 * len(products)
-        causal = any(_is_causal(given, number, space) for number in members)
-        for first in products:
-            width = first.flops // (2 * space[0])
-            if width > _WIDEST_HEAD or width % _ALIGNED:
-                return
-            flops = 2 * first.flops // (2 if causal else 1)
-            members[first.number] = Left(flops, "attention half")
-            if trained:
-                values = next(reader for reader in _consumers(given, first, space) if given[reader].kind == "product")
-                members[values] = Left(int(_BACKWARD * flops), "attention_backward half")
-        yield Case("attention", members, len(products))
+        widths = [first.flops // (2 * space[0]) for first in products]
+        if max(widths) <= _WIDEST_HEAD and not any(width % _ALIGNED for width in widths):
+            yield Case("attention", _layers(given, products, space), len(products))
+
+
+def _layers(
+    given: Sequence[Instruction], products: Sequence[Instruction], space: tuple[int, int, int]
+) -> dict[int, Left]:
+    """Return all that works on scores, with what fused calls in place of these products do."""
+    touching = [each for each in given if _touches(each, space) and each.kind != "collective"]
+    members = {each.number: Left() for each in touching}
+    trained = sum(each.kind == "product" for each in touching) > 2 * len(products)
+    causal = any(_is_causal(given, number, space) for number in members)
+    for first in products:
+        flops = 2 * first.flops // (2 if causal else 1)
+        members[first.number] = Left(flops, "attention half")
+        if trained:
+            values = next(reader for reader in _consumers(given, first, space) if given[reader].kind == "product")
+            members[values] = Left(int(_BACKWARD * flops), "attention_backward half")
+    return members
 
 
 def _scores(array: Array) -> tuple[int, int, int] | None:

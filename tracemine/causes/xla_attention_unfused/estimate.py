@@ -46,35 +46,50 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     flops, nbytes = number(rows, "xla_flops")[members], number(rows, "xla_bytes")[members]
     rate = category(rows, "xla_rate")
     names = [text_at(rate, row) for row in members]
-    if context.curves is None and (nbytes.any() or flops.any()):
+    calls = [(name, int(work), int(moved)) for name, work, moved in zip(names, flops, nbytes, strict=True)]
+    modelled = _modelled(context, _at_once(calls) if finding == "loop work" else calls)
+    if modelled is None:
         return Abstained("device_unknown")
-    calls = [(name, int(work), int(moved)) for name, work, moved in zip(names, flops, nbytes, strict=True) if name]
-    if finding == "loop work":  # all iterations at once
-        calls = [
-            (name, sum(work for own, work, _ in calls if own == name), sum(m for own, _, m in calls if own == name))
-            for name in dict.fromkeys(name for name, _, _ in calls)
-        ]
-    low, mid, high = 0.0, 0.0, 0.0
-    for name, work, moved in calls:
-        operation, _, arithmetic = name.partition(" ")
-        time = None if context.rates is None else context.rates.ns(operation, arithmetic, work, moved)
-        if time is None:
-            return Abstained("device_unknown")
-        low, mid, high = low + time.low, mid + time.mid, high + time.high
-    for rated, moved in zip(names, nbytes.tolist(), strict=True):
-        if moved and not rated and context.curves is not None:
-            time_ns = context.curves.memory_ns(0.6 * moved, 0.4 * moved, 0.0)
-            low, mid, high = low + time_ns, mid + time_ns, high + time_ns
     spread = _SPREADS[finding]
     now = float(context.facts["activities"].dur_ns[matrix].sum(axis=1).mean())
     after = outwards(
         *(
-            min(times * modelled + share * now, now)
-            for times, share, modelled in zip(spread.modelled, spread.stays, (low, mid, high), strict=True)
+            min(times * work_ns + share * now, now)
+            for times, share, work_ns in zip(spread.modelled, spread.stays, modelled, strict=True)
         )
     )
     note = f"modelled by operations and bytes, {spread.modelled[0]:g} to {spread.modelled[2]:g} times of that (assumed)"
     return on_gpu(context, matrix, Estimate(after_ns=after, assumptions=(note,)))
+
+
+_Call = tuple[str | None, int, int]  # whose rate it has, operations, bytes
+
+
+def _at_once(calls: Sequence[_Call]) -> list[_Call]:
+    """Return the calls of all iterations as one of each kind; what else moved goes."""
+    names = dict.fromkeys(name for name, _, _ in calls if name)
+    own = {name: [call for call in calls if call[0] == name] for name in names}
+    return [(name, sum(work for _, work, _ in some), sum(moved for *_, moved in some)) for name, some in own.items()]
+
+
+def _modelled(context: ScanContext, calls: Sequence[_Call]) -> _Ends | None:
+    """Return what calls take, low, middle and high; None where the device's rates are not known."""
+    low, mid, high = 0.0, 0.0, 0.0
+    for name, work, moved in calls:
+        if not name and not moved:
+            continue
+        if context.curves is None or (name and context.rates is None):
+            return None
+        if name and context.rates is not None:
+            operation, _, arithmetic = name.partition(" ")
+            time = context.rates.ns(operation, arithmetic, work, moved)
+            if time is None:
+                return None
+            ends = (float(time.low), float(time.mid), float(time.high))
+        else:
+            ends = (context.curves.memory_ns(0.6 * moved, 0.4 * moved, 0.0),) * 3
+        low, mid, high = low + ends[0], mid + ends[1], high + ends[2]
+    return low, mid, high
 
 
 def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:

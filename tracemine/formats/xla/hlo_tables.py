@@ -47,7 +47,7 @@ def tensors_table(storages: Storages, found: Joined) -> pa.Table:
     strings = Strings()
     dtype = np.array([strings[recorded_dtype(shape.dtype)] for shape, _ in shapes], np.int64)
     size = np.array([max(shape.bits // 8, 1) for shape, _ in shapes], np.int64)
-    numel = np.array([int(np.prod(part.dims, dtype=np.int64)) for part in parts], np.int64)
+    numel = np.array([*map(_count, parts)], np.int64)
     device = found.device[facts[:, 0]]
     names = [f"cuda:{ordinal}" for ordinal in range(int(device.max(initial=-1)) + 1)]
     storage = integers(number[facts[:, 4]], pa.int64())
@@ -68,6 +68,10 @@ def tensors_table(storages: Storages, found: Joined) -> pa.Table:
     }
     schema = TABLES["tensors"].schema
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _count(part: Part) -> int:
+    return int(np.prod(part.dims, dtype=np.int64))
 
 
 def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:

@@ -96,26 +96,25 @@ def body_of(module: Module, instruction: Instruction) -> Body:
     library = instruction.target or _backend(instruction)
     products = [inner for inner in inside if inner.opcode in _PRODUCTS]
     flops = sum(_dot_flops(module, inner) for inner in products)
+    kind = _kind(instruction, opcodes, library)
+    if instruction.opcode == "custom-call" and kind == "product":
+        flops = _call_flops(module, instruction)
+    precision = _precision(instruction) or max((inner.precision for inner in products), default="")
+    return Body(kind, opcodes, library, flops, precision)
+
+
+def _kind(instruction: Instruction, opcodes: frozenset[str], library: str) -> str:
     if instruction.opcode == "custom-call":
         lower = instruction.target.lower()
-        kind = next((kind for part, kind in _TARGETS if part in lower), "custom")
-        if kind == "product":
-            flops = _call_flops(module, instruction)
-    elif opcodes & _COLLECTIVES or "collective" in library:
-        kind = "collective"
-    elif products:
-        kind = max(_PRODUCTS[inner.opcode] for inner in products)
-    elif opcodes & _REDUCING:
-        kind = "reduction"
-    else:
-        kind = "movement" if opcodes - _WIRING <= _MOVING else "elementwise"
-    return Body(
-        kind,
-        opcodes,
-        library,
-        flops,
-        _precision(instruction) or max((inner.precision for inner in products), default=""),
-    )
+        return next((kind for part, kind in _TARGETS if part in lower), "custom")
+    if opcodes & _COLLECTIVES or "collective" in library:
+        return "collective"
+    products = [_PRODUCTS[opcode] for opcode in opcodes if opcode in _PRODUCTS]
+    if products:
+        return max(products)
+    if opcodes & _REDUCING:
+        return "reduction"
+    return "movement" if opcodes - _WIRING <= _MOVING else "elementwise"
 
 
 def _inside(module: Module, instruction: Instruction) -> Iterator[Instruction]:

@@ -226,42 +226,55 @@ def _of_nodes(program: Program, nodes: dict[int, str], commands: int, begin: int
     return own | {number: calls[call] for number, call in zip(rest, shared, strict=True)}
 
 
+class _Run(Struct, frozen=True):
+    """The last run of an instruction: its module's execution, the host's range of that, item, iteration, launch."""
+
+    execution: int
+    within: int
+    item: int
+    turn: int
+    launch: int
+    run: int
+
+    def goes_on(self, program: Program, at: int, within: int, launch: int, node: int) -> bool:
+        """Return whether one more activity is of this run: of a graph's launch, or of a library's call."""
+        same = at == self.item and within == self.within
+        return same and (launch == self.launch if node >= 0 else bool(program.bodies[at].library))
+
+    def turn_of(self, program: Program, at: int, within: int) -> int:
+        """Return the iteration that the next item is of; −1: it is of another execution of the module."""
+        if within != self.within:
+            return -1
+        loop = program.items[at].loop
+        if loop and program.items[self.item].loop == loop:
+            return self.turn + (at <= self.item)
+        return -1 if at <= self.item and within < 0 else 0
+
+
 def _executions(programs: dict[int, Program], kernels: Kernels, item: Array, apart: int) -> Joined:
     """Number executions of modules, iterations of loops, and runs of instructions."""
     rows = np.flatnonzero(item >= 0)
     rows = rows[np.lexsort((rows, item[rows], kernels.launch[rows], kernels.launch_ns[rows]))]
     columns: list[tuple[int, int, int, int, int, int]] = []
     owner = np.full(len(item), -1)
-    state: dict[
-        tuple[int, int], list[int]
-    ] = {}  # of a device and program: execution, its range, item, turn, launch, run
+    last: dict[tuple[int, int], _Run] = {}  # of a device and program
     executions = 0
     facts = zip(
         *(each[rows].tolist() for each in (kernels.program, kernels.device, kernels.execution, kernels.launch)),
         *(each[rows].tolist() for each in (kernels.launch_ns, item, kernels.node, np.arange(len(item)))),
         strict=True,
     )
-    for program_id, device, within, launch, launch_ns, at, node, row in facts:
-        program = programs[program_id]
-        last = state.get((device, program_id))
-        turn, new = 0, last is None
-        if last is not None:
-            new = within != last[1]
-            loop = program.items[at].loop
-            same_loop = bool(loop) and program.items[last[2]].loop == loop and not new
-            turn = last[3] if same_loop else 0
-            if at == last[2] and not new:
-                again = launch != last[4] if node >= 0 else not program.bodies[at].library
-                if not again:
-                    owner[row] = last[5]
-                    continue
-            if at <= last[2] and not new:
-                turn, new = (turn + 1, False) if same_loop else (0, within < 0)
-        executions += new
-        number = executions - 1 if new or last is None else last[0]
-        state[(device, program_id)] = [number, within, at, turn, launch, len(columns)]
+    for program, device, within, launch, launch_ns, at, node, row in facts:
+        before = last.get((device, program))
+        if before is not None and before.goes_on(programs[program], at, within, launch, node):
+            owner[row] = before.run
+            continue
+        turn = -1 if before is None else before.turn_of(programs[program], at, within)
+        executions += turn < 0
+        number = executions - 1 if turn < 0 or before is None else before.execution
+        last[device, program] = _Run(number, within, at, max(turn, 0), launch, len(columns))
         owner[row] = len(columns)
-        columns.append((program_id, at, number, turn, device, launch_ns))
+        columns.append((program, at, number, max(turn, 0), device, launch_ns))
     table = np.array(columns, np.int64).reshape(-1, 6)
     module, place, execution, turns, device, begins = (table[:, at] for at in range(6))
     return Joined(

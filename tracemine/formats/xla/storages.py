@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracemine.columns import Array
 from tracemine.formats.xla.hlo import Index, Shape
@@ -86,16 +87,20 @@ class Storages:
             part = _updated(state, storage, read.shape, read.part) if target else read.part
             self.tensors.append(Tensor(run, False, read.position, index, storage, read.shape, part))
         for at, result in enumerate(results):
-            made = result.into < 0
-            storage = self._new(run) if made else taken[members.index(result.into)]
-            part = None if made else _updated(state, storage, result.shape, Part(0, (result.updates,), (1,)))
-            if part is not None:
-                state.filled[storage] = part.offset + result.updates
-            state.held[result.value] = storage
-            self._last[storage] = (
-                _LASTS if result.value in self._values[program].kept else max(self._last[storage], run)
-            )
-            self.tensors.append(Tensor(run, True, at, -1, storage, result.shape, part))
+            storage = self._new(run) if result.into < 0 else taken[members.index(result.into)]
+            self._give(state, Tensor(run, True, at, -1, storage, result.shape, None), result, program)
+
+    def _give(self, state: _Execution, tensor: Tensor, result: Result, program: int) -> None:
+        """Note what one run gives."""
+        run, storage = tensor.run, tensor.storage
+        if result.into >= 0:
+            part = _updated(state, storage, result.shape, Part(0, (result.updates,), (1,)))
+            state.filled[storage] = (0 if part is None else part.offset) + result.updates
+            tensor = replace(tensor, part=part)
+        state.held[result.value] = storage
+        kept = result.value in self._values[program].kept
+        self._last[storage] = _LASTS if kept else max(self._last[storage], run)
+        self.tensors.append(tensor)
 
     def _turn(self, state: _Execution, program: int, device: int, loop: int, turn: int) -> None:
         """Hand a loop's body what it carries, where an iteration begins."""

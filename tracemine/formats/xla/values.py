@@ -99,32 +99,36 @@ class Values(Struct, frozen=True, dict=True):
         """Return what defines a value, through what only passes it on. A loop's parameter and result stay as they are:
         what they hold depends on the iteration.
         """
-        module = self.module
         for _ in range(_LONGEST):
-            each = module.instructions.get(instruction)
-            if each is None:
+            each = self.module.instructions.get(instruction)
+            before = None if each is None else self._passed(each, index) or self._called(each, index)
+            if before is None:
                 break
-            if each.opcode == "parameter":
-                caller = self.callers.get(each.computation)
-                if caller is None or caller.opcode == "while" or not 0 <= each.parameter < len(caller.operands):
-                    break
-                instruction = caller.operands[each.parameter]
-            elif each.opcode == "get-tuple-element" and each.operands:
-                instruction, index = each.operands[0], (each.tuple_index, *index)
-            elif each.opcode == "tuple" and index and 0 <= index[0] < len(each.operands):
-                instruction, index = each.operands[index[0]], index[1:]
-            elif each.opcode in _DONE and each.operands:
-                instruction, index = each.operands[0], (1, *index)
-            elif each.opcode in _CALLS and each.called and each.called[0] in module.computations:
-                if each.opcode == "async-start" and index[:1] != (1,):
-                    break
-                index = index[1:] if each.opcode == "async-start" else index
-                instruction = module.computations[each.called[0]].root
-            elif each.opcode in _PASSING and each.operands:
-                instruction = each.operands[0]
-            else:
-                break
+            instruction, index = before
         return instruction, index
+
+    def _passed(self, each: Instruction, index: Index) -> Value | None:
+        """Return what an instruction only passes on; None: it does something with it."""
+        if each.opcode == "tuple" and index and 0 <= index[0] < len(each.operands):
+            return each.operands[index[0]], index[1:]
+        if not each.operands:
+            return None
+        into: dict[str, Index] = {"get-tuple-element": (each.tuple_index, *index), **dict.fromkeys(_DONE, (1, *index))}
+        into |= dict.fromkeys(_PASSING, index)
+        return (each.operands[0], into[each.opcode]) if each.opcode in into else None
+
+    def _called(self, each: Instruction, index: Index) -> Value | None:
+        """Return the same across a call: what a parameter is given, or what the computation returns."""
+        if each.opcode == "parameter":
+            caller = self.callers.get(each.computation)
+            known = caller is not None and caller.opcode != "while" and 0 <= each.parameter < len(caller.operands)
+            return (caller.operands[each.parameter], index) if caller is not None and known else None
+        body = self.module.computations.get(each.called[0]) if each.opcode in _CALLS and each.called else None
+        if body is None:
+            return None
+        if each.opcode == "call":
+            return body.root, index
+        return (body.root, index[1:]) if index[:1] == (1,) else None
 
     def reads(self, instruction: Instruction) -> list[Read]:
         """Return what an instruction takes."""
@@ -220,20 +224,24 @@ class Values(Struct, frozen=True, dict=True):
         given = self.module.instructions.get(instruction.operands[position])
         if instruction.opcode != "fusion":
             return None if position or given is None else self._read_by([instruction], given.shape)
-        body = self.module.computations.get(instruction.called[0]) if instruction.called else None
-        inside = () if body is None else body.instructions
-        taken = next((inner for inner in inside if inner.opcode == "parameter" and inner.parameter == position), None)
+        taken = self._parameter(instruction, position)
+        users = self._users(taken)
         for _ in range(_DEEPEST):
-            users = (
-                [] if taken is None else [self.module.instructions[at] for at in self.module.users.get(taken.id, ())]
-            )
-            if taken is None or not users:
-                return None
-            if len(users) > 1 or users[0].opcode != "bitcast":
-                first = all(user.operands.index(taken.id) == 0 for user in users)
-                return self._read_by(users, taken.shape) if first else None
-            taken = users[0]
-        return None
+            if [user.opcode for user in users] != ["bitcast"]:
+                break
+            taken, users = users[0], self._users(users[0])
+        if taken is None or not users or any(user.operands.index(taken.id) for user in users):
+            return None
+        return self._read_by(users, taken.shape)
+
+    def _parameter(self, fusion: Instruction, position: int) -> Instruction | None:
+        body = self.module.computations.get(fusion.called[0]) if fusion.called else None
+        inside = () if body is None else body.instructions
+        return next((inner for inner in inside if inner.opcode == "parameter" and inner.parameter == position), None)
+
+    def _users(self, of: Instruction | None) -> list[Instruction]:
+        users = () if of is None else self.module.users.get(of.id, ())
+        return [self.module.instructions[user] for user in users]
 
     def _read_by(self, users: list[Instruction], whole: Shape) -> Part | None:
         """Return what slices, lookups and updates read of the array that they take first."""
