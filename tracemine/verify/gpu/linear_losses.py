@@ -307,7 +307,8 @@ def _divergence(
         higher = tl.maximum(theirs, tl.max(w, 0))
         power = tl.exp(w - higher)
         their_sum = their_sum * tl.exp(theirs - higher) + tl.sum(power, 0)
-        apart = apart * tl.exp(theirs - higher) + tl.sum(tl.where(inside, power * (w - z), 0.0), 0)
+        difference = tl.where(inside, w, 0.0) - tl.where(inside, z, 0.0)
+        apart = apart * tl.exp(theirs - higher) + tl.sum(power * difference, 0)
         theirs = higher
     ours += tl.log(our_sum)
     theirs += tl.log(their_sum)

@@ -55,7 +55,7 @@ class _LargestOfTokens(torch.autograd.Function):
         for first in range(0, len(flat), ctx.rows):
             place = slice(first, min(first + ctx.rows, len(flat)))
             own = slice(place.start // tokens, place.stop // tokens)
-            of_logits = _spread(gradient[own], token[own], tokens, buffer[: place.stop - first])
+            of_logits = _spread_gradient(gradient[own], token[own], tokens, buffer[: place.stop - first])
             made.add(place, flat[place], of_logits)
         of_hidden, of_weight, _ = made.times(torch.ones((), device=hidden.device))
         of_bias = gradient.sum(0, dtype=wide(weight)) if wanted[2] else None
@@ -82,7 +82,7 @@ def _largest(logits: Tensor, mask: Tensor, largest: Tensor, token: Tensor) -> No
     )
 
 
-def _spread(gradient: Tensor, token: Tensor, tokens: int, out: Tensor) -> Tensor:
+def _spread_gradient(gradient: Tensor, token: Tensor, tokens: int, out: Tensor) -> Tensor:
     """Write a gradient to the token that it is of, and 0 to the others."""
     count, words = gradient.shape
     if not by_kernel(out):

@@ -1,0 +1,82 @@
+"""The largest score of each word over a document's tokens, in strips of documents."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tracemine.codegen.graph import Graph, GraphCall, Ref, reads
+from tracemine.verify.fixes.by_rule import Maker
+from tracemine.verify.fixes.heads import Core, HeadGraph, in_strips
+from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
+from tracemine.verify.fixes.written import flag, plain
+
+_FORWARD: Final = ("relu", "log1p", "mul", "max", "amax")
+_BACKWARD: Final = ("scatter", "threshold_backward", "add", "div", "sum", "value_selecting_reduction_backward")
+ZERO_OR_ONE: Final = "the mask holds nothing but zeros and ones"
+GRADIENT_OF_EQUALS: Final = "of tokens with the same score one has the gradient"
+
+
+def largest_in_strips(graph: Graph, around: Around) -> Fixed:
+    """Return the largest over tokens in strips. Raises NoFixedForm."""
+    return in_strips(graph, around, _largest)
+
+
+def _largest(found: HeadGraph) -> Core:
+    found.expect((*_FORWARD, *_BACKWARD))
+    graph, maxima = found.graph, [*found.of("max"), *found.of("amax")]
+    if len(maxima) != 1:
+        raise NoFixedForm(f"it has {len(maxima)} maxima")
+    number, call = maxima[0]
+    value, scores = graph.first_output(number), reads(call)[0]
+    shape, dim = graph.specs[scores].shape, plain(call.given()["dim"])
+    if len(shape) != 3 or dim not in (1, (1,), -2, (-2,)) or flag(call.given(), "keepdim"):
+        raise NoFixedForm("its maximum is not over the tokens of documents")
+    masked = _maker(found, scores, "mul")
+    curved, mask = (scores, None) if masked is None else _sides(found, masked)
+    log = _maker(found, curved, "log1p")
+    relu = None if log is None else _maker(found, reads(log)[0], "relu")
+    if relu is None:
+        raise NoFixedForm("what the maximum is taken of is not log1p(relu(·)) of the logits")
+    head = found.head_of(reads(relu)[0])
+    documents, tokens, _ = shape
+    every = f"torch.ones({documents}, {tokens}, device=hidden.device)"
+    seen = every if mask is None else f"{{v{mask}}}.expand({documents}, {tokens}, 1).squeeze(-1)"
+    backward = [*found.of("scatter"), *found.of("value_selecting_reduction_backward")]
+    return Core(
+        head=head,
+        function="vocabulary_max",
+        text=f"hidden.view({documents}, {tokens}, -1), weight, {'None' if head.bias is None else 'bias'}, {seen}",
+        results={value: "made"},
+        upstream=_gradient(backward[0][1]) if backward else None,
+        shaped=".reshape(made.shape)",
+        needs=[] if mask is None else [mask],
+        holds={} if mask is None else found.bound(mask, 2),
+        assumptions=((ZERO_OR_ONE,) if mask is not None else ()) + ((GRADIENT_OF_EQUALS,) if backward else ()),
+    )
+
+
+def _maker(found: HeadGraph, value: int, name: str) -> GraphCall | None:
+    """Return the call that makes a value, where it is of that operator."""
+    call = found.call(found.root(value))
+    return call if call is not None and call.operator == f"aten::{name}" else None
+
+
+def _sides(found: HeadGraph, product: GraphCall) -> tuple[int, int]:
+    """Return what is masked, and the mask: a number a token. Raises NoFixedForm."""
+    sides = reads(product)
+    narrow = [value for value in sides if found.graph.specs[value].shape[-1:] == (1,) and found.outside(value)]
+    if len(sides) != 2 or len(narrow) != 1:
+        raise NoFixedForm("what its scores are multiplied by is no mask of tokens")
+    return next(value for value in sides if value != narrow[0]), narrow[0]
+
+
+def _gradient(call: GraphCall) -> int:
+    """Return the gradient of a maximum, as what spreads it to tokens takes it."""
+    given = call.given()
+    value = given.get("src", given.get("grad"))
+    if not isinstance(value, Ref):
+        raise NoFixedForm("where its gradient comes from is not known")
+    return value.value
+
+
+FIX = Maker(largest_in_strips)
