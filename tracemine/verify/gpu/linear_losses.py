@@ -143,7 +143,7 @@ class _EachRow(torch.autograd.Function):
     """A loss of each row. What it will be multiplied by is not known: the backward pass computes the logits again."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, of: _Words, rows: int) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, of: Any, rows: int) -> Tensor:
         losses = torch.empty(len(hidden), dtype=wide(hidden), device=hidden.device)
         ctx.sums, ctx.of, ctx.rows = torch.empty_like(losses), of, rows
         for place, _, logits in strips(hidden, weight, bias, rows):
