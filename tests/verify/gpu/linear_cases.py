@@ -1,36 +1,17 @@
-"""Losses of a linear layer and maxima over tokens, in strips, held against float64: cases as functions.
-
-Run as a program it prints what fails, in Triton's interpreter where TRITON_INTERPRET=1; with a file of mutations
-(name, text, what it becomes) how many of them nothing of this sees.
-"""
+"""Losses of a linear layer and maxima over tokens, in strips, held against float64: each case yields its faults."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from tracemine.verify.gpu import linear_losses, vocabulary_max
-
-WORDS, WIDTH, ROWS = 203, 24, 37
+WORDS, WIDTH, ROWS, STRIP = 131, 24, 19, 8
 _MOST = 1.25  # times eager's error
-Space = Any  # what holds the functions: modules, or those of a written page
-
-
-class Modules:
-    """The functions as the package has them."""
-
-    linear_cross_entropy = staticmethod(linear_losses.linear_cross_entropy)
-    chosen_log_probs = staticmethod(linear_losses.chosen_log_probs)
-    linear_kl_div = staticmethod(linear_losses.linear_kl_div)
-    vocabulary_max = staticmethod(vocabulary_max.vocabulary_max)
+Space = Any  # what holds the functions: a module, or a page
 
 
 def _drawn(dtype: torch.dtype, *, bias: bool, seed: int = 0, rows: int = ROWS) -> list[torch.Tensor]:
@@ -100,23 +81,23 @@ def cross_entropy(space: Space) -> Iterator[str]:
                 return F.cross_entropy(wide, words, **more)
 
             def ours(h: Any, w: Any, b: Any = None, words: Any = words, more: Any = given) -> Any:
-                return space.linear_cross_entropy(h, w, words, b, rows=16, **more)
+                return space.linear_cross_entropy(h, w, words, b, rows=STRIP, **more)
 
             name = f"cross-entropy of {kind}, {which} labels, {sorted(given)}, bias {bias}"
             yield from _faults(name, inputs, ours, eager, upstream if given.get("reduction") == "none" else 0.37)
     h, w = _leaves(_drawn(torch.bfloat16, bias=False), torch.bfloat16)
-    loss = space.linear_cross_entropy(h, w, none, rows=16)
+    loss = space.linear_cross_entropy(h, w, none, rows=STRIP)
     loss.backward()
     if not loss.isnan() or h.grad.any() or w.grad.any():
         yield "without any label it is not NaN, or has gradients"
-    if space.linear_cross_entropy(h, w, none, rows=16, reduction="sum") != 0:
+    if space.linear_cross_entropy(h, w, none, rows=STRIP, reduction="sum") != 0:
         yield "without any label the sum is not 0"
 
 
 def log_probs(space: Space) -> Iterator[str]:
     """Yield faults of log-probabilities, and of a preference loss of their sums."""
     generator = torch.Generator().manual_seed(4)
-    words = torch.randint(0, WORDS, (6, 9), generator=generator)
+    words = torch.randint(0, WORDS, (6, 5), generator=generator)
     words[:, :2] = -100
     reference = torch.randn(6, generator=generator)
 
@@ -125,16 +106,16 @@ def log_probs(space: Space) -> Iterator[str]:
         return -F.logsigmoid(0.1 * (sums[:3] - sums[3:])).mean()
 
     def eager(h: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        logits = F.linear(h.view(6, 9, WIDTH), w)
+        logits = F.linear(h.view(6, 5, WIDTH), w)
         logps = (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(-1)
         chosen = logps.gather(-1, words.where(words >= 0, 0).unsqueeze(-1)).squeeze(-1)
         return preference(chosen.where(words >= 0, 0))
 
     def ours(h: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return preference(space.chosen_log_probs(h.view(6, 9, WIDTH), w, words, rows=16))
+        return preference(space.chosen_log_probs(h.view(6, 5, WIDTH), w, words, rows=STRIP))
 
     for kind in (torch.float64, torch.float32, torch.bfloat16):
-        yield from _faults(f"preference loss of {kind}", _drawn(kind, bias=False, rows=54), ours, eager)
+        yield from _faults(f"preference loss of {kind}", _drawn(kind, bias=False, rows=30), ours, eager)
 
 
 def divergence(space: Space) -> Iterator[str]:
@@ -175,7 +156,7 @@ def divergence(space: Space) -> Iterator[str]:
         ) -> Any:
             more = {"teacher_bias": given[2]} if b is not None else {}
             return space.linear_kl_div(
-                h, w, given[0], given[1], b, keep=keep if m else None, temperature=t, reduction=how, rows=16, **more
+                h, w, given[0], given[1], b, keep=keep if m else None, temperature=t, reduction=how, rows=STRIP, **more
             )
 
         yield from _faults(f"divergence of {kind}, {temperature}, {reduction}, bias {bias}", inputs, ours, eager, 0.7)
@@ -208,34 +189,3 @@ def largest(space: Space) -> Iterator[str]:
     h[3, 0] = torch.nan
     if not space.vocabulary_max(h.view(documents, tokens, WIDTH), w, b, mask.clamp_min(1))[0].isnan().all():
         yield "a NaN is lost"
-
-
-CASES = (cross_entropy, log_probs, divergence, largest)
-
-
-def page(text: str) -> ModuleType:
-    """Return a module of a text: Triton reads kernels from a file."""
-    import importlib.util
-    import tempfile
-
-    path = Path(tempfile.mkdtemp()) / "page.py"
-    path.write_text(text, "utf-8")
-    spec = importlib.util.spec_from_file_location("page", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def first_fault(space: Space) -> str | None:
-    """Return the first fault of all cases; None: there is none."""
-    try:
-        return next((fault for case in CASES for fault in case(space)), None)
-    except Exception as error:  # a mutant may raise anything
-        return f"{type(error).__name__}: {error}"
-
-
-if __name__ == "__main__":
-    text, mutations = (Path(name).read_text("utf-8") for name in sys.argv[1:])
-    lost = [name for name, old, new in json.loads(mutations) if first_fault(page(text.replace(old, new, 1))) is None]
-    print(json.dumps({"fault": first_fault(page(text)), "lost": lost}))

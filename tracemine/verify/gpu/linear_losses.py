@@ -233,7 +233,7 @@ class _Teacher:
             return (theirs.exp() * (theirs - ours)).sum(1).where(kept, 0)
         losses = torch.empty(len(kept), dtype=torch.float32, device=logits.device)
         _divergence[(len(kept),)](
-            logits, logits.stride(0), wanted, wanted.stride(0), kept, losses, factor, logits.shape[1], self.sharper,
+            logits, logits.stride(0), wanted, wanted.stride(0), kept.view(torch.uint8), losses, factor, logits.shape[1], self.sharper,
             GRADIENT=factor is not None, **row_block(logits.shape[1]),
         )  # fmt: skip
         return losses

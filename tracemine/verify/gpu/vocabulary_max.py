@@ -78,7 +78,16 @@ def _largest(logits: Tensor, mask: Tensor, largest: Tensor, token: Tensor) -> No
         token.copy_(found.indices)
         return
     _largest_kernel[(triton.cdiv(words, 256), count)](
-        logits, logits.stride(0), mask, largest, token, tokens, words, TOKENS=16, WORDS=256, num_warps=8
+        logits,
+        logits.stride(0),
+        mask.view(torch.uint8),
+        largest,
+        token,
+        tokens,
+        words,
+        TOKENS=16,
+        WORDS=256,
+        num_warps=8,
     )
 
 
