@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-WORDS, WIDTH, ROWS, STRIP = 131, 24, 19, 8
+WORDS, WIDTH, ROWS, STRIP = 131, 16, 11, 4
 _MOST = 1.25  # times eager's error
 Space = Any  # what holds the functions: a module, or a page
 
@@ -65,9 +65,9 @@ def cross_entropy(space: Space) -> Iterator[str]:
         {"class_weights": weights, "reduction": "none", "label_smoothing": 0.1}, {"ignore_index": 7},
     ]  # fmt: skip
     for kind, (form, given), bias in itertools.product(kinds, enumerate(forms), (False, True)):
-        if bias and form % 3:
+        if (bias and form % 3) or (kind in (torch.float64, torch.float16) and form not in (0, 5)):
             continue
-        for which, words in (("all", labels), ("some", some)):
+        for which, words in (("all", labels), ("some", some))[bool(form) :]:
             words = words.where(words != 7, -100) if which == "some" and "ignore_index" in given else words
             words = words.where(words != -100, given.get("ignore_index", -100))
             inputs = _drawn(kind, bias=bias)
@@ -122,9 +122,9 @@ def divergence(space: Space) -> Iterator[str]:
     """Yield faults of the KL divergence between two heads."""
     keep = torch.rand(ROWS, generator=torch.Generator().manual_seed(5)) < 0.7
     for kind, temperature, reduction, bias, masked in itertools.product(
-        (torch.float64, torch.float32, torch.bfloat16), (1.0, 2.0), ("batchmean", "sum", "mean"), (False, True), (0, 1)
+        (torch.float64, torch.bfloat16), (1.0, 2.0), ("batchmean", "sum", "mean"), (False, True), (0, 1)
     ):
-        if bias and reduction != "sum":
+        if (bias or masked == (temperature == 1.0)) and reduction != "sum":
             continue
         inputs, teacher = _drawn(kind, bias=bias), _drawn(kind, bias=bias, seed=9)
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Heads in strips: results and gradients against float64, as kernels and without, and pages with a mistake planted."""
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def test_results_and_gradients_are_as_near_to_float64_as_eagers(
 
 
 # Of a page, a case that sees it, a text and what it becomes.
+# fmt: off
 MUTANTS = [
     ("linear_losses", cases.cross_entropy, "range(0, len(hidden), rows)", "range(0, len(hidden) - 1, rows)"),
     ("linear_losses", cases.cross_entropy, "range(0, len(hidden), rows)", "range(rows, len(hidden), rows)"),
@@ -60,7 +62,7 @@ MUTANTS = [
     ("linear_losses", cases.cross_entropy, "total = total * tl.exp(largest - base) + ", "total = total + "),
     ("linear_losses", cases.cross_entropy, "- chosen * at_label", ""),
     ("linear_losses", cases.cross_entropy, " - spread * smooth", ""),
-    ("linear_losses", cases.cross_entropy, "z * of_word", "z"),
+    ("linear_losses", cases.cross_entropy, "z, 0.0) * of_word", "z, 0.0)"),
     ("linear_losses", cases.cross_entropy, "factors + row * factor_step", "factors"),
     ("linear_losses", cases.cross_entropy, "column == label", "tl.arange(0, BLOCK) == label"),
     ("linear_losses", cases.cross_entropy, "gradient = count * tl.exp", "gradient = chosen * tl.exp"),
@@ -93,7 +95,8 @@ MUTANTS = [
     ("vocabulary_max", cases.largest, "gradient[own], token[own]", "gradient[own], token[: own.stop - own.start]"),
     ("vocabulary_max", cases.largest, "made.add(place, flat[place]", "made.add(place, flat[: place.stop - place.start]"),
     ("vocabulary_max", cases.largest, "of_bias = gradient.sum(0", "of_bias = gradient.abs().sum(0"),
-]  # fmt: skip
+]
+# fmt: on
 
 
 def page(text: str, folder: Path, number: int) -> Any:

@@ -233,7 +233,8 @@ class _Teacher:
             return (theirs.exp() * (theirs - ours)).sum(1).where(kept, 0)
         losses = torch.empty(len(kept), dtype=torch.float32, device=logits.device)
         _divergence[(len(kept),)](
-            logits, logits.stride(0), wanted, wanted.stride(0), kept.view(torch.uint8), losses, factor, logits.shape[1], self.sharper,
+            logits, logits.stride(0), wanted, wanted.stride(0), kept.view(torch.uint8), losses, factor,
+            logits.shape[1], self.sharper,
             GRADIENT=factor is not None, **row_block(logits.shape[1]),
         )  # fmt: skip
         return losses
@@ -269,7 +270,7 @@ def _cross_entropy(
             largest = higher
             if SMOOTH:
                 of_word = tl.load(weights + column, mask=column < words, other=0.0) if WEIGHTED else 1.0
-                smooth += tl.sum(tl.where(column < words, z * of_word, 0.0), 0)
+                smooth += tl.sum(tl.where(column < words, z, 0.0) * of_word, 0)
         total = largest + tl.log(total)
         tl.store(sums + row, total)
         tl.store(losses + row, tl.where(counted, count * total - chosen * at_label - spread * smooth, 0.0))
