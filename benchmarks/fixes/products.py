@@ -305,12 +305,9 @@ def sparse_head(report: Report, sizes: Sequence[tuple[int, int, int, int]], mode
 
         variants = {name: forward(work) for name, work in works.items()}
         if "compiled" in modes:
-            flat, wide = given[0].view(-1, width), strips.strip_buffer(documents * tokens, given[1])
+            flat = given[0].view(-1, width)
             variants["product alone"] = lambda flat=flat, w=given[1]: F.linear(flat, w)
             variants["product alone, padded weight"] = lambda flat=flat, w=padded: F.linear(flat, w)
-            variants["product alone, padded rows"] = lambda f=flat, w=given[1], out=wide: strips.linear_into(
-                f, w, None, out
-            )
         compared(report, f"largest over tokens, forward {case}", variants, 1.5, **of_size)
         upstream = torch.rand(documents, words, device=DEVICE).bfloat16()
         kept = {name: work for name, work in works.items() if "a strip" not in name}
@@ -371,7 +368,7 @@ def verified(report: Report, out: Path, names: Sequence[str]) -> None:
         if report.left < 15 or not (out / name).is_dir():
             continue
         command = [sys.executable, "-m", "tracemine", "verify", str(out / name), "--format", "json", "--quiet"]
-        command += ["--rule", "logits_written", "--rule", "epilogue_apart"]
+        command += [*("--rule", "logits_written"), *("--rule", "vocabulary_maximum"), *("--rule", "epilogue_apart")]
         begun = time.monotonic()
         try:
             ran = subprocess.run(command, capture_output=True, timeout=min(60, report.left), check=False)

@@ -12,6 +12,7 @@ from tracemine.verify.fixes.written import plain
 from tracemine.verify.repro.eager import number_text
 
 _SOFTMAX: Final = ("_log_softmax", "_log_softmax_backward_data", "sum")
+_SPREAD: Final = ("scatter_add", "scatter_add_", "scatter", "scatter_")
 _REDUCED: Final = ("none", "mean", "sum")
 LABELLED: Final = "each row has a label in the trial; rows without one give nothing"
 
@@ -71,13 +72,13 @@ def _cross_entropy(found: HeadGraph) -> Core:
 
 
 def _log_probs(found: HeadGraph) -> Core:
-    found.expect((*_SOFTMAX, "gather", "scatter_add", "scatter"))
+    found.expect((*_SOFTMAX, "gather", *_SPREAD))
     number, call = found.one("gather")
     value, (log, index) = found.graph.first_output(number), reads(call)
     head, shape = _head_of_softmax(found, log), found.graph.specs[value].shape
     if shape[-1] != 1:
         raise NoFixedForm("more than one log-probability of a row is read")
-    behind = [*found.of("scatter_add"), *found.of("scatter")]
+    behind = [each for name in _SPREAD for each in found.of(name)]
     return Core(
         head=head,
         function="chosen_log_probs",

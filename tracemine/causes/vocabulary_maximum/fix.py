@@ -10,7 +10,7 @@ from tracemine.verify.fixes.heads import Core, HeadGraph, in_strips
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, plain
 
-_FORWARD: Final = ("relu", "log1p", "mul", "max", "amax")
+_FORWARD: Final = ("relu", "clamp_min", "log1p", "mul", "max", "amax")
 _BACKWARD: Final = ("scatter", "threshold_backward", "add", "div", "sum", "value_selecting_reduction_backward")
 ZERO_OR_ONE: Final = "the mask holds nothing but zeros and ones"
 GRADIENT_OF_EQUALS: Final = "of tokens with the same score one has the gradient"
@@ -34,10 +34,10 @@ def _largest(found: HeadGraph) -> Core:
     masked = _maker(found, scores, "mul")
     curved, mask = (scores, None) if masked is None else _sides(found, masked)
     log = _maker(found, curved, "log1p")
-    relu = None if log is None else _maker(found, reads(log)[0], "relu")
-    if relu is None:
+    positive = None if log is None else found.call(found.root(reads(log)[0]))
+    if positive is None or not _is_relu(positive):
         raise NoFixedForm("what the maximum is taken of is not log1p(relu(·)) of the logits")
-    head = found.head_of(reads(relu)[0])
+    head = found.head_of(reads(positive)[0])
     documents, tokens, _ = shape
     every = f"torch.ones({documents}, {tokens}, device=hidden.device)"
     seen = every if mask is None else f"{{v{mask}}}.expand({documents}, {tokens}, 1).squeeze(-1)"
@@ -59,6 +59,11 @@ def _maker(found: HeadGraph, value: int, name: str) -> GraphCall | None:
     """Return the call that makes a value, where it is of that operator."""
     call = found.call(found.root(value))
     return call if call is not None and call.operator == f"aten::{name}" else None
+
+
+def _is_relu(call: GraphCall) -> bool:
+    bound = call.operator == "aten::clamp_min" and plain(call.given().get("min")) == 0
+    return bound or call.operator == "aten::relu"
 
 
 def _sides(found: HeadGraph, product: GraphCall) -> tuple[int, int]:

@@ -83,6 +83,10 @@ class HeadGraph:
         if other is not None:
             raise NoFixedForm(f"{other} is no part of it that is known")
 
+    def moderate(self, head: Head) -> dict[int, object]:
+        """Return what a head's operands hold: of large logits roundings choose which word has all the weight."""
+        return self.bound(head.hidden, "moderate") | self.bound(head.weight, "moderate")
+
     def bound(self, value: int, holds: object) -> dict[int, object]:
         """Return what an input holds, where a value is that input in another shape."""
         root = self.root(value)
@@ -104,7 +108,7 @@ def head_graph(graph: Graph) -> HeadGraph:
         else:
             found.gradients.append(number)
     if not found.heads:
-        raise NoFixedForm("no product of it is a head's")
+        raise NoFixedForm("no product of it is a head's: of a misaligned one that is the finding")
     return found
 
 
@@ -138,7 +142,7 @@ def in_strips(graph: Graph, around: Around, core_of: Callable[[HeadGraph], Core]
         own={"in strips": f'"{core.function}, of which a strip of the logits is in memory", call=fixed'},
         source="\n".join([signature(graph), "    aten = torch.ops.aten", *body]),
         uses=(core.function,),
-        holds=core.holds,
+        holds={**found.moderate(core.head), **core.holds},
         assumptions=core.assumptions,
     )
 

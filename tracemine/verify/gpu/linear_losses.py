@@ -25,8 +25,8 @@ from tracemine.verify.gpu.strips import (
     by_kernel,
     cast,
     linear_into,
+    padded,
     row_block,
-    strip_buffer,
     strip_rows,
     strips,
     wide,
@@ -122,10 +122,11 @@ class _Summed(torch.autograd.Function):
         above = divisor.where(divisor > 0, 1)
         mantissa = torch.frexp(above).mantissa
         ctx.power, factor = mantissa / above, mantissa.reciprocal() if any(wanted) else None
-        ctx.made = made = Gradients(hidden, weight, bias, wanted)
+        words, (weight, bias) = len(weight), padded(weight, bias)
+        ctx.made = made = Gradients(hidden, weight, bias, wanted, words)
         total = torch.zeros((), dtype=wide(hidden), device=hidden.device)
         for place, part, logits in strips(hidden, weight, bias, rows):
-            total += strip(logits, place, factor).sum(dtype=total.dtype)
+            total += strip(logits[:, :words], place, factor).sum(dtype=total.dtype)
             if factor is not None:
                 made.add(place, part, logits)
         return total / divisor
@@ -145,9 +146,9 @@ class _EachRow(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, of: Any, rows: int) -> Tensor:
         losses = torch.empty(len(hidden), dtype=wide(hidden), device=hidden.device)
-        ctx.sums, ctx.of, ctx.rows = torch.empty_like(losses), of, rows
-        for place, _, logits in strips(hidden, weight, bias, rows):
-            losses[place] = of.strip(logits, place, None, ctx.sums[place])
+        ctx.sums, ctx.of, ctx.rows, words = torch.empty_like(losses), of, rows, len(weight)
+        for place, _, logits in strips(hidden, *padded(weight, bias), rows):
+            losses[place] = of.strip(logits[:, :words], place, None, ctx.sums[place])
         ctx.save_for_backward(hidden, weight, bias)
         return losses
 
@@ -155,9 +156,10 @@ class _EachRow(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias = ctx.saved_tensors
-        made = Gradients(hidden, weight, bias, ctx.needs_input_grad[:3])
+        words, (weight, bias) = len(weight), padded(weight, bias)
+        made = Gradients(hidden, weight, bias, ctx.needs_input_grad[:3], words)
         for place, part, logits in strips(hidden, weight, bias, ctx.rows):
-            ctx.of.strip(logits, place, gradient[place].contiguous(), ctx.sums[place], known=True)
+            ctx.of.strip(logits[:, :words], place, gradient[place].contiguous(), ctx.sums[place], known=True)
             made.add(place, part, logits)
         return (*made.times(torch.ones((), device=hidden.device)), None, None)
 
@@ -217,13 +219,14 @@ class _Teacher:
     """KL divergence from a teacher's logits, which are computed strip by strip too."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, kept: Tensor, temperature: float) -> None:
-        self.hidden, self.weight, self.bias, self.kept = hidden, weight, bias, kept
-        self.sharper, self.buffer = 1 / temperature, None
+        self.hidden, self.kept, self.sharper, self.buffer = hidden, kept, 1 / temperature, None
+        self.weight, self.bias = padded(weight, bias)
 
     def strip(self, logits: Tensor, place: slice, factor: Tensor | None) -> Tensor:
         """Return losses."""
-        self.buffer = strip_buffer(len(logits), self.weight) if self.buffer is None else self.buffer
+        self.buffer = logits.new_empty(len(logits), len(self.weight)) if self.buffer is None else self.buffer
         wanted, kept = linear_into(self.hidden[place], self.weight, self.bias, self.buffer), self.kept[place]
+        wanted = wanted[:, : logits.shape[1]]
         if not by_kernel(logits):
             kind = wide(logits)
             ours, theirs = ((z.to(kind) * self.sharper).log_softmax(1) for z in (logits, wanted))

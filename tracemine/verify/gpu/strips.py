@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 import triton
 
 Tensor = torch.Tensor
@@ -34,13 +35,16 @@ def strip_rows(weight: Tensor) -> int:
     return max(width, (1 << 28) // (words * weight.element_size()), 256) // 128 * 128
 
 
-def strip_buffer(rows: int, weight: Tensor) -> Tensor:
-    """Return memory for a strip's logits; rows begin at multiples of 64 words, which products are faster with."""
-    words = weight.shape[0]
-    return weight.new_empty(rows, -(-words // 64) * 64)[:, :words]
+def padded(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return weight and bias with words of zeros up to a multiple of 64, where an odd number makes products slow."""
+    more = -len(weight) % 64 if len(weight) % 8 else 0
+    if not more:
+        return weight, bias
+    return F.pad(weight, (0, 0, 0, more)), None if bias is None else F.pad(bias, (0, more))
 
 
 def linear_into(part: Tensor, weight: Tensor, bias: Tensor | None, buffer: Tensor) -> Tensor:
+    """Write a strip's logits into memory that is there."""
     logits = buffer[: len(part)]
     if bias is None:
         return torch.mm(part, weight.t(), out=logits)
@@ -49,49 +53,58 @@ def linear_into(part: Tensor, weight: Tensor, bias: Tensor | None, buffer: Tenso
 
 def strips(hidden: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield of each strip its place, its rows and their logits, all in the same memory."""
-    buffer = strip_buffer(min(rows, max(len(hidden), 1)), weight)
+    buffer = weight.new_empty(min(rows, max(len(hidden), 1)), len(weight))
     for first in range(0, len(hidden), rows):
         place = slice(first, min(first + rows, len(hidden)))
         yield place, hidden[place], linear_into(hidden[place], weight, bias, buffer)
 
 
 class Gradients:
-    """Gradients of hidden states, weight and bias, strip by strip: the latter two added up in float32 or wider."""
+    """Gradients of hidden states, weight and bias, strip by strip: the latter two added up in float32 or wider.
 
-    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: tuple[bool, ...]) -> None:
-        sums, self._weight = wide(weight), weight
+    words: how many of the weight's rows are no padding.
+    """
+
+    def __init__(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: tuple[bool, ...], words: int
+    ) -> None:
+        sums, self._weight, self._words, self._first = wide(weight), weight, words, True
         self.hidden = torch.empty_like(hidden) if wanted[0] else None
-        self.weight = torch.zeros(weight.shape, dtype=sums, device=weight.device) if wanted[1] else None
+        self.weight = torch.empty(weight.shape, dtype=sums, device=weight.device) if wanted[1] else None
         self.bias = torch.zeros(len(weight), dtype=sums, device=weight.device) if wanted[2] else None
 
     def add(self, place: slice, part: Tensor, gradient: Tensor) -> None:
+        """Add those of a strip."""
         if self.hidden is not None:
             torch.mm(gradient, self._weight, out=self.hidden[place])
         if self.weight is not None:
-            _add_product(self.weight, gradient.t(), part)
+            _add_product(self.weight, gradient.t(), part, beta=0 if self._first else 1)
         if self.bias is not None:
             self.bias += gradient.sum(0, dtype=self.bias.dtype)
+        self._first = False
 
     def times(self, factor: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Return them times a factor. What is in the weight's type already is multiplied where it is."""
-        kind, found = self._weight.dtype, list[Tensor | None]()
-        for each in (self.hidden, self.weight, self.bias):
-            made = (
-                each if each is None or each.dtype == kind else torch.empty(each.shape, dtype=kind, device=each.device)
-            )
-            found.append(made if each is None else torch.mul(each, factor.reshape(1), out=made))
+        found = list[Tensor | None]()
+        words = [None if each is None else each[: self._words] for each in (self.weight, self.bias)]
+        for each in (self.hidden, *words):
+            made = each
+            if each is not None and each.dtype != self._weight.dtype:
+                made = torch.empty(each.shape, dtype=self._weight.dtype, device=each.device)
+            found.append(each if each is None else torch.mul(each, factor.reshape(1), out=made))
         return found[0], found[1], found[2]
 
 
-def _add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add a product of narrow matrices to sums that are wider."""
+def _add_product(sums: Tensor, left: Tensor, right: Tensor, beta: int) -> None:
+    """Add a product of narrow matrices to sums that are wider; with a beta of 0 they hold nothing yet."""
     if sums.is_cuda and left.dtype != sums.dtype and hasattr(torch.ops.aten.addmm, "dtype_out"):
-        torch.ops.aten.addmm.dtype_out(sums, left, right, sums.dtype, out=sums)
+        torch.ops.aten.addmm.dtype_out(sums, left, right, sums.dtype, beta=beta, out=sums)
     else:
-        sums.addmm_(left.to(sums.dtype), right.to(sums.dtype))
+        sums.addmm_(left.to(sums.dtype), right.to(sums.dtype), beta=beta)
 
 
 def by_kernel(logits: Tensor) -> bool:
+    """Return whether a kernel works on them."""
     return logits.dtype != torch.float64 and (logits.is_cuda or _INTERPRETED)
 
 
