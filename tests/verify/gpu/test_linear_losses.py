@@ -113,7 +113,7 @@ def page(text: str, folder: Path, number: int) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.row_block = in_blocks
+    vars(module)["row_block"] = in_blocks
     return module
 
 
