@@ -11,7 +11,8 @@ from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, plain
 
 _FORWARD: Final = ("relu", "clamp_min", "log1p", "mul", "max", "amax")
-_BACKWARD: Final = ("scatter", "threshold_backward", "add", "div", "sum", "value_selecting_reduction_backward")
+_SPREAD: Final = ("scatter", "scatter_", "value_selecting_reduction_backward")
+_BACKWARD: Final = ("threshold_backward", "add", "div", "sum", *_SPREAD)
 ZERO_OR_ONE: Final = "the mask holds nothing but zeros and ones"
 GRADIENT_OF_EQUALS: Final = "of tokens with the same score one has the gradient"
 
@@ -23,25 +24,17 @@ def largest_in_strips(graph: Graph, around: Around) -> Fixed:
 
 def _largest(found: HeadGraph) -> Core:
     found.expect((*_FORWARD, *_BACKWARD))
-    graph, maxima = found.graph, [*found.of("max"), *found.of("amax")]
-    if len(maxima) != 1:
-        raise NoFixedForm(f"it has {len(maxima)} maxima")
-    number, call = maxima[0]
-    value, scores = graph.first_output(number), reads(call)[0]
-    shape, dim = graph.specs[scores].shape, plain(call.given()["dim"])
-    if len(shape) != 3 or dim not in (1, (1,), -2, (-2,)) or flag(call.given(), "keepdim"):
-        raise NoFixedForm("its maximum is not over the tokens of documents")
+    value, scores = _maximum(found)
     masked = _maker(found, scores, "mul")
     curved, mask = (scores, None) if masked is None else _sides(found, masked)
     log = _maker(found, curved, "log1p")
     positive = None if log is None else found.call(found.root(reads(log)[0]))
     if positive is None or not _is_relu(positive):
         raise NoFixedForm("what the maximum is taken of is not log1p(relu(·)) of the logits")
-    head = found.head_of(reads(positive)[0])
-    documents, tokens, _ = shape
+    head, (documents, tokens, _) = found.head_of(reads(positive)[0]), found.graph.specs[scores].shape
     every = f"torch.ones({documents}, {tokens}, device=hidden.device)"
     seen = every if mask is None else f"{{v{mask}}}.expand({documents}, {tokens}, 1).squeeze(-1)"
-    backward = [*found.of("scatter"), *found.of("value_selecting_reduction_backward")]
+    backward = [each for name in _SPREAD for each in found.of(name)]
     return Core(
         head=head,
         function="vocabulary_max",
@@ -51,8 +44,20 @@ def _largest(found: HeadGraph) -> Core:
         shaped=".reshape(made.shape)",
         needs=[] if mask is None else [mask],
         holds={} if mask is None else found.bound(mask, 2),
-        assumptions=((ZERO_OR_ONE,) if mask is not None else ()) + ((GRADIENT_OF_EQUALS,) if backward else ()),
+        assumptions=(*([] if mask is None else [ZERO_OR_ONE]), *([GRADIENT_OF_EQUALS] if backward else [])),
     )
+
+
+def _maximum(found: HeadGraph) -> tuple[int, int]:
+    """Return the largest over tokens, and what it is taken of. Raises NoFixedForm."""
+    maxima = [*found.of("max"), *found.of("amax")]
+    if len(maxima) != 1:
+        raise NoFixedForm(f"it has {len(maxima)} maxima")
+    number, call = maxima[0]
+    scores, dim = reads(call)[0], plain(call.given()["dim"])
+    if len(found.graph.specs[scores].shape) != 3 or dim not in (1, (1,), -2, (-2,)) or flag(call.given(), "keepdim"):
+        raise NoFixedForm("its maximum is not over the tokens of documents")
+    return found.graph.first_output(number), scores
 
 
 def _maker(found: HeadGraph, value: int, name: str) -> GraphCall | None:

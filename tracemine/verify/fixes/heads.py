@@ -158,28 +158,31 @@ class _Writing:
 
     def body(self, trained: bool, unread: Collection[int]) -> list[str]:
         """Return the function's lines."""
-        graph, head = self.found.graph, self.core.head
+        graph, head, core = self.found.graph, self.core.head, self.core
         self.names = names_of(graph)
-        wanted = [head.hidden, head.weight, *([] if head.bias is None else [head.bias]), *self.core.needs]
-        self._need(wanted if self.core.upstream is None or not trained else [*wanted, self.core.upstream])
-        given = {"hidden": self.names[head.hidden], "weight": f"{self.names[head.weight]}.t()"}
-        given |= {} if head.bias is None else {"bias": self.names[head.bias]}
-        wants = ".requires_grad_()" if trained else ""
-        self.lines += [f"    {name} = {text}.detach(){wants}" for name, text in given.items()]
-        call = self.core.text.format(**{f"v{value}": name for value, name in self.names.items()})
-        self.lines.append(f"    made = {self.core.function}({call})")
-        if trained and self.core.upstream is not None:
-            upstream = self.names[self.core.upstream]
-            targets, leaves = ", ".join(f"of_{name}" for name in given), ", ".join(given)
-            gradient = f"{upstream}{self.core.shaped}.to(made.dtype)"
-            self.lines.append(f"    {targets} = torch.autograd.grad(made, ({leaves}), {gradient})")
-        self.lines.append("    made = made.detach()")
-        self.names |= self.core.results
-        self.names |= self._gradients() if trained else {}
-        live = [value for value in graph.live if value not in unread]
-        self._need(live)
+        upstream = core.upstream if trained else None
+        optional = [value for value in (head.bias, upstream) if value is not None]
+        self._need([head.hidden, head.weight, *optional, *core.needs])
+        self._call(upstream)
+        self.names |= {**core.results, **(self._gradients() if trained else {})}
+        self._need([value for value in graph.live if value not in unread])
         results = ", ".join("None" if value in unread else self.names[value] for value in graph.live)
         return [*self.lines, f"    return ({results},)"]
+
+    def _call(self, upstream: int | None) -> None:
+        """Add the lines that call the function, and its gradient where what it is multiplied by is known."""
+        head, core = self.core.head, self.core
+        given = {"hidden": self.names[head.hidden], "weight": f"{self.names[head.weight]}.t()"}
+        given |= {} if head.bias is None else {"bias": self.names[head.bias]}
+        wants = "" if upstream is None else ".requires_grad_()"
+        self.lines += [f"    {name} = {text}.detach(){wants}" for name, text in given.items()]
+        call = core.text.format(**{f"v{value}": name for value, name in self.names.items()})
+        self.lines.append(f"    made = {core.function}({call})")
+        if upstream is not None:
+            targets, leaves = ", ".join(f"of_{name}" for name in given), ", ".join(given)
+            gradient = f"{self.names[upstream]}{core.shaped}.to(made.dtype)"
+            self.lines.append(f"    {targets} = torch.autograd.grad(made, ({leaves}), {gradient})")
+        self.lines.append("    made = made.detach()")
 
     def _need(self, values: Sequence[int]) -> None:
         """Add the lines that compute values of what is there. Raises NoFixedForm where that is not possible."""

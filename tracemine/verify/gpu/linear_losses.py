@@ -299,24 +299,25 @@ def _divergence(
     logits += row.to(tl.int64) * stride
     wanted += row.to(tl.int64) * wanted_stride
     counted = tl.load(kept + row) != 0
-    ours, our_sum, theirs, their_sum, apart = -float("inf"), 0.0, -float("inf"), 0.0, 0.0
+    ours, our_sum, theirs, their_sum, apart = -1e30, 0.0, -1e30, 0.0, 0.0  # no infinity: it is taken off itself
     for first in range(0, words, BLOCK):
         column = first + tl.arange(0, BLOCK)
         inside = column < words
         z = tl.load(logits + column, mask=inside, other=-float("inf")).to(tl.float32) * sharper
         w = tl.load(wanted + column, mask=inside, other=-float("inf")).to(tl.float32) * sharper
         higher = tl.maximum(ours, tl.max(z, 0))
+        highest = tl.maximum(theirs, tl.max(w, 0))
+        power, less = tl.exp(w - highest), tl.exp(theirs - highest)
+        apart = less * (apart + their_sum * ((theirs - highest) - (ours - higher)))
+        difference = tl.where(inside, w - highest, 0.0) - tl.where(inside, z - higher, 0.0)
+        apart += tl.sum(power * difference, 0)
         our_sum = our_sum * tl.exp(ours - higher) + tl.sum(tl.exp(z - higher), 0)
-        ours = higher
-        higher = tl.maximum(theirs, tl.max(w, 0))
-        power = tl.exp(w - higher)
-        their_sum = their_sum * tl.exp(theirs - higher) + tl.sum(power, 0)
-        difference = tl.where(inside, w, 0.0) - tl.where(inside, z, 0.0)
-        apart = apart * tl.exp(theirs - higher) + tl.sum(power * difference, 0)
-        theirs = higher
+        their_sum = their_sum * less + tl.sum(power, 0)
+        ours, theirs = higher, highest
+    apart = apart / their_sum - tl.log(their_sum) + tl.log(our_sum)
     ours += tl.log(our_sum)
     theirs += tl.log(their_sum)
-    tl.store(losses + row, tl.where(counted, apart / their_sum - theirs + ours, 0.0))
+    tl.store(losses + row, tl.where(counted, apart, 0.0))
     if GRADIENT:
         factor = tl.load(factors).to(tl.float32) * sharper
         for first in range(0, words, BLOCK):
