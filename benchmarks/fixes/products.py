@@ -106,7 +106,7 @@ def peak(work: Work) -> int:
 
 
 def compared(report: Report, case: str, variants: Mapping[str, Work], seconds: float, **facts: Any) -> None:
-    """Time variants in turns, and write a line each. What raises is a result."""
+    """Time interleaved variants, and write a line each. What raises is a result."""
     flush = torch.empty((64 << 20) if ON_GPU else 1, dtype=torch.int32, device=DEVICE)
     ready, lines = dict[str, Work](), dict[str, dict[str, Any]]()
     for name, work in variants.items():
@@ -333,7 +333,7 @@ def with_epilogues(hidden: torch.Tensor, weight: torch.Tensor) -> dict[str, tupl
 
 
 def epilogues(report: Report, sizes: Sequence[tuple[int, int, int]], modes: Mapping[str, str | None]) -> None:
-    """Bias with an activation, and a residual sum: the library's own epilogue beside the rest."""
+    """Bias with an activation, and a residual sum: the library's own epilogue, and the rest."""
     for rows, words, width in sizes:
         hidden, weight, _ = (each.detach() for each in head(rows, width, words))
         for name, (eager, library) in with_epilogues(hidden, weight).items():

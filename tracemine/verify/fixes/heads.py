@@ -94,7 +94,7 @@ class HeadGraph:
 
 
 def head_graph(graph: Graph) -> HeadGraph:
-    """Return a graph with its heads told from products of gradients. Raises NoFixedForm."""
+    """Return a graph with its heads, and its products of gradients. Raises NoFixedForm."""
     found = HeadGraph(graph, producers(graph))
     for number, call in enumerate(graph.calls):
         if call.operator not in _PRODUCTS:

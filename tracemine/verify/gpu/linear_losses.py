@@ -107,7 +107,7 @@ def linear_kl_div(
 
 
 class _Summed(torch.autograd.Function):
-    """A loss that is one number, with its gradients beside it.
+    """A loss that is one number, made with its gradients.
 
     strip(logits, place, factor) gives a strip's losses, and leaves their gradient times the factor in the logits'
     memory; without a factor it gives losses alone. The divisor's inverse is a factor between 1 and 2, which gradients

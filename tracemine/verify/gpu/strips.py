@@ -60,7 +60,7 @@ def strips(hidden: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> It
 
 
 class Gradients:
-    """Gradients of hidden states, weight and bias, strip by strip: the latter two added up in float32 or wider.
+    """Gradients of hidden states, weight and bias, strip by strip: the latter two are added up in float32 or wider.
 
     words: how many of the weight's rows are no padding.
     """
