@@ -22,7 +22,7 @@ from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.table import IntArray, category, number
 
 _LABELLED: Final = 0.25  # of the rows, at the low end: prompts and padding have no label
-# Of moving a strip's bytes at the device's rate. Measured on an H200: 1.7 and 1.2; of 128,256 words of 2,048 numbers 2.5
+# Of moving a strip's bytes at the device's rate. Measured on an H200: 1.7 and 1.2; of 128,256 words 2.5
 # and 3.8, as the weight's gradient is added up in float32; of maxima over tokens 2.0 with gradients, 2.6 without.
 _PASSES: Final = (1.0, 1.6, 3.0)
 _PRODUCTS: Final = (1.0, 1.0, 1.1)  # of the products' time: gradients of the weight are added up strip by strip
