@@ -25,12 +25,7 @@ def largest_in_strips(graph: Graph, around: Around) -> Fixed:
 def _largest(found: HeadGraph) -> Core:
     found.expect((*_FORWARD, *_BACKWARD))
     value, scores = _maximum(found)
-    masked = _maker(found, scores, "mul")
-    curved, mask = (scores, None) if masked is None else _sides(found, masked)
-    log = _maker(found, curved, "log1p")
-    positive = None if log is None else found.call(found.root(reads(log)[0]))
-    if positive is None or not _is_relu(positive):
-        raise NoFixedForm("what the maximum is taken of is not log1p(relu(·)) of the logits")
+    positive, mask = _scores(found, scores)
     head, (documents, tokens, _) = found.head_of(reads(positive)[0]), found.graph.specs[scores].shape
     every = f"torch.ones({documents}, {tokens}, device=hidden.device)"
     seen = every if mask is None else f"{{v{mask}}}.expand({documents}, {tokens}, 1).squeeze(-1)"
@@ -46,6 +41,17 @@ def _largest(found: HeadGraph) -> Core:
         holds={} if mask is None else found.bound(mask, 2),
         assumptions=(*([] if mask is None else [ZERO_OR_ONE]), *([GRADIENT_OF_EQUALS] if backward else [])),
     )
+
+
+def _scores(found: HeadGraph, scores: int) -> tuple[GraphCall, int | None]:
+    """Return the ReLU whose log1p scores are, and their mask. Raises NoFixedForm."""
+    masked = _maker(found, scores, "mul")
+    curved, mask = (scores, None) if masked is None else _sides(found, masked)
+    log = _maker(found, curved, "log1p")
+    positive = None if log is None else found.call(found.root(reads(log)[0]))
+    if positive is None or not _is_relu(positive):
+        raise NoFixedForm("what the maximum is taken of is not log1p(relu(·)) of the logits")
+    return positive, mask
 
 
 def _maximum(found: HeadGraph) -> tuple[int, int]:
