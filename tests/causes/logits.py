@@ -12,6 +12,8 @@ from tracemine.rows.table import Categories, Rows, category
 ROWS, WORDS, WIDTH = 4096, 32_000, 1024
 MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
 TANH = "aten::tanh(Tensor self) -> Tensor"
+RELU = "aten::relu(Tensor self) -> Tensor"
+LOG1P = "aten::log1p(Tensor self) -> Tensor"
 LOG_SOFTMAX = "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"
 SOFTMAX = "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor"
 GATHER = "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor"

@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
-from tests.causes.logits import AMAX, ARGMAX, DRAW, GATHER, LOG_SOFTMAX, MM, MUL, NLL, SOFTMAX, SUB, SUM, TANH, Steps
+from tests.causes.logits import (
+    AMAX,
+    ARGMAX,
+    DRAW,
+    GATHER,
+    LOG1P,
+    LOG_SOFTMAX,
+    MM,
+    MUL,
+    NLL,
+    RELU,
+    ROWS,
+    SOFTMAX,
+    SUB,
+    SUM,
+    TANH,
+    WIDTH,
+    WORDS,
+    Steps,
+)
 from tests.flow.programs import T
 from tracemine.causes.logits_written.estimate import Work, fewer_rows, in_strips
 from tracemine.perfmodel import Curves
 from tracemine.perfmodel.calibration import calibration_of
+from tracemine.rows.table import number
 
 
 def curves() -> Curves:
@@ -59,6 +80,25 @@ def last_of_each(steps: Steps) -> None:
     steps.call(TANH, [T(logits.storage, (8, steps.words), (512 * steps.words, 1), 511 * steps.words)], "next", 8, 32000)
 
 
+def sparse(steps: Steps) -> None:
+    """The head of a sparse encoder, and its gradient: what spreads it over tokens is of the logits too."""
+    relu = steps.wide(RELU, [steps.head()], "relu")
+    scores = steps.wide(LOG1P, [relu], "scores")
+    most = steps.call(
+        AMAX, [steps.wide(MUL, [scores, steps.tensor("mask", steps.rows, 1)], "seen")], "most", 8, steps.words
+    )
+    of_most = steps.call(TANH, [most], "of most", 8, steps.words)
+    wide = (steps.rows, steps.words)
+    spread = steps.backward(MUL, [of_most, steps.tensor("mask", steps.rows, 1)], "spread", *wide)
+    of_relu = steps.backward(MUL, [spread, scores], "of relu", *wide)
+    of_logits = steps.backward(MUL, [of_relu, relu], "of logits", *wide)
+    steps.backward(MM, [of_logits, steps.tensor("weight'", steps.words, WIDTH)], "of hidden", steps.rows, WIDTH)
+
+
+def largest_of_positive(steps: Steps) -> None:
+    steps.call(AMAX, [steps.wide(RELU, [steps.head()], "relu")], "most", 8, steps.words)
+
+
 @pytest.mark.parametrize(
     ("step", "use", "count"),
     [
@@ -69,6 +109,7 @@ def last_of_each(steps: Steps) -> None:
         (chosen_words, "log probabilities", 4),
         (distilled, "divergence", 7),
         (last_of_each, "last rows", 1),
+        (sparse, "maximum", 9),
     ],
 )
 def test_all_that_works_on_logits_is_told_and_what_they_are_for(step: Step, use: str, count: int) -> None:
@@ -116,7 +157,17 @@ def half_of_the_rows(steps: Steps) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", [drawn_from, heads_contrasted, log_returned, read_by_nothing, largest_alone, attention, half_of_the_rows]
+    "step",
+    [
+        drawn_from,
+        heads_contrasted,
+        log_returned,
+        read_by_nothing,
+        largest_alone,
+        largest_of_positive,
+        attention,
+        half_of_the_rows,
+    ],
 )
 def test_where_something_else_may_read_them_nothing_is_said(step: Step) -> None:
     assert not any(Steps(step).uses)
@@ -131,6 +182,12 @@ def test_logits_that_are_kept_without_a_gradient_may_be_read() -> None:
 def test_few_words_or_few_rows_stay_in_the_cache(rows: int, words: int) -> None:
     assert any(Steps(trained).uses)
     assert not any(Steps(trained, rows, words).uses)
+
+
+@pytest.mark.parametrize(("step", "tensors"), [(trained, 3), (evaluated, 2), (chosen_words, 2), (sparse, 4)])
+def test_what_is_needed_at_once_lasts_until_its_last_reader(step: Step, tensors: int) -> None:
+    peaks = {int(each) for each in number(Steps(step).activities, "logits_peak_bytes") if each > 0}
+    assert peaks == {tensors * 4 * ROWS * WORDS}
 
 
 # --- what it saves ----------------------------------------------------------------------------------------------------
@@ -162,3 +219,9 @@ def test_fewer_rows_still_read_the_weight() -> None:
     )  # fmt: skip
     after = fewer_rows(work, CURVES).after_ns
     assert 30_000 < after.low < after.mid < 80_000
+
+
+def test_memory_that_goes_away_is_said_where_it_is_more_than_a_strip() -> None:
+    said = in_strips(replace(RECORDED, peak_bytes=3 * 4 * 4096 * 50_304), CURVES).assumptions
+    assert any("about 2.2 GB less is needed at once" in text for text in said)
+    assert len(in_strips(replace(RECORDED, peak_bytes=300 << 20), CURVES).assumptions) == len(said) - 1

@@ -245,3 +245,66 @@ def test_recorded_programs(tmp_path: Path, file: str, program: str, edit: str, w
             ast.parse((tmp_path / file).read_text())
             (tmp_path / file).write_text(text)
     assert any(wanted in each for each in told), told
+
+
+LANGUAGE = """
+class Model(nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        self.head, self.other = nn.Linear(16, 50, bias=False), nn.Linear(16, 3)
+        self.biased = nn.Linear(16, 50).to(torch.float32)
+        self.given = bias
+
+    def step(self, hidden, labels, weights):
+"""
+
+
+def of_model(text: str) -> str:
+    return HEAD + LANGUAGE.lstrip("\n") + indent(dedent(text).strip("\n"), " " * 8) + "\n"
+
+
+def test_a_heads_loss_is_computed_in_strips_and_the_file_with_it_is_added(tmp_path: Path) -> None:
+    text = of_model("""
+        logits = self.head(hidden)
+        loss = F.cross_entropy(logits.view(-1, 50).float(), labels.view(-1), ignore_index=0)
+        return loss + F.cross_entropy(self.other.forward(hidden).view(-1, 3), labels.view(-1) % 3)
+    """)
+    new = changed(tmp_path, "loss_in_strips", text)
+    assert "linear_cross_entropy(hidden, self.head.weight, labels.view(-1), ignore_index=0)" in new
+    assert "logits" not in new and "import numpy as np\nfrom linear_losses import linear_cross_entropy\n" in new
+    results = list[Any]()
+    for source in (text, new):
+        space: dict[str, Any] = {}
+        exec(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + source, space)  # noqa: S102
+        torch.manual_seed(0)
+        model = space["Model"](None)
+        hidden, labels = torch.randn(4, 5, 16, requires_grad=True), torch.randint(0, 50, (4, 5))
+        loss = model.step(hidden, labels, None)
+        loss.backward()
+        results.append([loss.detach(), hidden.grad, model.head.weight.grad])
+    for mine, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("return F.cross_entropy(self.biased(hidden).float(), labels, weights, reduction='sum')", "other arguments"),
+        ("return F.cross_entropy(self.unknown(hidden).float(), labels)", "assigned 0 times"),
+        ("return F.cross_entropy(self.given(hidden).float(), labels)", "whether self.given is a Linear"),
+        ("return F.cross_entropy(self.head(hidden)[:, 1:].float(), labels)", "not one call of a head"),
+        ("logits = self.head(hidden)\nreturn F.cross_entropy(logits, labels), logits.argmax()", "read elsewhere too"),
+        ("return F.cross_entropy(self.head(hidden), labels) + F.cross_entropy(self.biased(hidden), labels)", "2 cross"),
+        ("return self.head(hidden).sum()", "0 cross"),
+    ],
+)
+def test_other_losses_stay_as_they_are(text: str, says: str, tmp_path: Path) -> None:
+    made = changed(tmp_path, "loss_in_strips", of_model(text))
+    assert made.startswith("(") and says in made
+
+
+def test_a_bias_and_weights_of_classes_go_along(tmp_path: Path) -> None:
+    text = of_model("return F.cross_entropy(self.biased(hidden), labels, weight=weights, label_smoothing=0.1)")
+    new = changed(tmp_path, "loss_in_strips", text)
+    wanted = "(hidden, self.biased.weight, labels, bias=self.biased.bias, class_weights=weights, label_smoothing=0.1)"
+    assert f"linear_cross_entropy{wanted}" in new

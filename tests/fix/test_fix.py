@@ -105,3 +105,20 @@ def test_a_stranger_in_the_way_is_no_diff(tmp_path: Path) -> None:
     path = findings(tmp_path, "parameter_loop", Source(file="program.py", line=1, function="run", begins=True))
     assert main(["fix", "1", str(path), "--source", str(tmp_path), "-o", str(tmp_path / "out.diff")]) == 1
     assert not (tmp_path / "out.diff").exists()
+
+
+@pytest.mark.parametrize(
+    ("rule", "page"), [("logits_written", "linear_losses"), ("vocabulary_maximum", "vocabulary_max")]
+)
+def test_a_page_is_written_where_the_advice_imports_from_it(rule: str, page: str, tmp_path: Path) -> None:
+    (known,) = (each for each in load_rules() if each.id == rule)
+    path, out = findings(tmp_path, rule, None), tmp_path / f"{page}.py"
+    scan = msgspec.json.decode(path.read_bytes())
+    scan["findings"][0]["fix"] = known.fix
+    path.write_bytes(msgspec.json.encode(scan))
+    assert main(["fix", "1", str(path), "-o", str(out), "--quiet"]) == 0
+    assert "import tracemine" not in out.read_text() and "from tracemine" not in out.read_text()
+    compile(out.read_text(), str(out), "exec")
+    scan["findings"][0]["fix"] = "Give the head the positions whose logits are read."
+    path.write_bytes(msgspec.json.encode(scan))
+    assert main(["fix", "1", str(path), "--quiet"]) == 1

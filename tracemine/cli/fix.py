@@ -89,6 +89,11 @@ def _diff(finding: Finding, source: Path | None, way: FixWay) -> tuple[str, list
 
 def _module(finding: Finding, analysis: Analysis | None) -> tuple[str, list[str]]:
     """Return the module with a finding's kernel, "" where there is none, and why."""
+    from tracemine.fix.pages import page_of, page_text
+
+    page = page_of(finding.fix)
+    if page is not None:
+        return page_text(page), []
     if analysis is None:
         return "", ["a kernel is made of the trace: name that in the place of its findings"]
     from tracemine.codegen.graph import Unsupported

@@ -14,6 +14,7 @@ from tracemine.files import read_file
 from tracemine.files.in_repository import path_in
 from tracemine.findings.record import Finding, Source
 from tracemine.fix.edits import edited
+from tracemine.fix.pages import page_of, page_text
 from tracemine.fix.place import Place, Refused
 from tracemine.rows.user_frames import is_own
 
@@ -70,7 +71,14 @@ def _changed(finding: Finding, source: Source, root: Path, names: Sequence[str])
         ast.parse(new)
     except (SyntaxError, ValueError):
         raise Refused("what came of it does not parse") from None
-    return _unified(text, new, name), more
+    page = page_of(new)
+    made = "" if page is None or page_of(text) is not None else _new(f"{page}.py", page_text(page))
+    return _unified(text, new, name) + made, more
+
+
+def _new(name: str, text: str) -> str:
+    """Return the diff of a file that is not there yet: at the top of the folder, where its import finds it."""
+    return "".join(difflib.unified_diff([], _lines(text), "/dev/null", f"b/{name}"))
 
 
 def _unified(old: str, new: str, name: str) -> str:

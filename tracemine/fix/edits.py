@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import libcst as cst
 
 from tracemine.fix.attention import attention
+from tracemine.fix.heads import loss_in_strips
 from tracemine.fix.place import Changes, Place, Refused, followed, named, positional, with_arguments
 from tracemine.fix.values import kept_values, number, wrapped
 
@@ -267,6 +268,7 @@ EDITS: Final[Mapping[str, Callable[[Place], Changes]]] = {
     "scaler_off": _scaler_off,
     "over_lists": _foreach,
     "print_guarded": _unprinted,
+    "loss_in_strips": loss_in_strips,
 }
 
 

@@ -22,7 +22,7 @@ from tracemine.ops.infer.tensor import contiguous  # noqa: E402
 from tracemine.verify.fixes.by_rule import Maker, fix_of  # noqa: E402
 from tracemine.verify.fixes.record import NOTHING_KNOWN, Around, Fixed, NoFixedForm  # noqa: E402
 from tracemine.verify.fixes.reproduction import graph_reproduction  # noqa: E402
-from tracemine.verify.gpu import call_checks, check, fixed_forms, library_call  # noqa: E402
+from tracemine.verify.gpu import call_checks, check, fixed_forms, library_call, linear_losses, vocabulary_max  # noqa: E402
 from tracemine.verify.rebuild.memory import Lies  # noqa: E402
 from tracemine.verify.rebuild.view_recovery import Layout  # noqa: E402
 
@@ -48,7 +48,7 @@ def tried(
     path = folder / "chain.py"
     path.write_text(head + mark + tail.replace(*spoil, 1) if spoil[0] else text, "utf-8")
     harness = ModuleType("tracemine_repro")
-    for module in (library_call, fixed_forms, check, call_checks):
+    for module in (library_call, fixed_forms, linear_losses, vocabulary_max, check, call_checks):
         vars(harness).update({name: each for name, each in vars(module).items() if not name.startswith("__")})
     sys.modules["tracemine_repro"], space = harness, {"__file__": str(path), "__name__": "chain"}
     try:

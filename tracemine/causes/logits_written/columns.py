@@ -31,8 +31,10 @@ _WIDE: Final = frozenset({"pointwise", "copy", "softmax", "fill", "loss", "scatt
 _ENDS: Final = frozenset({"reduction", "loss", "gather"})
 _LOSSES: Final = frozenset({"nll_loss_forward", "nll_loss", "nll_loss2d_forward", "cross_entropy_loss"})
 _EXPONENTIALS: Final = frozenset({"_log_softmax", "_softmax", "exp", "logsumexp"})
-USES: Final = ("loss", "log probabilities", "divergence", "last rows")
-_LOSS, _LIKELIHOOD, _DIVERGENCE, _LAST_ROWS = USES
+_MAXIMA: Final = frozenset({"max", "amax"})
+_RISES: Final = (frozenset({"relu", "clamp_min", "threshold"}), frozenset({"log1p", "log"}))
+USES: Final = ("loss", "log probabilities", "divergence", "maximum", "last rows")
+_LOSS, _LIKELIHOOD, _DIVERGENCE, _MAXIMUM, _LAST_ROWS = USES
 
 
 class _Head(Struct, frozen=True):
@@ -43,10 +45,11 @@ class _Head(Struct, frozen=True):
     use: str | None
     percent: int
     evidence: int
+    peak: int  # bytes of what is as wide, at once
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
-    number, use, nbytes, percent, evidence = np.full((5, activities.count), -1)
+    number, use, nbytes, percent, evidence, peak = np.full((6, activities.count), -1)
     graph, flow = activities.graph, sources.flow
     if graph is not None and flow is not None:
         causes = category(activities, "call_cause")
@@ -55,14 +58,15 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
             rows = np.concatenate([_rows(graph, node) for node in sorted(head.nodes)])
             if head.use is None:
                 continue
-            rows = rows if head.use == _LAST_ROWS else rows[~stated[rows]]
+            rows = rows if head.use in (_MAXIMUM, _LAST_ROWS) else rows[~stated[rows]]
             number[rows], use[rows], nbytes[rows] = at, USES.index(head.use), head.nbytes
-            percent[rows], evidence[rows] = head.percent, head.evidence
+            percent[rows], evidence[rows], peak[rows] = head.percent, head.evidence, head.peak
     known = number >= 0
     return {
         "logits": Numbers(np.maximum(number, 0), known),
         "logits_use": coded(USES, use),
         "logits_bytes": Numbers(np.maximum(nbytes, 0), known),
+        "logits_peak_bytes": Numbers(np.maximum(peak, 0), known),
         "logits_read_percent": Numbers(np.maximum(percent, 0), known),
         "logits_evidence": coded([each.name.lower() for each in Evidence], evidence),
     }
@@ -135,11 +139,10 @@ def _followed(reading: _Reading, head: int) -> _Head | None:
             kinds[reader], percent = kind, max(percent, share)
             left += [reader] if kind == "wide" else []
     weakest = _kept(graph, kinds, weakest)
-    nodes = frozenset(node for node, kind in kinds.items() if kind != "few")
-    nbytes = int(reading.nbytes[head])
-    return (
-        None if weakest < 0 else _Head(nodes | _filled(reading, nodes), nbytes, _use(reading, kinds), percent, weakest)
-    )
+    if weakest < 0:
+        return None
+    nodes = _fed(reading, frozenset(node for node, kind in kinds.items() if kind != "few"), head)
+    return _Head(nodes, int(reading.nbytes[head]), _use(reading, kinds), percent, weakest, _peak(reading, nodes, head))
 
 
 def _kept(graph: NodeGraph, kinds: dict[int, str], evidence: int) -> int:
@@ -162,16 +165,37 @@ def _use(reading: _Reading, kinds: dict[int, str]) -> str | None:
         return _LAST_ROWS if {"head", "wide", "few"}.issuperset(kinds.values()) else None
     if names & _LOSSES:
         return _LOSS
+    if names & _MAXIMA and all(names & each for each in _RISES):
+        return _MAXIMUM
     if names & _EXPONENTIALS:
         return _LIKELIHOOD if "gather" in names else _DIVERGENCE if "product" in kinds.values() else ""
     return None
 
 
-def _filled(reading: _Reading, nodes: frozenset[int]) -> frozenset[int]:
-    """Return fills of what operators of these write into: zeros for a gradient."""
+def _fed(reading: _Reading, nodes: frozenset[int], head: int) -> frozenset[int]:
+    """Return nodes with what only they read, and is as wide: zeros for a gradient, and the gradient put into them."""
     graph = reading.graph
-    before = {int(node) for node in graph.producer[np.isin(graph.consumer, [*nodes])]} - nodes
-    return frozenset(n for n in before if reading.call(n).op_class == "fill" and nodes.issuperset(graph.readers(n)))
+    while True:
+        before = {int(node) for node in graph.producer[np.isin(graph.consumer, [*nodes])]} - nodes
+        own = {
+            node for node in before if nodes.issuperset(graph.readers(node)) and _makes_gradient(reading, node, head)
+        }
+        if not own or len(nodes) > _MOST_NODES:
+            return nodes
+        nodes |= own
+
+
+def _makes_gradient(reading: _Reading, node: int, head: int) -> bool:
+    op_class = reading.call(node).op_class
+    as_wide = reading.last[node] == reading.last[head] and reading.numel[node] == reading.numel[head]
+    return op_class == "fill" or bool(op_class in _WIDE and as_wide and node in reading.graph.backward)
+
+
+def _peak(reading: _Reading, nodes: frozenset[int], head: int) -> int:
+    """Return bytes of what is as wide as logits when most of it is needed: from what makes it to its last reader."""
+    wide = [node for node in sorted(nodes) if reading.last[node] == reading.last[head]]
+    spans = [(node, max(reading.graph.readers(node), default=node), int(reading.nbytes[node])) for node in wide]
+    return max(sum(nbytes for first, last, nbytes in spans if first <= at <= last) for at in wide)
 
 
 def _joined(heads: Iterable[_Head]) -> list[_Head]:
@@ -181,10 +205,15 @@ def _joined(heads: Iterable[_Head]) -> list[_Head]:
         same = [each for each in found if each.nodes & head.nodes]
         for each in same:
             found.remove(each)
-            use = None if {each.use, head.use} & {_LAST_ROWS, None} else _DIVERGENCE
+            use = None if {each.use, head.use} & {_LAST_ROWS, _MAXIMUM, None} else _DIVERGENCE
             evidence = min(each.evidence, head.evidence)
             head = replace(
-                head, nodes=each.nodes | head.nodes, nbytes=each.nbytes + head.nbytes, use=use, evidence=evidence
+                head,
+                nodes=each.nodes | head.nodes,
+                nbytes=each.nbytes + head.nbytes,
+                use=use,
+                evidence=evidence,
+                peak=each.peak + head.peak,
             )
         found.append(head)
     return [replace(each, use=each.use or None) for each in found]
@@ -193,8 +222,9 @@ def _joined(heads: Iterable[_Head]) -> list[_Head]:
 COLUMNS = Columns(
     docs=(
         ColumnDoc("logits", "numbers", "which logits it makes or works on: equal for a product of 8,192 columns or more whose result takes 64 MiB or more, all that is computed of it at that width, the products that take its gradient, and what ends it. Products that another rule may ask for (`call_cause`) are left out, unless few rows are read", "no such product, anything else reads what is as wide, or dataflow is not known", "logits_evidence"),
-        ColumnDoc("logits_use", "categories", "what these logits are for: `loss` (cross-entropy with labels), `log probabilities` (of some words), `divergence` (a loss that compares two heads, or sums over all words), `last rows` (all that is read is a quarter of them or less)", "in no such logits"),
+        ColumnDoc("logits_use", "categories", "what these logits are for: `loss` (cross-entropy with labels), `log probabilities` (of some words), `divergence` (a loss that compares two heads, or sums over all words), `maximum` (the largest of a logarithm of what is positive of them, over tokens), `last rows` (all that is read is a quarter of them or less)", "in no such logits"),
         ColumnDoc("logits_bytes", "numbers", "bytes of these logits, as the product writes them", "in no such logits"),
+        ColumnDoc("logits_peak_bytes", "numbers", "bytes of these logits and of what is as wide, when most of it is needed at once", "in no such logits"),
         ColumnDoc("logits_read_percent", "numbers", "of `last rows`, how many of the logits are read at most", "in no such logits"),
         ColumnDoc("logits_evidence", "categories", "how sure it is where these logits go: `proven`, `consistent`, `adjacent`", "in no such logits"),
     ),

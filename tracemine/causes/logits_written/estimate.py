@@ -22,8 +22,12 @@ from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.table import IntArray, category, number
 
 _LABELLED: Final = 0.25  # of the rows, at the low end: prompts and padding have no label
-_PASSES: Final = (1.0, 1.4, 2.0)  # of moving a strip's bytes at the device's rate: 1.7 and 1.2 were measured
+# Of moving a strip's bytes at the device's rate. Measured on an H200: 1.7 and 1.2; of 128,256 words 2.5
+# and 3.8, as the weight's gradient is added up in float32; of maxima over tokens 2.0 with gradients, 2.6 without.
+_PASSES: Final = (1.0, 1.6, 3.0)
 _PRODUCTS: Final = (1.0, 1.0, 1.1)  # of the products' time: gradients of the weight are added up strip by strip
+_STRIP_BYTES: Final = 1 << 28
+_OF_ROWS: Final = "; which rows have a label is not recorded: middle: all; low end: a quarter of the rows has a label"
 _MORE: Final = 1.5  # of fewer rows' time, at the high end
 
 
@@ -37,6 +41,7 @@ class Work(Struct, frozen=True, kw_only=True):
     labelled: bool  # rows have a label or none
     weight_bytes: int = 0
     read_percent: int = 100
+    peak_bytes: int = 0  # of logits and what is as wide, at once; 0: not known
 
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -54,6 +59,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
         labelled=use in USES[:2],
         weight_bytes=max(int(number(rows, "call_bytes")[members].max(initial=0)) - nbytes, 0),
         read_percent=int(number(rows, "logits_read_percent")[members[0]]),
+        peak_bytes=int(number(rows, "logits_peak_bytes")[members[0]]),
     )
     if context.curves is None:
         return Abstained("device_unknown")
@@ -67,15 +73,23 @@ def in_strips(work: Work, curves: Curves) -> Estimate:
     moved = (2 * work.nbytes, work.nbytes) if work.trained else (work.nbytes, 0)
     once_ns = curves.memory_ns(*moved, 0.0)
     low, mid, high = (a * work.products_ns + b * once_ns for a, b in zip(_PRODUCTS, _PASSES, strict=True))
-    labelled = "; low end: a quarter of the rows has a label" if work.labelled else ""
+    rows = _OF_ROWS if work.labelled else ""
     return Estimate(
         after_ns=outwards(low * (_LABELLED if work.labelled else 1.0), mid, high),
         traffic_bytes=Traffic(before=max(sum(moved), 6 * work.nbytes), after=sum(moved)),
         assumptions=(
             "modelled: the products take as long, and one kernel goes once over each strip of logits, with its "
-            f"gradient where there is one; which rows have a label is not recorded: middle: all{labelled}",
+            f"gradient where there is one{rows}",
+            *_memory(work),
         ),
     )
+
+
+def _memory(work: Work) -> tuple[str, ...]:
+    """Return what is said of memory: what goes away at its peak, but for one strip."""
+    if work.peak_bytes < 2 * _STRIP_BYTES:
+        return ()
+    return (f"about {(work.peak_bytes - _STRIP_BYTES) / 1e9:.1f} GB less is needed at once: a strip of logits is kept",)
 
 
 def fewer_rows(work: Work, curves: Curves) -> Estimate:

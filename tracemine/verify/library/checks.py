@@ -70,6 +70,16 @@ def _bias(terms: Terms, bound: Binding, root: int) -> str | None:
     return None if len(kinds) == 1 else "the product, its bias and its result have several dtypes"
 
 
+def _as_large(terms: Terms, bound: Binding, root: int) -> str | None:
+    left, right, other, result = (
+        terms.terms[number].spec for number in (*(bound.tensors[name] for name in ("left", "right", "other")), root)
+    )
+    if len(left.shape) != 2 or len(right.shape) != 2 or result.shape != (left.shape[0], right.shape[1]):
+        return "the product is seen in another shape than rows and columns"
+    same = other.shape == result.shape and len({spec.dtype for spec in (left, right, other, result)}) == 1
+    return None if same else "what is added has another shape or type than the product"
+
+
 def heads(terms: Terms, bound: Binding) -> tuple[int, ...] | None:
     """Return the leading axes of the scores: batch and heads. None where the products are not over those."""
     query, key, value = (terms.terms[bound.tensors[name]].spec.shape for name in ("query", "key", "value"))
@@ -150,6 +160,7 @@ _CHECKS: dict[str, Check] = {
     "eps is positive and finite": _epsilon,
     "the variance is divided by the count": _by_the_count,
     "the bias is one number a column": _bias,
+    "what is added has the product's shape": _as_large,
     "heads are the leading axes": _heads,
     "the softmax goes along the keys": _along_keys,
     "the mask is one for the query's type": _masks,

@@ -1,0 +1,430 @@
+"""Time what stands in place of heads over a vocabulary and of epilogues: `python -m benchmarks products OUT`.
+
+Cross-entropy of a linear layer (forward and backward), log-probabilities, distillation, the largest over tokens, bias
+and activation, residual sums: each in eager PyTorch, by torch.compile, and as `verify` tries them. OUT/products.jsonl
+gets a line a variant as soon as it is known: median and its 95 % interval of interleaved blocks with a cold cache, peak
+memory beyond the inputs, errors against float32. OUT/PROGRAM/: recordings of steps that have such products. After
+`--seconds` nothing new is begun. `--device cpu` tries the machinery at small sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import torch
+import torch.nn.functional as F
+from fixes.product_steps import STEPS, step_of
+
+from programs.run import machine
+from tracemine.verify.gpu import linear_losses, strips
+from tracemine.verify.gpu.linear_losses import chosen_log_probs, linear_cross_entropy, linear_kl_div
+from tracemine.verify.gpu.vocabulary_max import vocabulary_max
+
+Work = Callable[[], Any]
+LEAST, MOST = 5, 25  # blocks
+PEERS = {"liger": "liger_kernel", "cut_cross_entropy": "cut_cross_entropy"}
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+
+
+class Report:
+    """Lines of results, and how much time is left."""
+
+    def __init__(self, out: Path, seconds: float) -> None:
+        self.path, self.until = out / "products.jsonl", time.monotonic() + seconds
+
+    def line(self, **said: Any) -> None:
+        text = json.dumps(said)
+        with self.path.open("a") as file:
+            file.write(text + "\n")
+        print(text, flush=True)
+
+    @property
+    def left(self) -> float:
+        return self.until - time.monotonic()
+
+
+def settle() -> None:
+    if ON_GPU:
+        torch.cuda.synchronize()
+
+
+def took(work: Work, flush: torch.Tensor) -> float:
+    """Return milliseconds of one call: the cache cold, the host ahead of the device."""
+    flush.zero_()
+    if not ON_GPU:
+        begin = time.perf_counter()
+        work()
+        return 1e3 * (time.perf_counter() - begin)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(3_000_000)
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)
+
+
+def interval(samples: Sequence[float]) -> dict[str, Any]:
+    """Return the median and its 95 % interval, by resampling."""
+    drawn = random.Random(1)
+    medians = sorted(statistics.median(drawn.choices(samples, k=len(samples))) for _ in range(400))
+    return {
+        "ms": round(statistics.median(samples), 4),
+        "low": round(medians[9], 4),
+        "high": round(medians[389], 4),
+        "blocks": len(samples),
+    }
+
+
+def peak(work: Work) -> int:
+    """Return bytes that a call needs at once beyond what is there."""
+    if not ON_GPU:
+        work()
+        return 0
+    settle()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    work()
+    settle()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def compared(report: Report, case: str, variants: Mapping[str, Work], seconds: float, **facts: Any) -> None:
+    """Time interleaved variants, and write a line each. What raises is a result."""
+    flush = torch.empty((64 << 20) if ON_GPU else 1, dtype=torch.int32, device=DEVICE)
+    ready, lines = dict[str, Work](), dict[str, dict[str, Any]]()
+    for name, work in variants.items():
+        begun = time.monotonic()
+        if report.left < 0 or (name.startswith("max_autotune") and report.left < 45):
+            report.line(case=case, variant=name, left_out="no time was left", **facts)
+            continue
+        try:
+            work()
+            settle()
+            lines[name] = {"first_s": round(time.monotonic() - begun, 2), "peak_bytes": peak(work)}
+            ready[name] = work
+        except Exception as error:
+            report.line(case=case, variant=name, raised=f"{type(error).__name__}: {str(error)[:300]}", **facts)
+            release()
+    samples: dict[str, list[float]] = {name: [] for name in ready}
+    order, until = random.Random(2), time.monotonic() + seconds
+    for block in range(MOST):
+        if block >= LEAST and (time.monotonic() > until or report.left < 0):
+            break
+        for name in order.sample(list(ready), len(ready)):
+            samples[name].append(took(ready[name], flush))
+    for name, each in samples.items():
+        report.line(case=case, variant=name, **interval(each), **lines[name], **facts)
+    release()
+
+
+def release() -> None:
+    gc.collect()
+    if ON_GPU:
+        torch.cuda.empty_cache()
+    torch._dynamo.reset()
+
+
+def trained(loss_of: Callable[..., torch.Tensor], leaves: Sequence[torch.Tensor], upstream: Any = None) -> Work:
+    """Return a forward and a backward pass."""
+
+    def work() -> list[torch.Tensor]:
+        made = loss_of(*leaves)
+        made_of = torch.autograd.grad(made, leaves, upstream, allow_unused=True)
+        return [made.detach(), *(each for each in made_of if each is not None)]
+
+    return work
+
+
+def errors(found: Sequence[torch.Tensor], truth: Sequence[torch.Tensor]) -> list[float]:
+    """Return relative errors by root mean square."""
+    return [
+        float(f"{((a.float() - b).norm() / b.norm().clamp_min(1e-30)).item():.4g}")
+        for a, b in zip(found, truth, strict=True)
+    ]
+
+
+def peers() -> Iterator[tuple[str, Any]]:
+    for name, module in PEERS.items():
+        try:
+            yield name, importlib.import_module(module)
+        except Exception as error:
+            yield name, error
+
+
+def head(rows: int, width: int, words: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return hidden states, a weight whose logits are about N(0, 1), and labels."""
+    torch.manual_seed(seed)
+    hidden = torch.randn(rows, width, device=DEVICE, dtype=torch.bfloat16)
+    weight = (torch.randn(words, width, device=DEVICE) / width**0.5).bfloat16()
+    return hidden.requires_grad_(), weight.requires_grad_(), torch.randint(0, words, (rows,), device=DEVICE)
+
+
+def true_gradients(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
+    """Return loss and gradients in float32, some rows at a time."""
+    h, w = (each.detach().float().requires_grad_() for each in (hidden, weight))
+    total = torch.zeros((), device=DEVICE)
+    for first in range(0, len(h), 1024):
+        part = slice(first, first + 1024)
+        loss = F.cross_entropy(h[part] @ w.t(), labels[part], reduction="sum") / len(labels)
+        loss.backward()
+        total += loss.detach()
+    return [total, h.grad, w.grad]
+
+
+def cross_entropy(report: Report, sizes: Sequence[tuple[int, int, int]]) -> None:
+    """Linear layer and cross-entropy, forward and backward."""
+    for rows, width, words in sizes:
+        hidden, weight, labels = head(rows, width, words)
+
+        def eager(h: torch.Tensor, w: torch.Tensor, labels: torch.Tensor = labels) -> torch.Tensor:
+            return F.cross_entropy(F.linear(h, w).float(), labels)
+
+        works = {"eager": eager, "compiled": torch.compile(eager, dynamic=False)}
+        works["strips"] = lambda h, w, y=labels: linear_cross_entropy(h, w, y)
+        for count in (1024, 1408, 2048, 4096):
+            works[f"strips of {count}"] = lambda h, w, y=labels, n=count: linear_cross_entropy(h, w, y, rows=n)
+        for name, module in peers():
+            if isinstance(module, Exception):
+                report.line(case="cross-entropy", variant=name, left_out=f"not installed: {module}"[:200])
+        case, size = f"cross-entropy {rows}x{width}x{words}", {"rows": rows, "width": width, "words": words}
+        truth = true_gradients(hidden, weight, labels)
+        for name in ("eager", "strips", "strips of 1024"):
+            found = errors(trained(works[name], (hidden, weight))(), truth)
+            report.line(case=f"{case} errors", variant=name, loss=found[0], of_hidden=found[1], of_weight=found[2])
+        del truth
+        release()
+        variants = {name: trained(work, (hidden, weight)) for name, work in works.items()}
+        compared(report, case, variants, 2.5, **size)
+
+
+def blocks(report: Report) -> None:
+    """How a row is walked: which blocks of words are fastest."""
+    kept = strips.row_block
+    for words in (32_768, 128_256):
+        z = torch.randn(1024, words, device=DEVICE, dtype=torch.bfloat16)
+        of = linear_losses._Words(torch.randint(0, words, (1024,), device=DEVICE), z.t(), None, -100, 0.0)
+        one = torch.ones((), device=DEVICE)
+
+        def run(block: int, warps: int, z: Any = z, of: Any = of, one: Any = one) -> None:
+            linear_losses.row_block = lambda _: {"BLOCK": block, "num_warps": warps}
+            of.strip(z, slice(0, 1024), one)
+
+        shapes = ((4096, 4), (4096, 8), (8192, 8), (8192, 16), (16384, 16), (16384, 32), (32768, 16), (32768, 32))
+        variants = {f"{block}, {warps} warps": partial(run, block, warps) for block, warps in shapes}
+        compared(report, f"loss and gradient 1024x{words}", variants, 0.5)
+    linear_losses.row_block = kept
+
+
+def log_probs(report: Report, sizes: Sequence[tuple[int, int, int]]) -> None:
+    """Log-probabilities of chosen words: forward alone, and with a gradient a row."""
+    for rows, width, words in sizes:
+        hidden, weight, labels = head(rows, width, words)
+
+        def eager(h: torch.Tensor, w: torch.Tensor, y: torch.Tensor = labels) -> torch.Tensor:
+            return F.linear(h, w).float().log_softmax(-1).gather(-1, y[:, None])[:, 0]
+
+        works = {"eager": eager, "compiled": torch.compile(eager, dynamic=False)}
+        works |= {"strips": lambda h, w, y=labels: chosen_log_probs(h, w, y)}
+
+        def forward(work: Callable[..., Any], h: torch.Tensor = hidden, w: torch.Tensor = weight) -> Work:
+            return torch.no_grad()(lambda: work(h, w))
+
+        size = {"rows": rows, "width": width, "words": words}
+        variants = {name: forward(work) for name, work in works.items()}
+        variants["product alone"] = forward(F.linear)
+        compared(report, f"log-probs forward {rows}x{width}x{words}", variants, 1.0, **size)
+        upstream = torch.rand(rows, device=DEVICE)
+        variants = {name: trained(work, (hidden, weight), upstream) for name, work in works.items()}
+        compared(report, f"log-probs {rows}x{width}x{words}", variants, 1.0, **size)
+
+
+def distillation(report: Report, sizes: Sequence[tuple[int, int, int]]) -> None:
+    """KL divergence of two heads, forward and backward."""
+    for rows, width, words in sizes:
+        hidden, weight, _ = head(rows, width, words)
+        other, teacher, _ = (each.detach() for each in head(rows, width, words, 1))
+
+        def eager(h: torch.Tensor, w: torch.Tensor, o: torch.Tensor = other, t: torch.Tensor = teacher) -> torch.Tensor:
+            with torch.no_grad():
+                wanted = F.linear(o, t).float().log_softmax(-1)
+            return F.kl_div(F.linear(h, w).float().log_softmax(-1), wanted, reduction="batchmean", log_target=True)
+
+        works = {"eager": eager, "compiled": torch.compile(eager, dynamic=False)}
+        works["strips"] = lambda h, w, o=other, t=teacher: linear_kl_div(h, w, o, t)
+        variants = {name: trained(work, (hidden, weight)) for name, work in works.items()}
+        compared(report, f"divergence {rows}x{width}x{words}", variants, 1.5, rows=rows, width=width, words=words)
+
+
+def sparse_head(report: Report, sizes: Sequence[tuple[int, int, int, int]], modes: Mapping[str, str | None]) -> None:
+    """The largest over tokens of log1p(relu(logits)): forward, and with gradients."""
+    for documents, tokens, width, words in sizes:
+        hidden, weight, _ = head(documents * tokens, width, words)
+        hidden = hidden.detach().view(documents, tokens, width).requires_grad_()
+        bias = torch.zeros(words, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+        mask = (torch.rand(documents, tokens, device=DEVICE) < 0.9).long()
+        padded = F.pad(weight.detach(), (0, 0, 0, -words % 64))
+
+        def eager(h: torch.Tensor, w: torch.Tensor, b: torch.Tensor, m: torch.Tensor = mask) -> torch.Tensor:
+            return (F.linear(h, w, b).relu().log1p() * m.unsqueeze(-1)).max(1).values
+
+        case, size = (
+            f"{documents}x{tokens}x{width}x{words}",
+            {"rows": documents * tokens, "width": width, "words": words},
+        )
+        of_size = {"documents": documents, **size}
+        works: dict[str, Any] = {"eager": eager}
+        works |= {f"{name}": torch.compile(eager, dynamic=False, mode=mode) for name, mode in modes.items()}
+        if "compiled" in modes:
+            works["ours"] = lambda h, w, b, m=mask: vocabulary_max(h, w, b, m)
+            works["ours, without bias"] = lambda h, w, b, m=mask: vocabulary_max(h, w, None, m)
+            for count in (1, 2, 4, documents):
+                works[f"ours, {count} a strip"] = lambda h, w, b, m=mask, n=count: vocabulary_max(
+                    h, w, b, m, documents=n
+                )
+        given = [each.detach() for each in (hidden, weight, bias)]
+
+        def forward(work: Callable[..., Any], given: Any = given) -> Work:
+            return torch.no_grad()(lambda: work(*given))
+
+        variants = {name: forward(work) for name, work in works.items()}
+        if "compiled" in modes:
+            flat = given[0].view(-1, width)
+            variants["product alone"] = lambda flat=flat, w=given[1]: F.linear(flat, w)
+            variants["product alone, padded weight"] = lambda flat=flat, w=padded: F.linear(flat, w)
+        compared(report, f"largest over tokens, forward {case}", variants, 1.5, **of_size)
+        upstream = torch.rand(documents, words, device=DEVICE).bfloat16()
+        kept = {name: work for name, work in works.items() if "a strip" not in name}
+        variants = {name: trained(work, (hidden, weight, bias), upstream) for name, work in kept.items()}
+        compared(report, f"largest over tokens {case}", variants, 1.5, **of_size)
+
+
+def with_epilogues(hidden: torch.Tensor, weight: torch.Tensor) -> dict[str, tuple[Work, Work]]:
+    """Return products with what stands behind them, as it is and in the library's call."""
+    rows, words, turned = len(hidden), len(weight), weight.t()
+    bias, other = torch.randn(words, device=DEVICE).bfloat16(), torch.randn(rows, words, device=DEVICE).bfloat16()
+    return {
+        "bias and tanh GELU": (
+            lambda: F.gelu(F.linear(hidden, weight, bias), approximate="tanh"),
+            lambda: torch._addmm_activation(bias, hidden, turned, use_gelu=True),
+        ),
+        "bias and ReLU": (
+            lambda: F.relu(F.linear(hidden, weight, bias)),
+            lambda: torch._addmm_activation(bias, hidden, turned),
+        ),
+        "residual": (lambda: F.linear(hidden, weight) + other, lambda: torch.addmm(other, hidden, turned)),
+    }
+
+
+def epilogues(report: Report, sizes: Sequence[tuple[int, int, int]], modes: Mapping[str, str | None]) -> None:
+    """Bias with an activation, and a residual sum: the library's own epilogue, and the rest."""
+    for rows, words, width in sizes:
+        hidden, weight, _ = (each.detach() for each in head(rows, width, words))
+        for name, (eager, library) in with_epilogues(hidden, weight).items():
+            variants = {"eager": eager, "library": library, "product alone": partial(F.linear, hidden, weight)}
+            variants |= {mode: torch.compile(eager, dynamic=False, mode=option) for mode, option in modes.items()}
+            compared(report, f"{name} {rows}x{words}x{width}", variants, 0.4, rows=rows, width=width, words=words)
+
+
+def recordings(report: Report, out: Path, names: Sequence[str]) -> None:
+    """Record steps that have such products, as their user would."""
+    from tracemine.recording import capture
+
+    for name in names:
+        begun = time.monotonic()
+        try:
+            step, _ = step_of(name, DEVICE)
+            for _ in range(5):
+                step()
+            settle()
+            with capture(out / name, steps=2, timed=10, quiet=True) as recording:
+                for _ in recording.steps():
+                    step()
+            report.line(case="recording", variant=name, seconds=round(time.monotonic() - begun, 1))
+        except Exception as error:
+            report.line(case="recording", variant=name, raised=f"{type(error).__name__}: {str(error)[:300]}")
+        release()
+
+
+def verified(report: Report, out: Path, names: Sequence[str]) -> None:
+    """What `verify` says of the recordings: OUT/NAME.verdicts.json."""
+    for name in names:
+        if report.left < 15 or not (out / name).is_dir():
+            continue
+        command = [sys.executable, "-m", "tracemine", "verify", str(out / name), "--format", "json", "--quiet"]
+        command += [*("--rule", "logits_written"), *("--rule", "vocabulary_maximum"), *("--rule", "epilogue_apart")]
+        begun = time.monotonic()
+        try:
+            ran = subprocess.run(command, capture_output=True, timeout=min(60, report.left), check=False)
+            (out / f"{name}.verdicts.json").write_bytes(ran.stdout)
+            said = {"code": ran.returncode, "said": ran.stderr.decode("utf-8", "replace")[-300:]}
+        except subprocess.TimeoutExpired:
+            said = {"raised": "took too long"}
+        report.line(case="verified", variant=name, seconds=round(time.monotonic() - begun, 1), **said)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seconds", type=float, default=205.0)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--only", nargs="*", default=())
+    given = parser.parse_args()
+    if (given.device == "cuda") != ON_GPU:
+        raise SystemExit("this needs a GPU, and torch finds none" if not ON_GPU else "there is a GPU: --device cuda")
+    given.out.mkdir(parents=True, exist_ok=True)
+    report = Report(given.out, given.seconds)
+    report.line(case="machine", **machine(given.device))
+    plain, tuned = {"compiled": None}, {"max_autotune": "max-autotune-no-cudagraphs"}
+    large = ON_GPU
+    heads = [(8192, 2048, words) for words in (32_768, 128_256, 256_000)] if large else [(40, 16, 300)]
+    documents = [(8, 256, 768, 30_522), (32, 256, 1024, 128_256)] if large else [(3, 5, 16, 99)]
+    products = (
+        [(16, 16384, 4096), (2048, 16384, 4096), (8192, 8192, 2048), (8192, 2048, 8192)] if large else [(8, 24, 16)]
+    )
+    parts: dict[str, Work] = {
+        "cross_entropy": lambda: cross_entropy(report, heads),
+        "sparse_head": lambda: sparse_head(report, documents, plain),
+        "recordings": lambda: recordings(report, given.out, list(STEPS)),
+        "log_probs": lambda: log_probs(report, heads[:2]),
+        "epilogues": lambda: epilogues(report, products, plain),
+        "distillation": lambda: distillation(report, [(4096, 2048, 128_256)] if large else heads),
+        "blocks": lambda: blocks(report) if large else None,
+        "verified": lambda: verified(report, given.out, list(STEPS)),
+        "sparse_head_tuned": lambda: sparse_head(report, documents[:1], tuned),
+        "epilogues_tuned": lambda: epilogues(report, products[1:3], tuned),
+    }
+    for name, part in parts.items():
+        if given.only and name not in given.only:
+            continue
+        if report.left < 0:
+            report.line(case=name, left_out="no time was left")
+            continue
+        begun = time.monotonic()
+        try:
+            part()
+        except Exception as error:
+            report.line(case=name, raised=f"{type(error).__name__}: {str(error)[:300]}")
+        report.line(case=name, seconds=round(time.monotonic() - begun, 1), left_s=round(report.left, 1))
+        release()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+# mypy: ignore-errors
+"""Logits of a linear layer in strips of rows, which lie in the same memory one after another, and their gradients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+import triton
+
+Tensor = torch.Tensor
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_MOST_WORDS = 16384  # of a row at once: of twice as many registers would not hold two heads'
+
+
+def cast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return them as a linear layer would take them: under autocast in its type."""
+    if any(hasattr(t, "placements") for t in (hidden, weight, bias)):
+        raise TypeError("a DTensor: give what `full_tensor()` returns")
+    kind = hidden.device.type
+    wanted = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+    return hidden.to(wanted), weight.to(wanted), None if bias is None else bias.to(wanted)
+
+
+def wide(tensor: Tensor) -> torch.dtype:
+    """Return the type that sums are taken in: float32, or that of what is wider."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def strip_rows(weight: Tensor) -> int:
+    """Return rows of a strip: its logits take as much memory as the weight, or a quarter of a gigabyte."""
+    words, width = weight.shape
+    return max(width, (1 << 28) // (words * weight.element_size()), 256) // 128 * 128
+
+
+def padded(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return weight and bias with words of zeros up to a multiple of 64, where an odd number makes products slow."""
+    more = -len(weight) % 64 if len(weight) % 8 else 0
+    if not more:
+        return weight, bias
+    return F.pad(weight, (0, 0, 0, more)), None if bias is None else F.pad(bias, (0, more))
+
+
+def linear_into(part: Tensor, weight: Tensor, bias: Tensor | None, buffer: Tensor) -> Tensor:
+    """Write a strip's logits into memory that is there."""
+    logits = buffer[: len(part)]
+    if bias is None:
+        return torch.mm(part, weight.t(), out=logits)
+    return torch.addmm(bias, part, weight.t(), out=logits)
+
+
+def strips(hidden: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield of each strip its place, its rows and their logits, all in the same memory."""
+    buffer = weight.new_empty(min(rows, max(len(hidden), 1)), len(weight))
+    for first in range(0, len(hidden), rows):
+        place = slice(first, min(first + rows, len(hidden)))
+        yield place, hidden[place], linear_into(hidden[place], weight, bias, buffer)
+
+
+class Gradients:
+    """Gradients of hidden states, weight and bias, strip by strip: the latter two are added up in float32 or wider.
+
+    words: how many of the weight's rows are no padding.
+    """
+
+    def __init__(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: tuple[bool, ...], words: int
+    ) -> None:
+        sums, self._weight, self._words, self._first = wide(weight), weight, words, True
+        self.hidden = torch.empty_like(hidden) if wanted[0] else None
+        self.weight = torch.empty(weight.shape, dtype=sums, device=weight.device) if wanted[1] else None
+        self.bias = torch.zeros(len(weight), dtype=sums, device=weight.device) if wanted[2] else None
+
+    def add(self, place: slice, part: Tensor, gradient: Tensor) -> None:
+        """Add those of a strip."""
+        if self.hidden is not None:
+            torch.mm(gradient, self._weight, out=self.hidden[place])
+        if self.weight is not None:
+            _add_product(self.weight, gradient.t(), part, beta=0 if self._first else 1)
+        if self.bias is not None:
+            self.bias += gradient.sum(0, dtype=self.bias.dtype)
+        self._first = False
+
+    def times(self, factor: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return them times a factor. What is in the weight's type already is multiplied where it is."""
+        found = list[Tensor | None]()
+        words = [None if each is None else each[: self._words] for each in (self.weight, self.bias)]
+        for each in (self.hidden, *words):
+            made = each
+            if each is not None and each.dtype != self._weight.dtype:
+                made = torch.empty(each.shape, dtype=self._weight.dtype, device=each.device)
+            found.append(each if each is None else torch.mul(each, factor.reshape(1), out=made))
+        return found[0], found[1], found[2]
+
+
+def _add_product(sums: Tensor, left: Tensor, right: Tensor, beta: int) -> None:
+    """Add a product of narrow matrices to sums that are wider; with a beta of 0 they hold nothing yet."""
+    if sums.is_cuda and left.dtype != sums.dtype and hasattr(torch.ops.aten.addmm, "dtype_out"):
+        torch.ops.aten.addmm.dtype_out(sums, left, right, sums.dtype, beta=beta, out=sums)
+    else:
+        sums.addmm_(left.to(sums.dtype), right.to(sums.dtype), beta=beta)
+
+
+def by_kernel(logits: Tensor) -> bool:
+    """Return whether a kernel works on them."""
+    return logits.dtype != torch.float64 and (logits.is_cuda or _INTERPRETED)
+
+
+def row_block(words: int) -> dict[str, int]:
+    """Return how a row is walked."""
+    block = min(max(triton.next_power_of_2(words), 128), _MOST_WORDS)
+    return {"BLOCK": block, "num_warps": max(min(block // 512, 32), 4)}
