@@ -6,7 +6,7 @@ way (a reduction over other axes, or one needed at another row) is demanded of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
@@ -40,6 +40,10 @@ from tracemine.codegen.tensor_ir import (
     nearest_reductions,
 )
 
+# Expressions that never fall as these arguments rise; and those of them that are NaN below 0, or may be.
+_RISES = {"relu": (0,), "add": (0, 1), "sub": (0,), "log1p": (0,), "sqrt": (0,), "log": (0,)}
+_OF_POSITIVE = frozenset({"log1p", "sqrt", "log"})
+
 # Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
 _REPEATS = 4
 
@@ -67,8 +71,10 @@ class Inliner(IndexMath):
         rounds: bool,
         large: int,
         in_place: Collection[Tensor] = (),
+        products: Mapping[Tensor, tuple[Tensor, Tensor]] = {},  # noqa: B006  (nothing is written to it)
     ) -> None:
         super().__init__(axes, nodes)
+        self.products = products  # sums that are made as matrix products, and what they multiply
         self.in_place = in_place  # what inputs hold at the end
         self.origins, self.columns, self.rounds = origins, columns, rounds
         self.large = large
@@ -111,7 +117,7 @@ class Inliner(IndexMath):
             else:
                 found = _INLINE[type(tensor)](self, tensor, index, guard)
             self._known[key] = found
-            if tensor.origin >= 0 and isinstance(found, ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum):
+            if tensor.origin >= 0 and isinstance(found, ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum | ir.Contraction):
                 self.origins.setdefault(found, tensor.origin)
         return found
 
@@ -140,7 +146,9 @@ class Inliner(IndexMath):
         if self._is_table(tensor, index):
             return True
         others = [
-            t for t in nearest_reductions(tensor) if self.foreign(t) and not (isinstance(t, Reduction) and t.part)
+            t
+            for t in nearest_reductions(tensor)
+            if self.foreign(t) and not (isinstance(t, Reduction) and t.part) and not self._met_once(t)
         ]
         leaves = set(self.axes.flat(tensor.dims))
         return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
@@ -204,13 +212,80 @@ class Inliner(IndexMath):
             return self.nodes.op(node.type, node.name, *node.args, brief=True)
         return node
 
+    def _met_once(self, tensor: Tensor) -> bool:
+        """Return whether it is a product of which the kernel meets each element once, so that none is made again."""
+        if tensor not in self.products:
+            return False
+        apart = {*self._part} - {*self.axes.flat(tensor.dims)}
+        return self._size(tensor) * self.axes.size(apart) >= self._elements
+
+    def _contraction(self, tensor: Reduction, index: Index) -> LoopNode | None:
+        """Return an element of a product, what does not change along its sum taken out; None where it is loaded."""
+        each = tensor.arg
+        while isinstance(each, Cast):
+            each = each.arg
+        inner = self._inner(tensor, index)
+        sides: list[tuple[LoopNode, bool]] = []
+        for operand in self.products[tensor]:
+            there = self.broadcast(each.dims, inner, operand.dims)
+            dear = any(self._size(t) == self._size(operand) for t in expensive_parts(operand))
+            node = self._demand(operand, there, None) if dear else self.value(operand, there, None)
+            sides.append((self.converted(node, FLOAT), bool(self.free_axes(node) & {*self.columns})))
+        (left, left_across), (right, right_across) = sides
+        if left_across == right_across or any(map(_loops, (left, right))):
+            return None
+        axes = tuple(self.axes.axis(leaf) for leaf in columns_of(self.axes, tensor))
+        (left, outer), (right, beside) = (self._factored(node, {*axes}) for node in (left, right))
+        pair = (right, left) if left_across else (left, right)
+        found: LoopNode = self.nodes.make(ir.Contraction, FLOAT, *pair, self.products[tensor][0].dtype, axes)
+        self.reduces.add(tensor)
+        for factor in outer + beside:
+            found = self.nodes.op(FLOAT, "mul", found, factor)
+        return found
+
+    def _factored(self, node: LoopNode, axes: Collection[ir.Axis]) -> tuple[LoopNode, list[LoopNode]]:
+        """Return a factor of a sum without what does not change along axes, and that: scales of codes."""
+        numbers, taken = {axis.number for axis in axes}, list[LoopNode]()
+        while isinstance(node, ir.Op) and node.name == "mul":
+            still = [arg for arg in node.args if not self.free_axes(arg) & numbers]
+            if len(still) != 1:
+                break
+            taken += still
+            node = next(arg for arg in node.args if arg is not still[0])
+        return node, taken
+
     def reduction(self, tensor: Reduction, index: Index, guard: LoopNode | None) -> LoopNode:
+        here = tensor.part in ((), self._part) and guard is None and self._met_once(tensor)
+        if here and (made := self._contraction(tensor, index)) is not None:
+            return made
         crossed = any(self.free_axes(node) & set(self.columns) for node in index)
         if self.foreign(tensor) or tensor.part != self._part or crossed:
             return self._demand(tensor, index, guard)
         self.reduces.add(tensor)
         if guard is not None and self.free_axes(guard) & set(self.columns):
             guard = None  # what is wanted of a column says nothing of the whole row
+        arg = self.converted(self.value(tensor.arg, self._inner(tensor, index), guard), tensor.dtype)
+        if tensor.kind == "max" and any(isinstance(node, ir.Contraction) for node in ir.below(arg)):
+            return self._risen(arg, {*self.columns})
+        return self.nodes.make(ir.Reduce, tensor.dtype, tensor.kind, arg)
+
+    def _risen(self, node: LoopNode, columns: Collection[int]) -> LoopNode:
+        """Return the largest of a row, with what never falls as it rises computed of that one alone.
+
+        Equal numbers stay equal, and NaN is the largest of either. Not where another argument changes along the row:
+        then the largest may be of another number.
+        """
+        if isinstance(node, ir.Op) and node.name in _RISES:
+            moving = [at for at, arg in enumerate(node.args) if self.free_axes(arg) & {*columns}]
+            inner = node.args[moving[0]] if len(moving) == 1 and moving[0] in _RISES[node.name] else None
+            if inner is not None and (node.name not in _OF_POSITIVE or _is_positive(inner)):
+                top = self._risen(inner, columns)
+                args = tuple(top if at == moving[0] else arg for at, arg in enumerate(node.args))
+                return self.nodes.op(node.type, node.name, *args, brief=node.brief)
+        return self.nodes.make(ir.Reduce, FLOAT, "max", node)
+
+    def _inner(self, tensor: Reduction, index: Index) -> Index:
+        """Return the index in what a reduction reduces: its loop's own along what it loops over."""
         groups = self.groups(tensor.dims, index)
         kept = {d: group for (group, _), d in zip(groups, tensor.kept, strict=True) if d is not None}
         inner: list[LoopNode] = []
@@ -218,8 +293,7 @@ class Inliner(IndexMath):
             leaves = self.axes.leaves(dim)
             here = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in leaves)
             inner.extend(here if d in tensor.over else kept.get(d, ()))
-        arg = self.converted(self.value(tensor.arg, tuple(inner), guard), tensor.dtype)
-        return self.nodes.make(ir.Reduce, tensor.dtype, tensor.kind, arg)
+        return tuple(inner)
 
     def scan(self, tensor: CumulativeSum, index: Index, guard: LoopNode | None) -> LoopNode:
         columns = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in self.columns)
@@ -358,6 +432,17 @@ class Inliner(IndexMath):
     def num_elements(self, tensor: NumElements, index: Index, guard: LoopNode | None) -> LoopNode:
         leaves = self.axes.leaves(tensor.over)
         return self.nodes.make(ir.SizeValue, FLOAT, tuple(self.axes.axis(leaf) for leaf in leaves))
+
+
+def _is_positive(node: LoopNode) -> bool:
+    return isinstance(node, ir.Op) and node.name == "relu"
+
+
+def _loops(node: LoopNode) -> bool:
+    """Return whether a value is itself made in a loop."""
+    return isinstance(node, ir.Contraction | ir.Reduce | ir.RunningSum | ir.Random) or any(
+        map(_loops, ir.children(node))
+    )
 
 
 _INLINE: dict[type[Tensor], Callable[[Inliner, Any, Index, LoopNode | None], LoopNode]] = {

@@ -15,13 +15,17 @@ class CodegenOptions:
     in float32 until they are stored. export_masks: give back what dropout kept too, after the live values. longest_row:
     elements of a row that a kernel may hold in registers; longer ones are looped over.
 
-    For an interpreter: short_steps: loop over short rows in several steps, and split long ones in two. least_block:
+    spelled_out: sums of products that are no calls of their own are made as matrix products too, not by rows.
+
+    For an interpreter: small_tiles: of products, 16 numbers wide. short_steps: loop over short rows in several steps, and split long ones in two. least_block:
     elements of a block at least.
     """
 
     rounds: bool = False
     export_masks: bool = False
     longest_row: int = LONGEST_ROW
+    spelled_out: bool = False
+    small_tiles: bool = False
     short_steps: bool = False
     least_block: int = 0
 

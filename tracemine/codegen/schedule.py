@@ -11,7 +11,7 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import Axis, KernelBuffer, LoopKernel, LoopNode, LoopProgram
 from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
 
-POINTWISE, PERSISTENT, LOOPED = "pointwise", "persistent", "looped"
+POINTWISE, PERSISTENT, LOOPED, PRODUCT = "pointwise", "persistent", "looped", "product"
 INNER, OUTER, MIXED = "inner-contiguous", "outer-contiguous", "mixed"
 
 # Elements of a row that is held with others, where elements side by side in memory are of several rows: so many rows
@@ -23,12 +23,18 @@ _SHORT_OUTER, _HIGH = 512, {INNER: 1, MIXED: 16, OUTER: 64}
 # Rows of so many times what registers hold keep a program busy for so long that even four to a multiprocessor leave it
 # half idle: 128 rows of 524,288 elements took an H200 396 µs, and torch.compile's kernels, in parts, 176.
 _VERY_LONG = 16
+# Products. Rows that a tile of 16 or 32 holds are as many as weights are read for once; columns that a tile holds whole.
+FEW_ROWS, MOST_HELD, MULTIPROCESSORS = 32, 256, 132
 SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how a kernel loops
 
 
 def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_row: int) -> str:
     """Return which of the three schedules a kernel has: see body.py. Raises Unsupported for too long a running sum."""
     nodes = ir.nodes_of(kernel)
+    if kernel.contracted:
+        if any(isinstance(n, ir.RunningSum | ir.Random) for n in nodes):
+            raise Unsupported("a running sum, or random numbers, behind a product in one loop")
+        return PRODUCT
     if not any(isinstance(n, ir.Reduce | ir.RunningSum) for n in nodes):
         return POINTWISE
     length = prod(axis.size for axis in kernel.columns)
@@ -42,6 +48,49 @@ def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_
     return PERSISTENT if length <= limits[contiguity(buffers, kernel)] else LOOPED
 
 
+def reduces(kernel: LoopKernel) -> bool:
+    """Return whether a kernel reduces its columns, beside what its products sum."""
+    return any(isinstance(n, ir.Reduce) for n in ir.nodes_of(kernel))
+
+
+def held_columns(kernel: LoopKernel) -> int:
+    """Return how many columns a product's tile has at least where it has them all; 0 where they are looped over."""
+    length = prod(axis.size for axis in kernel.columns)
+    return MOST_HELD if reduces(kernel) and length <= MOST_HELD and kernel.split is None else 0
+
+
+def looped_again(kernel: LoopKernel) -> bool:
+    """Return whether a product's columns are looped over anew for what waits for all of them."""
+    if not kernel.contracted or not reduces(kernel) or held_columns(kernel):
+        return False
+    inside = [n for n in ir.nodes_of(kernel) if isinstance(n, ir.Reduce)]
+    if any(n.kind.startswith("welford") for n in inside):
+        return True
+    waits = any(isinstance(below, ir.Reduce) for n in inside if not is_place(n) for below in ir.below(n))
+    free_axes, columns = ir.FreeAxes(a.number for a in kernel.columns), {a.number for a in kernel.columns}
+    return waits or any(free_axes(n) & columns for s in kernel.stores for n in (s.value, *s.index))
+
+
+def is_place(node: ir.Reduce) -> bool:
+    """Return whether it is the first place where a row has its extreme: both are found in one loop."""
+    made = node.arg
+    if node.kind != "min_int32" or not isinstance(made, ir.Op) or made.name != "where":
+        return False
+    there = made.args[0]
+    return isinstance(there, ir.Op) and there.name == "eq | isnan" and isinstance(there.args[1], ir.Reduce)
+
+
+def _few_tiles(kernel: LoopKernel) -> bool:
+    """Return whether a product's tiles leave multiprocessors idle, and what is looped over is long."""
+    rows, columns, batch, inner = (
+        prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns, kernel.batch, kernel.contracted)
+    )
+    if reduces(kernel):
+        places = any(isinstance(n, ir.Reduce) and is_place(n) for n in ir.nodes_of(kernel))
+        return not held_columns(kernel) and not places and batch * -(-rows // 128) < 2 * MULTIPROCESSORS
+    return rows <= FEW_ROWS and inner >= 2048 and batch * -(-columns // 64) < MULTIPROCESSORS
+
+
 class Schedule:
     """How a kernel is looped over: its kind, how its tensors lie, and whether its rows may be one.
 
@@ -52,7 +101,7 @@ class Schedule:
     def __init__(self, program: LoopProgram, kernel: LoopKernel, options: CodegenOptions) -> None:
         self.program, self.kernel, self.options = program, kernel, options
         self.mode = schedule_kind(program.buffers, kernel, options.longest_row)
-        self.contiguity = contiguity(program.buffers, kernel)
+        self.contiguity = INNER if self.mode == PRODUCT else contiguity(program.buffers, kernel)
         along = self.mode == POINTWISE and self.contiguity == INNER
         self.flat = flat_orders(program.buffers, kernel) if along else {}
         self.long = self.mode == LOOPED and self.contiguity == INNER and kernel.split is None
@@ -77,6 +126,8 @@ def large_reads(schedules: Iterable[Schedule]) -> set[str]:
 
 def few_programs(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_row: int) -> bool:
     """Return whether a kernel loops over so long rows by so few programs that each should be split into parts."""
+    if kernel.contracted and kernel.split is None:
+        return _few_tiles(kernel)
     if kernel.split is not None or schedule_kind(buffers, kernel, longest_row) != LOOPED:
         return False
     rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))

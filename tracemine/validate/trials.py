@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from tracemine.codegen.graph import Graph, GraphInput, LiteralArg, Ref
+from tracemine.codegen.lowering.product import PRODUCTS
 from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
-from tracemine.validate.input_domains import bounds
+from tracemine.validate.input_domains import bounds, scales_of_codes
 
 ZONE = 256  # elements on either side of a tensor that nothing may touch
 
@@ -213,10 +214,13 @@ def tensors(graph: Graph, trial: Trial) -> list[torch.Tensor]:
     """Return the graph's inputs, each in memory of its own between zones of poison."""
     generator = torch.Generator().manual_seed(trial.seed + 7919 * KINDS.index(trial.kind))
     found: list[torch.Tensor] = []
+    scales = scales_of_codes(graph) if any(call.operator in PRODUCTS for call in graph.calls) else ()
     ignored, most = _ignored(graph), max((len(e.spec.shape) for e in graph.inputs), default=0)
     for entry in graph.inputs:
         tensor = placed(entry.spec, _layout(trial, entry))
         tensor.copy_(_values(entry.spec, entry.below, trial.kind, generator))
+        if entry.name in scales:
+            tensor.copy_(torch.where(tensor.isinf(), 1.0, tensor))
         if trial.kind == "small next to 1" and len(entry.spec.shape) == most and tensor.is_floating_point():
             tensor.mul_(2.0**-20)
         if trial.kind in (INTEGERS, "rows of zeros") and len(found) in ignored and tensor.dim():

@@ -20,6 +20,7 @@ from tracemine.codegen.triton.wrapper import PLANS, called, calling, launching
 
 _HEAD = "import torch\nimport triton\nimport triton.language as tl"
 _LIBRARY = "\nfrom triton.language.extra import libdevice"
+_DESCRIPTORS = "\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
 _QUANTIZED = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
 
 
@@ -61,7 +62,9 @@ def print_program(program: LoopProgram, options: CodegenOptions, parameters: lis
     calls = calling(program, found, parameters)
     helpers = _helpers(bodies)
     parts = [
-        _HEAD + (_LIBRARY if any("libdevice." in text for text in (*helpers, bodies)) else ""),
+        _HEAD
+        + _LIBRARY * any("libdevice." in text for text in (*helpers, bodies))
+        + _DESCRIPTORS * ("_Described(" in calls),
         *helpers,
         bodies,
         *called(calls, options.short_steps),
@@ -88,8 +91,8 @@ def _rounding(program: LoopProgram, options: CodegenOptions) -> CodegenOptions:
 
 def _least(tile_configs: TileConfigs, elements: int) -> TileConfigs:
     """Return tile configs of which the first has so many elements at least."""
-    (first, each), *others = tile_configs
-    return (max(first, elements), each), *others
+    (first, *each), *others = tile_configs
+    return ((max(first, elements), *each) if len(each) == 1 else (first, *each)), *others
 
 
 def shared() -> tuple[dict[str, str], dict[str, str]]:
