@@ -46,6 +46,7 @@ _OF_POSITIVE = frozenset({"log1p", "sqrt", "log"})
 
 # Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
 _REPEATS = 4
+_COMPUTED = ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum | ir.Contraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Inliner(IndexMath):
         rounds: bool,
         large: int,
         in_place: Collection[Tensor] = (),
-        products: Mapping[Tensor, tuple[Tensor, Tensor]] = {},  # noqa: B006  (nothing is written to it)
+        products: Mapping[Tensor, tuple[Tensor, Tensor]] = {},
     ) -> None:
         super().__init__(axes, nodes)
         self.products = products  # sums that are made as matrix products, and what they multiply
@@ -117,7 +118,9 @@ class Inliner(IndexMath):
             else:
                 found = _INLINE[type(tensor)](self, tensor, index, guard)
             self._known[key] = found
-            if tensor.origin >= 0 and isinstance(found, ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum | ir.Contraction):
+            if tensor.origin >= 0 and isinstance(
+                found, ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum | ir.Contraction
+            ):
                 self.origins.setdefault(found, tensor.origin)
         return found
 

@@ -17,8 +17,8 @@ class CodegenOptions:
 
     spelled_out: sums of products that are no calls of their own are made as matrix products too, not by rows.
 
-    For an interpreter: small_tiles: of products, 16 numbers wide. short_steps: loop over short rows in several steps, and split long ones in two. least_block:
-    elements of a block at least.
+    For an interpreter: small_tiles: of products, 16 numbers wide. short_steps: loop over short rows in several steps,
+    and split long ones in two. least_block: elements of a block at least.
     """
 
     rounds: bool = False

@@ -211,8 +211,7 @@ def _columns(p: _Planner, tensor: Tensor, buffer: KernelBuffer) -> Dim:
     found = [
         columns_of(p.axes, t)
         for t in nearest_reductions(tensor)
-        if t not in p.products
-        and (set(columns_of(p.axes, t)) <= covered or covered <= set(p.axes.flat(t.dims)))
+        if t not in p.products and (set(columns_of(p.axes, t)) <= covered or covered <= set(p.axes.flat(t.dims)))
     ]
     best = max(found, key=p.axes.size, default=())
     rows = p.axes.size([leaf for leaf in leaves if leaf not in best])

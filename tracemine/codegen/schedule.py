@@ -23,7 +23,8 @@ _SHORT_OUTER, _HIGH = 512, {INNER: 1, MIXED: 16, OUTER: 64}
 # Rows of so many times what registers hold keep a program busy for so long that even four to a multiprocessor leave it
 # half idle: 128 rows of 524,288 elements took an H200 396 µs, and torch.compile's kernels, in parts, 176.
 _VERY_LONG = 16
-# Products. Rows that a tile of 16 or 32 holds are as many as weights are read for once; columns that a tile holds whole.
+# Products: rows that one tile holds, so that weights are read once; columns that it may hold whole; how many tiles at a
+# time an H100 has programs for.
 FEW_ROWS, MOST_HELD, MULTIPROCESSORS = 32, 256, 132
 SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how a kernel loops
 

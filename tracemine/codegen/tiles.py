@@ -9,7 +9,6 @@ flight.
 from __future__ import annotations
 
 from collections.abc import Iterable
-
 from math import prod
 
 from tracemine.codegen.loop_ir import LoopKernel, contractions

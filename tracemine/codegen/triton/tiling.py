@@ -135,7 +135,8 @@ def cutting(short_steps: bool) -> tuple[str, ...]:
     """Return the functions that choose tiles. short_steps: loops over short rows take several steps."""
     rblock = "min(elements * few, max_columns) if max_columns else elements // min_rows"
     looped = _LOOPED_TILES.format(widest=f"min({STEP}, {rblock})" if short_steps else rblock)
-    return _TILES, _TILES_OUTER, _PERSISTENT_TILES, looped, _PRODUCT_PARTS, _MULTIPROCESSORS, _PRODUCT_TILES, _DESCRIBABLE
+    products = (_PRODUCT_PARTS, _MULTIPROCESSORS, _PRODUCT_TILES, _DESCRIBABLE)
+    return _TILES, _TILES_OUTER, _PERSISTENT_TILES, looped, *products
 
 
 def split_lines(part: SubKernel, names: Names) -> list[str]:
@@ -145,12 +146,11 @@ def split_lines(part: SubKernel, names: Names) -> list[str]:
         return []
     if part.mode == PRODUCT:
         flight = reduces(kernel)
-        high, least = (128, 1024) if flight else (FEW_ROWS, 512)
-        loop, columns = (kernel.columns, ()) if flight else (kernel.contracted, kernel.columns)
-        tiles = [f"triton.cdiv({sizes(kernel.rows, names)}, {high})", sizes(kernel.batch, names)]
-        tiles += [f"triton.cdiv({sizes(columns, names)}, 64)"] * bool(columns)
+        along, blocks, least = (kernel.columns, 128, 1024) if flight else (kernel.contracted, FEW_ROWS, 512)
+        tiles = [f"triton.cdiv({sizes(kernel.rows, names)}, {blocks})", sizes(kernel.batch, names)]
+        tiles += [] if flight else [f"triton.cdiv({sizes(kernel.columns, names)}, 64)"]
         least = 16 if part.schedule.options.small_tiles else least
-        return [f"{kernel.split.name} = _product_parts({sizes(loop, names)}, {' * '.join(tiles)}, {least})"]
+        return [f"{kernel.split.name} = _product_parts({sizes(along, names)}, {' * '.join(tiles)}, {least})"]
     high = _high(part, names)
     wide = {INNER: str(min(2048, part.schedule.options.longest_row)), OUTER: f"2048 // {high}"}.get(
         part.contiguity, "64"
