@@ -17,7 +17,8 @@ from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.lowering.product import PRODUCTS
 from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.passes.split_reduction import split
-from tracemine.codegen.schedule import by_memory, few_programs, looped_again
+from tracemine.codegen.products import looped_again
+from tracemine.codegen.schedule import by_memory, few_programs
 from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, factors, nearest_reductions, reductions
 from tracemine.ops.infer.tensor import contiguous
 

@@ -10,8 +10,9 @@ from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import Axis, KernelBuffer, LoopKernel, LoopNode, LoopProgram
 from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
+from tracemine.codegen.products import PRODUCT, few_tiles
 
-POINTWISE, PERSISTENT, LOOPED, PRODUCT = "pointwise", "persistent", "looped", "product"
+POINTWISE, PERSISTENT, LOOPED = "pointwise", "persistent", "looped"
 INNER, OUTER, MIXED = "inner-contiguous", "outer-contiguous", "mixed"
 
 # Elements of a row that is held with others, where elements side by side in memory are of several rows: so many rows
@@ -23,9 +24,6 @@ _SHORT_OUTER, _HIGH = 512, {INNER: 1, MIXED: 16, OUTER: 64}
 # Rows of so many times what registers hold keep a program busy for so long that even four to a multiprocessor leave it
 # half idle: 128 rows of 524,288 elements took an H200 396 µs, and torch.compile's kernels, in parts, 176.
 _VERY_LONG = 16
-# Products: rows that one tile holds, so that weights are read once; columns that it may hold whole; how many tiles at a
-# time an H100 has programs for.
-FEW_ROWS, MOST_HELD, MULTIPROCESSORS = 32, 256, 132
 SHARE = 4  # a tensor of less than one part in so many of the largest one's elements does not say how a kernel loops
 
 
@@ -47,49 +45,6 @@ def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_
         return LOOPED
     limits = {INNER: longest_row, OUTER: _LONGEST_OUTER, MIXED: min(_LONGEST_MIXED, longest_row)}
     return PERSISTENT if length <= limits[contiguity(buffers, kernel)] else LOOPED
-
-
-def reduces(kernel: LoopKernel) -> bool:
-    """Return whether a kernel reduces its columns, beside what its products sum."""
-    return any(isinstance(n, ir.Reduce) for n in ir.nodes_of(kernel))
-
-
-def held_columns(kernel: LoopKernel) -> int:
-    """Return how many columns a product's tile has at least where it has them all; 0 where they are looped over."""
-    length = prod(axis.size for axis in kernel.columns)
-    return MOST_HELD if reduces(kernel) and length <= MOST_HELD and kernel.split is None else 0
-
-
-def looped_again(kernel: LoopKernel) -> bool:
-    """Return whether a product's columns are looped over anew for what waits for all of them."""
-    if not kernel.contracted or not reduces(kernel) or held_columns(kernel):
-        return False
-    inside = [n for n in ir.nodes_of(kernel) if isinstance(n, ir.Reduce)]
-    if any(n.kind.startswith("welford") for n in inside):
-        return True
-    waits = any(isinstance(below, ir.Reduce) for n in inside if not is_place(n) for below in ir.below(n))
-    free_axes, columns = ir.FreeAxes(a.number for a in kernel.columns), {a.number for a in kernel.columns}
-    return waits or any(free_axes(n) & columns for s in kernel.stores for n in (s.value, *s.index))
-
-
-def is_place(node: ir.Reduce) -> bool:
-    """Return whether it is the first place where a row has its extreme: both are found in one loop."""
-    made = node.arg
-    if node.kind != "min_int32" or not isinstance(made, ir.Op) or made.name != "where":
-        return False
-    there = made.args[0]
-    return isinstance(there, ir.Op) and there.name == "eq | isnan" and isinstance(there.args[1], ir.Reduce)
-
-
-def _few_tiles(kernel: LoopKernel) -> bool:
-    """Return whether a product's tiles leave multiprocessors idle, and what is looped over is long."""
-    rows, columns, batch, inner = (
-        prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns, kernel.batch, kernel.contracted)
-    )
-    if reduces(kernel):
-        places = any(isinstance(n, ir.Reduce) and is_place(n) for n in ir.nodes_of(kernel))
-        return not held_columns(kernel) and not places and batch * -(-rows // 128) < 2 * MULTIPROCESSORS
-    return rows <= FEW_ROWS and inner >= 2048 and batch * -(-columns // 64) < MULTIPROCESSORS
 
 
 class Schedule:
@@ -128,7 +83,7 @@ def large_reads(schedules: Iterable[Schedule]) -> set[str]:
 def few_programs(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_row: int) -> bool:
     """Return whether a kernel loops over so long rows by so few programs that each should be split into parts."""
     if kernel.contracted and kernel.split is None:
-        return _few_tiles(kernel)
+        return few_tiles(kernel)
     if kernel.split is not None or schedule_kind(buffers, kernel, longest_row) != LOOPED:
         return False
     rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))

@@ -9,23 +9,9 @@ flight.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod
 
-from tracemine.codegen.loop_ir import LoopKernel, contractions
-from tracemine.codegen.options import CodegenOptions
-from tracemine.codegen.schedule import (
-    FEW_ROWS,
-    INNER,
-    LOOPED,
-    MIXED,
-    OUTER,
-    PERSISTENT,
-    POINTWISE,
-    held_columns,
-    reduces,
-)
-
-TileConfigs = tuple[tuple[int, ...], ...]
+from tracemine.codegen.products import TileConfigs
+from tracemine.codegen.schedule import INNER, LOOPED, MIXED, OUTER, PERSISTENT, POINTWISE
 
 _INNER: dict[str, TileConfigs] = {
     POINTWISE: ((1024, 8), (1024, 16), (2048, 16)),
@@ -57,33 +43,6 @@ _ODD_ROWS: TileConfigs = ((256, 8), (1024, 32), (1024, 16), (1024, 8))
 
 # Tiles of which so many inputs are loaded keep all of them in flight, in so many registers of a thread.
 _MANY_LOADS, _REGISTERS = 16, 64
-
-
-# Of products: rows, columns and what is summed of a tile; warps and stages; blocks of rows side by side; programs of a
-# multiprocessor that take one tile after another, 0: each program has one. Measured on an H100, within 3 % of the best.
-FEW, HELD, WALKED, TWO, PLAIN = "few rows", "columns held", "columns looped over", "two products", "one product"
-_PRODUCTS: dict[str, TileConfigs] = {
-    FEW: ((32, 64, 128, 4, 5, 1, 0), (32, 32, 256, 4, 4, 1, 0)),
-    HELD: ((128, 256, 64, 8, 4, 1, 1), (128, 256, 64, 8, 3, 1, 0)),
-    WALKED: ((128, 256, 64, 8, 3, 1, 0),),
-    TWO: ((128, 128, 64, 8, 4, 8, 0),),
-    PLAIN: ((128, 256, 64, 8, 4, 8, 0),),
-}
-_SMALL: TileConfigs = ((16, 16, 16, 1, 1, 2, 0),)
-
-
-def product_class(kernel: LoopKernel) -> str:
-    """Return which of the classes a kernel around products is of: what is measured of one holds for its others."""
-    if reduces(kernel):
-        return HELD if held_columns(kernel) else WALKED
-    if prod(axis.size for axis in kernel.rows) <= FEW_ROWS:
-        return FEW
-    return TWO if len(contractions(kernel)) > 1 else PLAIN
-
-
-def product_tiles(kernel: LoopKernel, options: CodegenOptions) -> TileConfigs:
-    """Return the candidates for a kernel around products."""
-    return _SMALL if options.small_tiles else _PRODUCTS[product_class(kernel)]
 
 
 def tile_configs(

@@ -14,8 +14,9 @@ from math import prod
 from tracemine.codegen.loop_ir import Axis, LoopProgram, Random, in_flight, loads, nodes_of
 from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import AxisRun, runs
-from tracemine.codegen.schedule import POINTWISE, PRODUCT, Schedule, large_reads, reads_windows
-from tracemine.codegen.tiles import TileConfigs, product_tiles, tile_configs
+from tracemine.codegen.products import PRODUCT, TileConfigs, product_tiles
+from tracemine.codegen.schedule import POINTWISE, Schedule, large_reads, reads_windows
+from tracemine.codegen.tiles import tile_configs
 from tracemine.codegen.triton.expressions import SizeNames
 from tracemine.codegen.triton.foreach import ForeachMembers, adjacent, choice, chosen, members, planned
 from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel, texts

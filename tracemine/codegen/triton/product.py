@@ -15,8 +15,8 @@ from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import LoopNode
 from tracemine.codegen.online_reductions import ONLINE
 from tracemine.codegen.operators import table
-from tracemine.codegen.schedule import Schedule, held_columns, is_place, reduces
-from tracemine.codegen.tiles import FEW, product_class
+from tracemine.codegen.products import FEW, held_columns, is_place, product_class, reduces
+from tracemine.codegen.schedule import Schedule
 from tracemine.codegen.triton.body import Body
 from tracemine.codegen.triton.expressions import TRITON_TYPE, Names, sizes
 

@@ -14,7 +14,8 @@ from tracemine.codegen.loop_ir import LoopProgram
 from tracemine.codegen.operators import table
 from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.partition import plan
-from tracemine.codegen.tiles import TileConfigs, blocks_text
+from tracemine.codegen.products import TileConfigs
+from tracemine.codegen.tiles import blocks_text
 from tracemine.codegen.triton.launch import launches
 from tracemine.codegen.triton.wrapper import PLANS, called, calling, launching
 

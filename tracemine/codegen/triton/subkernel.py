@@ -7,16 +7,8 @@ from math import prod
 from typing import NamedTuple
 
 from tracemine.codegen.loop_ir import Axis
-from tracemine.codegen.schedule import (
-    INNER,
-    LOOPED,
-    PERSISTENT,
-    POINTWISE,
-    PRODUCT,
-    SHARE,
-    Schedule,
-    writes_outer_contiguous,
-)
+from tracemine.codegen.products import PRODUCT
+from tracemine.codegen.schedule import INNER, LOOPED, PERSISTENT, POINTWISE, SHARE, Schedule, writes_outer_contiguous
 from tracemine.codegen.triton.body import Body
 from tracemine.codegen.triton.expressions import Names, NeutralNames, sizes
 from tracemine.codegen.triton.product import ProductBody

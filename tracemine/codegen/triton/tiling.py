@@ -6,18 +6,8 @@ from collections.abc import Sequence
 
 from tracemine.codegen.loop_ir import loads
 from tracemine.codegen.options import LONGEST_ROW
-from tracemine.codegen.schedule import (
-    FEW_ROWS,
-    INNER,
-    MOST_HELD,
-    MULTIPROCESSORS,
-    OUTER,
-    PERSISTENT,
-    POINTWISE,
-    PRODUCT,
-    reduces,
-    writes_outer_contiguous,
-)
+from tracemine.codegen.products import FEW_ROWS, MOST_HELD, MULTIPROCESSORS, PRODUCT, reduces
+from tracemine.codegen.schedule import INNER, OUTER, PERSISTENT, POINTWISE, writes_outer_contiguous
 from tracemine.codegen.triton.expressions import Names, sizes
 from tracemine.codegen.triton.product import ProductBody
 from tracemine.codegen.triton.subkernel import SubKernel
@@ -92,10 +82,10 @@ def _product_parts(length, tiles, least):
     """Return in how many parts what is looped over is taken: enough for two waves of tiles, none too short."""
     return max(1, min(length // least, triton.cdiv(2 * {MULTIPROCESSORS}, max(tiles, 1))))
 '''
-_MULTIPROCESSORS = f"""
+_MULTIPROCESSORS = """
 def _multiprocessors():
     found = torch.cuda.is_available() and torch.cuda.get_device_properties(0).multi_processor_count
-    return found or {MULTIPROCESSORS}
+    return found or 2  # an interpreter's
 """
 _DESCRIBABLE = '''
 def _describable(*tensors):
