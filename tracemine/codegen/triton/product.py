@@ -82,6 +82,7 @@ class ProductBody(Body):
     def __init__(self, schedule: Schedule, block: str, names: Names) -> None:
         super().__init__(schedule, block, names)
         self.described: dict[str, Described] = {}
+        self._raw: dict[LoopNode, str] = {}  # loads of the loop at hand, in the types that they have in memory
         self._inner = sizes(self.kernel.contracted, names)
         self._note_sizes(self.kernel.contracted)
         self.held = held_columns(self.kernel)
@@ -186,6 +187,7 @@ class ProductBody(Body):
         for line in _INNER:
             self.say(line.format(inner=self._inner))
         operands: dict[str, list[str]] = {}
+        self._raw = {}
         for side in _SIDES:
             with self._side(side):
                 self._indices(self.kernel.contracted, _SIDES[side][0][side == "left"])
@@ -231,9 +233,8 @@ class ProductBody(Body):
 
     def _loaded(self, node: ir.Load, side: str) -> str:
         """Return a load's tile as it lies; by a descriptor where the launcher gives one."""
-        known = self._names.get(node)
-        if known is not None:
-            return known
+        if node in self._raw:
+            return self._raw[node]
         fits = self._describes(node, side)
         across, down = self._outer(*node.index), self._down(*node.index)
         buffer = self.program.buffers[node.buffer]
@@ -256,12 +257,13 @@ class ProductBody(Body):
             self.say(f"    {name} = {self.names.other(buffer.name)}_ptr.load([{', '.join(at)}]){reshaped}{turned}")
             self.say("else:")
             self.say(f"    {name} = {text}")
-        self._names[node] = name
+        self._raw[node] = name
         return name
 
     def _describes(self, node: ir.Load, side: str) -> Described | None:
         """Return how an operand lies that a descriptor reads: a tile's lines and its sum are one axis each of it."""
-        if product_class(self.kernel) == FEW:  # of a few rows nothing is gained by them
+        uses = sum(n.buffer == node.buffer for n in (*ir.loads(self.kernel), *self.kernel.stores))
+        if product_class(self.kernel) == FEW or uses > 1:  # of a few rows nothing is gained by them
             return None
         tile = self.kernel.rows if side == "left" else self.kernel.columns
         places = [place.axis if isinstance(place, ir.LoopIndex) else None for place in node.index]
