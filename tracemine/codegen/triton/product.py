@@ -262,8 +262,8 @@ class ProductBody(Body):
 
     def _describes(self, node: ir.Load, side: str) -> Described | None:
         """Return how an operand lies that a descriptor reads: a tile's lines and its sum are one axis each of it."""
-        uses = sum(n.buffer == node.buffer for n in (*ir.loads(self.kernel), *self.kernel.stores))
-        if product_class(self.kernel) == FEW or uses > 1:  # of a few rows nothing is gained by them
+        uses = [*(n.buffer for n in ir.loads(self.kernel)), *(s.buffer for s in self.kernel.stores)]
+        if product_class(self.kernel) == FEW or uses.count(node.buffer) > 1:  # of a few rows nothing is gained by them
             return None
         tile = self.kernel.rows if side == "left" else self.kernel.columns
         places = [place.axis if isinstance(place, ir.LoopIndex) else None for place in node.index]
