@@ -31,6 +31,7 @@ import torch.nn.functional as F
 import triton
 
 from tracemine.codegen import Graph, GraphBuilder, generate
+from tracemine.codegen.options import WHATEVER
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -231,7 +232,7 @@ def module_of(graph: Graph, folder: Path, name: str) -> ModuleType:
     path = folder / f"{name}.py"
     if not path.exists():
         beside = path.with_suffix(f".{os.getpid()}")
-        beside.write_text(generate(graph).text)
+        beside.write_text(generate(graph, WHATEVER).text)
         beside.rename(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

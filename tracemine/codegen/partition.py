@@ -9,6 +9,7 @@ from math import gcd, prod
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
+from tracemine.codegen.choice import refusal
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.inline import ColumnTile, Inliner
 from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel, LoopNode, LoopProgram, Nodes, Store
@@ -67,6 +68,9 @@ def plan(graph: Graph, options: CodegenOptions = DEFAULT) -> LoopProgram:
     """Partition a graph into kernels. Raises Unsupported where none can be generated."""
     lowered = lower(graph)
     program, starved = _planned(graph, lowered, options)
+    multiplies = any(call.operator in PRODUCTS for call in graph.calls)
+    if multiplies and not options.every_product and (why := refusal(program)) is not None:
+        raise Unsupported(why)
     if any(looped_again(kernel) for kernel in program.kernels):  # a product would be made twice
         program, starved = _planned(graph, lowered, options, stored=True)
     if starved:

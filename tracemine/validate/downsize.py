@@ -16,6 +16,7 @@ from tracemine.codegen.graph import Graph, GraphCall, Refs, Scalars, Unsupported
 from tracemine.codegen.graph_builder import check
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.lowering.product import PRODUCTS
+from tracemine.codegen.options import WHATEVER
 from tracemine.codegen.triton.source import generate, kernel_codes
 from tracemine.ops.infer.tensor import is_contiguous
 from tracemine.validate.resize import at_sizes, free_axes
@@ -136,7 +137,7 @@ def smaller(graph: Graph) -> Graph:
     Axes whose size the kernels take as an argument are made small, all at once or, where calls do not allow that, one
     by one, the largest first. Raises Unsupported where no kernel can be generated.
     """
-    generate(graph)
+    generate(graph, WHATEVER)
     if elements(graph) <= MOST_ELEMENTS:
         return graph
     axes = _largest_first(graph)
@@ -212,6 +213,6 @@ def _halved(graph: Graph) -> Iterator[Graph]:
 def _code(graph: Graph) -> str:
     """Return a graph's source without its integers; "" where no kernel can be generated."""
     try:
-        return _NUMBER.sub("#", generate(graph).text)
+        return _NUMBER.sub("#", generate(graph, WHATEVER).text)
     except (Unsupported, ArithmeticError, ValueError, LookupError):
         return ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tracemine.codegen.graph import Graph, GraphError
 from tracemine.codegen.loop_ir import LoopProgram
 from tracemine.codegen.operators import table
-from tracemine.codegen.options import DEFAULT, CodegenOptions
+from tracemine.codegen.options import DEFAULT, WHATEVER, CodegenOptions
 from tracemine.codegen.partition import plan
 from tracemine.codegen.products import TileConfigs
 from tracemine.codegen.tiles import blocks_text
@@ -79,7 +79,7 @@ def print_program(program: LoopProgram, options: CodegenOptions, parameters: lis
 
 def kernel_codes(graph: Graph) -> set[tuple[object, ...]]:
     """Return the code of each sub-kernel of a graph, by neutral names: equal for those that differ in names alone."""
-    program = plan(graph, DEFAULT)
+    program = plan(graph, WHATEVER)
     found = launches(program, _stem(program.name), _rounding(program, DEFAULT))
     return {part.code() for launch in found for part in launch.parts}
 
