@@ -13,6 +13,7 @@ SUBJECTS = ("reading", "dataflow", "answers", "predictions", "recordings", "proo
 OTHERS = {
     "causes": "causes/check.py",
     "drop_ins": "fixes/drop_ins.py",
+    "product_kernels": "fixes/product_kernels.py",
     "programs": "programs/run.py",
     "programs_applied": "programs/applied.py",
     "programs_score": "programs/score.py",
@@ -23,6 +24,7 @@ GPU = frozenset(
         *(
             "agent_verify",
             "judge",
+            "product_kernels",
             "programs",
             "programs_applied",
             "record_causes",
