@@ -10,12 +10,24 @@ from msgspec import Struct
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import LoopKernel, LoopProgram
-from tracemine.codegen.products import FEW, MULTIPROCESSORS, product_class
+from tracemine.codegen.options import DEFAULT
+from tracemine.codegen.products import (
+    FEW,
+    HELD,
+    MULTIPROCESSORS,
+    TWO,
+    WALKED,
+    fits,
+    predicted,
+    product_class,
+    product_tiles,
+)
 from tracemine.tables import table_beside
 
 _LAUNCH_US = 3.0
 _LEAST_GAIN = 1.03  # a library's product that would take so many times as long is left to the library all the same
-_TILES = {"columns held": (128, 256), "two products": (128, 128)}
+_CHEAP = frozenset({"max", "min", "sum"})  # reductions in flight that were measured
+_TILES = {HELD: (128, 256), WALKED: (128, 256), TWO: (128, 128)}
 _CODES = frozenset({"int8", "uint8"})
 
 
@@ -49,6 +61,11 @@ def refusal(program: LoopProgram) -> str | None:
     row = _rates()[_class(program, kernel)]
     if row.refused is not None or row.kind.startswith(FEW):
         return row.refused
+    takes = min(predicted(program.buffers, kernel, tile) for tile in product_tiles(program.buffers, kernel, DEFAULT))
+    if not fits(*takes):
+        return (
+            f"its tile would take {takes[0]} registers of a thread, or {takes[1]:,} bytes of shared memory: it spills"
+        )
     ours, others = times_us(kernel, row)
     if others >= ours * _LEAST_GAIN:
         return None
@@ -60,7 +77,8 @@ def _class(program: LoopProgram, kernel: LoopKernel) -> str:
     found = product_class(kernel)
     if _has_codes(program, kernel):
         return f"{FEW}, codes" if found == FEW else "many rows, codes"
-    return found
+    dear = any(isinstance(n, ir.Reduce) and n.kind not in _CHEAP for n in ir.nodes_of(kernel))
+    return "exponentials in flight" if found == WALKED and dear else found
 
 
 def _has_codes(program: LoopProgram, kernel: LoopKernel) -> bool:
@@ -75,6 +93,7 @@ def times_us(kernel: LoopKernel, row: Rates) -> tuple[float, float]:
     elements = rows * columns * batch
     flops = 2e-6 * elements * inner * len(ir.contractions(kernel))
     high, wide = _TILES[row.kind]
+    wide = min(wide, max(16, 1 << (columns - 1).bit_length()))
     tiles = -(-rows // high) * -(-columns // wide) * batch
     waves = -(-tiles // MULTIPROCESSORS) / (tiles / MULTIPROCESSORS)
     padding = tiles * high * wide / elements

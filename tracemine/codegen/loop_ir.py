@@ -335,6 +335,11 @@ def contractions(kernel: LoopKernel) -> list[Contraction]:
     return [n for n in nodes_of(kernel) if isinstance(n, Contraction)]
 
 
+def buffers_of(node: LoopNode) -> set[str]:
+    """Return the buffers that a node is made of."""
+    return {n.buffer for n in (node, *below(node)) if isinstance(n, Load)}
+
+
 def reads(node: LoopNode) -> bool:
     """Return whether a node is made of what is loaded."""
     return isinstance(node, Load) or any(map(reads, children(node)))

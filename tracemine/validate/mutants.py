@@ -22,7 +22,7 @@ from tracemine.validate.equivalent_mutants import (
     scaled_away,
     sign_cancels,
 )
-from tracemine.validate.kernel_text import begin_of, end_of
+from tracemine.validate.kernel_text import LOADED, begin_of, end_of, made_of
 from tracemine.validate.launcher_mutants import launcher_mutants, loads_of_another, why_equivalent
 from tracemine.validate.product_mutants import MUTATIONS_OF_PRODUCTS, Mutation, factors_exchanged, many_columns
 
@@ -119,6 +119,8 @@ def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]
     found: list[MutantSource] = []
     for mutation in MUTATIONS:
         for at in [a for a in inside if re.search(mutation.pattern, lines[a])][:MOST_OF_A_KIND]:
+            if mutation.needs == "rounding" and _is_of_codes(graph, lines, at):
+                continue  # whole numbers of 8 bits need no rounding
             if mutation.needs not in _MATTERS or _MATTERS[mutation.needs](lines, at):
                 becomes = re.sub(mutation.pattern, mutation.becomes, lines[at], count=1)
                 found += _made(lines, at, mutation.name, becomes, _needs(mutation, lines, at, places))
@@ -130,6 +132,13 @@ def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]
         why = why_equivalent(graph, name, line, lines, rounded.split("\n"))
         found.append(MutantSource(name, line, source, None if why is None else f"{SAME}{why}"))
     return found
+
+
+def _is_of_codes(graph: Graph, lines: list[str], at: int) -> bool:
+    """Return whether a line widens an input's whole numbers of 8 bits."""
+    source = re.search(r"= (\w+)\.to\(", lines[at])
+    loaded = LOADED.match(made_of(lines, at).get(source[1], "")) if source else None
+    return loaded is not None and loaded[1] in {e.name for e in graph.inputs if e.spec.dtype in ("int8", "uint8")}
 
 
 def _kernel(lines: list[str], at: int) -> str:
@@ -202,6 +211,7 @@ SPARE = {  # what some launch must have for a wrong line to matter, and what is 
     "column": "no launch has a lane beyond its columns",
     "tail": "no launch has a row that ends within a block",
     "steps": "no launch has a row of more than a block",
+    "groups": "no launch has more rows of tiles than a group",
 }
 SAME = "same: "  # begins why a mutated line changes no result
 _Holds = Callable[[list[str], int, frozenset[str]], bool]

@@ -47,7 +47,7 @@ MUTATIONS_OF_PRODUCTS = (
     Mutation("quotient for remainder of tiles", r"(row_block = .*) % height$", r"\1 // height", "columns of tiles"),
     Mutation("rows of tiles for columns", r"(column_block = .*) // height$", r"\1 % height", "columns of tiles"),
     Mutation("group not clipped", r"height = tl\.minimum\(.*", "height = GROUP", "columns of tiles"),
-    Mutation("group of tiles not left out", r"(group = .*) \* GROUP$", r"\1", "columns of tiles"),
+    Mutation("group of tiles not left out", r"(group = .*) \* GROUP$", r"\1", "groups"),
     Mutation("parts of a sum meet", r"(range\(part \* KBLOCK, .*, )\w+ \* KBLOCK", r"\1KBLOCK"),
     Mutation("all parts begin at the first", r"range\(part \* KBLOCK, ", "range(0, "),
     Mutation("parts of a row meet", r"(for walked in range\(part, .*, )n\d+\)", r"\g<1>1)"),

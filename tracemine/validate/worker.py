@@ -180,7 +180,9 @@ class _Judge:
                 xblock, rblock = launch.get(f"XBLOCK{part}", xblock), launch.get(f"RBLOCK{part}", rblock)
                 row, columns = launch[f"rows{part}"] % xblock, launch[f"columns{part}"]
                 column, steps = columns % rblock, columns > rblock
-                for kind, has in {"row": row, "column": column, "tail": column, "steps": steps}.items():
+                groups = launch[f"rows{part}"] > 2 * xblock
+                kinds = {"row": row, "column": column, "tail": column, "steps": steps, "groups": groups}
+                for kind, has in kinds.items():
                     if has:
                         self.spare[kind].add(launch["kernel"])
 

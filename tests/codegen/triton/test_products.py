@@ -9,6 +9,8 @@ import pytest
 from tests.codegen.products import added, codes, gate, head, largest, linear
 from tracemine.codegen import Graph, GraphBuilder, Unsupported, generate
 from tracemine.codegen.options import WHATEVER, CodegenOptions
+from tracemine.codegen.partition import plan
+from tracemine.codegen.products import predicted, product_tiles
 
 
 def kernels(graph: Graph, options: CodegenOptions = WHATEVER) -> list[str]:
@@ -87,7 +89,7 @@ def test_sums_that_are_spelled_out_are_products_where_that_is_asked_for() -> Non
 # Which are made.
 
 
-@pytest.mark.parametrize("graph", [codes(1), codes(16), codes(32), head(), gate(8192, 8192, 2048)])
+@pytest.mark.parametrize("graph", [codes(1), codes(16), codes(32), head(), gate(16384, 4864, 896)])
 def test_it_is_made_where_its_class_measured_faster(graph: Graph) -> None:
     assert generate(graph).kernels
 
@@ -99,10 +101,27 @@ def test_it_is_made_where_its_class_measured_faster(graph: Graph) -> None:
         (added("residual", 2048), "own epilogue"),
         (added("residual", 16), "as fast"),
         (codes(2048), "works the codes out again"),
-        (head(32, 256, 32000, 4096), r"it would take \d+ µs, the library's product .* \d+ µs"),
+        (gate(2048, 14336, 4096), r"it would take \d+ µs, the library's product .* \d+ µs"),
         (largest("aten::logsumexp", 8192, 128256, 2048), "strips of rows"),
     ],
 )
 def test_it_is_refused_with_the_reason(graph: Graph, why: str) -> None:
     with pytest.raises(Unsupported, match=why):
         generate(graph)
+
+
+def test_a_tile_that_would_spill_is_left_out() -> None:
+    text = generate(largest("aten::argmax", 8192, 32768, 512), WHATEVER).text
+    assert "(128, 256, " not in text  # 128 accumulators of a thread, and as many numbers to compare
+    assert "(64, 256, " in text
+
+
+def test_what_a_tile_takes_is_foretold() -> None:
+    """ptxas made 160 registers and 197,152 bytes of the head's first tile, 173 and 196,672 of the gate's."""
+    for graph, registers, shared in ((head(), 160, 197_152), (gate(2048, 14336, 4096), 173, 196_672)):
+        program = plan(graph, WHATEVER)
+        (kernel,) = program.kernels
+        tile = product_tiles(program.buffers, kernel, WHATEVER)[0]
+        told = predicted(program.buffers, kernel, tile)
+        assert told[0] == pytest.approx(registers, rel=0.1)
+        assert told[1] == pytest.approx(shared, rel=0.01)

@@ -47,7 +47,7 @@ class KernelLaunch:
         """How it may be divided into tiles."""
         first = self.parts[0]
         if first.mode == PRODUCT:
-            return product_tiles(first.kernel, first.schedule.options)
+            return product_tiles(first.program.buffers, first.kernel, first.schedule.options)
         most = max(len(loads(part.kernel)) for part in self.parts)
         length = prod(axis.size for axis in first.kernel.columns)
         ragged = most <= _FEW_LOADS and 0 < length <= _RAGGED_SHARE * (1 << (length - 1).bit_length())
