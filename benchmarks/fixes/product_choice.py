@@ -1,8 +1,8 @@
 """Judge the choice of kernels around products by recorded times: `python -m benchmarks.fixes.product_choice [FILE]`.
 
 FILE is what product_kernels.py wrote. Rates of a class are fitted to every second shape of it, and printed for
-product_rates.toml; then every shape, fitted or not, is asked for, and what was measured of the choice is held against the
-best of what else there is. Exits with 1 where a kernel is chosen that measured more than 3 % slower.
+product_rates.toml; then every shape, fitted or not, is asked for, and what was measured of the choice is held against
+the best of what else there is. Exits with 1 where a kernel is chosen that measured more than 3 % slower.
 """
 
 from __future__ import annotations
