@@ -13,7 +13,8 @@ from typing import Any
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
-from tracemine.codegen.indexing import Index, IndexMath
+from tracemine.codegen.contraction import ProductMath
+from tracemine.codegen.indexing import Index
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, LoopNode, Nodes
 from tracemine.codegen.operators import expression
 from tracemine.codegen.passes.rotate_half import RotatedHalf
@@ -40,10 +41,6 @@ from tracemine.codegen.tensor_ir import (
     nearest_reductions,
 )
 
-# Expressions that never fall as these arguments rise; and those of them that are NaN below 0, or may be.
-_RISES = {"relu": (0,), "add": (0, 1), "sub": (0,), "log1p": (0,), "sqrt": (0,), "log": (0,)}
-_OF_POSITIVE = frozenset({"log1p", "sqrt", "log"})
-
 # Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
 _REPEATS = 4
 _COMPUTED = ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum | ir.Contraction
@@ -57,7 +54,7 @@ class ColumnTile:
     start: int
 
 
-class Inliner(IndexMath):
+class Inliner(ProductMath):
     """Emits the values of one kernel. `rounds`: the build that rounds after every call, as eager does.
 
     large: elements from which on it takes longer to compute what is repeated than to launch a kernel for it.
@@ -74,20 +71,15 @@ class Inliner(IndexMath):
         in_place: Collection[Tensor] = (),
         products: Mapping[Tensor, tuple[Tensor, Tensor]] = {},
     ) -> None:
-        super().__init__(axes, nodes)
-        self.products = products  # sums that are made as matrix products, and what they multiply
+        super().__init__(axes, nodes, columns, products)
         self.in_place = in_place  # what inputs hold at the end
-        self.origins, self.columns, self.rounds = origins, columns, rounds
+        self.origins, self.rounds = origins, rounds
         self.large = large
         self.demanded: dict[Tensor, str] = {}
         self._root: Tensor | None = None
-        self._elements = 0  # that the kernel loops over for it
-        self._part: Dim = ()  # the axis of parts, where it is what a part gives
-        self.reduces: set[Reduction] = set()  # what the kernel reduces itself
         self.scans = False
         self.boundaries: set[int] = set()  # columns at which a join goes from one member to the next
         self._known: dict[tuple[object, ...], LoopNode] = {}
-        self.free_axes = ir.FreeAxes(self.columns)
 
     def store(self, tensor: Tensor, buffer: str, tile: ColumnTile | None = None) -> ir.Store:
         """Store an expression's element at its own index; of `tile` alone, where the columns are a part of an axis."""
@@ -114,7 +106,7 @@ class Inliner(IndexMath):
         found = self._known.get(key)
         if found is None:
             if tensor is not self._root and self._belongs_elsewhere(tensor, index):
-                found = self._demand(tensor, index, guard)
+                found = self.demand(tensor, index, guard)
             else:
                 found = _INLINE[type(tensor)](self, tensor, index, guard)
             self._known[key] = found
@@ -123,13 +115,6 @@ class Inliner(IndexMath):
             ):
                 self.origins.setdefault(found, tensor.origin)
         return found
-
-    def converted(self, node: LoopNode, type_: str) -> LoopNode:
-        """Return the value in another type of computing."""
-        assert isinstance(node, ir.Value)  # noqa: S101  (expressions give values)
-        if isinstance(node, ir.Constant) and node.value in (0, 1):  # the same number in every type
-            return self.nodes.make(ir.Constant, type_, node.value)
-        return node if node.type == type_ else self.nodes.make(ir.Rounded, type_, node, type_)
 
     # What this kernel cannot compute.
 
@@ -151,24 +136,21 @@ class Inliner(IndexMath):
         others = [
             t
             for t in nearest_reductions(tensor)
-            if self.foreign(t) and not (isinstance(t, Reduction) and t.part) and not self._met_once(t)
+            if self.foreign(t) and not (isinstance(t, Reduction) and t.part) and not self.met_once(t)
         ]
         leaves = set(self.axes.flat(tensor.dims))
         return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
 
     def _is_table(self, tensor: Tensor, index: Index) -> bool:
         """Return whether it varies along the columns, is expensive, and is asked for the same elements repeatedly."""
-        size = self._size(tensor)
+        size = self.elements_of(tensor)
         if self._elements < max(self.large, _REPEATS * size) or not any(
             self.free_axes(node) & {*self.columns} for node in index
         ):
             return False
-        return any(self._size(t) == size for t in expensive_parts(tensor))
+        return any(self.elements_of(t) == size for t in expensive_parts(tensor))
 
-    def _size(self, tensor: Tensor) -> int:
-        return self.axes.size(self.axes.flat(tensor.dims))
-
-    def _demand(self, tensor: Tensor, index: Index, guard: LoopNode | None) -> LoopNode:
+    def demand(self, tensor: Tensor, index: Index, guard: LoopNode | None) -> LoopNode:
         buffer = self.demanded.setdefault(tensor, f"part_{id(tensor)}")
         return self.nodes.make(ir.Load, tensor.type, buffer, self.by_dim(tensor.dims, index), guard)
 
@@ -215,88 +197,20 @@ class Inliner(IndexMath):
             return self.nodes.op(node.type, node.name, *node.args, brief=True)
         return node
 
-    def _met_once(self, tensor: Tensor) -> bool:
-        """Return whether it is a product of which the kernel meets each element once, so that none is made again."""
-        if tensor not in self.products:
-            return False
-        apart = {*self._part} - {*self.axes.flat(tensor.dims)}
-        return self._size(tensor) * self.axes.size(apart) >= self._elements
-
-    def _contraction(self, tensor: Reduction, index: Index) -> LoopNode | None:
-        """Return an element of a product, what does not change along its sum taken out; None where it is loaded."""
-        each = tensor.arg
-        while isinstance(each, Cast):
-            each = each.arg
-        inner = self._inner(tensor, index)
-        sides: list[tuple[LoopNode, bool]] = []
-        for operand in self.products[tensor]:
-            there = self.broadcast(each.dims, inner, operand.dims)
-            dear = any(self._size(t) == self._size(operand) for t in expensive_parts(operand))
-            node = self._demand(operand, there, None) if dear else self.value(operand, there, None)
-            sides.append((self.converted(node, FLOAT), bool(self.free_axes(node) & {*self.columns})))
-        (left, left_across), (right, right_across) = sides
-        if left_across == right_across or any(map(_loops, (left, right))):
-            return None
-        axes = tuple(self.axes.axis(leaf) for leaf in columns_of(self.axes, tensor))
-        (left, outer), (right, beside) = (self._factored(node, {*axes}) for node in (left, right))
-        pair = (right, left) if left_across else (left, right)
-        found: LoopNode = self.nodes.make(ir.Contraction, FLOAT, *pair, self.products[tensor][0].dtype, axes)
-        self.reduces.add(tensor)
-        for factor in outer + beside:
-            found = self.nodes.op(FLOAT, "mul", found, factor)
-        return found
-
-    def _factored(self, node: LoopNode, axes: Collection[ir.Axis]) -> tuple[LoopNode, list[LoopNode]]:
-        """Return a factor of a sum without what does not change along axes, and that: scales of codes."""
-        numbers, taken = {axis.number for axis in axes}, list[LoopNode]()
-        while isinstance(node, ir.Op) and node.name == "mul":
-            still = [arg for arg in node.args if not self.free_axes(arg) & numbers]
-            if len(still) != 1:
-                break
-            taken += still
-            node = next(arg for arg in node.args if arg is not still[0])
-        return node, taken
-
     def reduction(self, tensor: Reduction, index: Index, guard: LoopNode | None) -> LoopNode:
-        here = tensor.part in ((), self._part) and guard is None and self._met_once(tensor)
-        if here and (made := self._contraction(tensor, index)) is not None:
+        here = tensor.part in ((), self._part) and guard is None and self.met_once(tensor)
+        if here and (made := self.contraction(tensor, index)) is not None:
             return made
         crossed = any(self.free_axes(node) & set(self.columns) for node in index)
         if self.foreign(tensor) or tensor.part != self._part or crossed:
-            return self._demand(tensor, index, guard)
+            return self.demand(tensor, index, guard)
         self.reduces.add(tensor)
         if guard is not None and self.free_axes(guard) & set(self.columns):
             guard = None  # what is wanted of a column says nothing of the whole row
-        arg = self.converted(self.value(tensor.arg, self._inner(tensor, index), guard), tensor.dtype)
+        arg = self.converted(self.value(tensor.arg, self.inner(tensor, index), guard), tensor.dtype)
         if tensor.kind == "max" and any(isinstance(node, ir.Contraction) for node in ir.below(arg)):
-            return self._risen(arg, {*self.columns})
+            return self.risen(arg, {*self.columns})
         return self.nodes.make(ir.Reduce, tensor.dtype, tensor.kind, arg)
-
-    def _risen(self, node: LoopNode, columns: Collection[int]) -> LoopNode:
-        """Return the largest of a row, with what never falls as it rises computed of that one alone.
-
-        Equal numbers stay equal, and NaN is the largest of either. Not where another argument changes along the row:
-        then the largest may be of another number.
-        """
-        if isinstance(node, ir.Op) and node.name in _RISES:
-            moving = [at for at, arg in enumerate(node.args) if self.free_axes(arg) & {*columns}]
-            inner = node.args[moving[0]] if len(moving) == 1 and moving[0] in _RISES[node.name] else None
-            if inner is not None and (node.name not in _OF_POSITIVE or _is_positive(inner)):
-                top = self._risen(inner, columns)
-                args = tuple(top if at == moving[0] else arg for at, arg in enumerate(node.args))
-                return self.nodes.op(node.type, node.name, *args, brief=node.brief)
-        return self.nodes.make(ir.Reduce, FLOAT, "max", node)
-
-    def _inner(self, tensor: Reduction, index: Index) -> Index:
-        """Return the index in what a reduction reduces: its loop's own along what it loops over."""
-        groups = self.groups(tensor.dims, index)
-        kept = {d: group for (group, _), d in zip(groups, tensor.kept, strict=True) if d is not None}
-        inner: list[LoopNode] = []
-        for d, dim in enumerate(tensor.arg.dims):
-            leaves = self.axes.leaves(dim)
-            here = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in leaves)
-            inner.extend(here if d in tensor.over else kept.get(d, ()))
-        return tuple(inner)
 
     def scan(self, tensor: CumulativeSum, index: Index, guard: LoopNode | None) -> LoopNode:
         columns = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in self.columns)
@@ -304,7 +218,7 @@ class Inliner(IndexMath):
         rest = [node for d, group in enumerate(groups) if d != tensor.along for node in group]
         crossed = any(self.free_axes(node) & set(self.columns) for node in rest)
         if self.foreign(tensor) or self._part or groups[tensor.along] != columns or crossed:
-            return self._demand(tensor, index, guard)
+            return self.demand(tensor, index, guard)
         arg = self.converted(self.value(tensor.arg, index, guard), tensor.dtype)
         self.scans = True
         return self.nodes.make(ir.RunningSum, tensor.dtype, arg)
@@ -435,17 +349,6 @@ class Inliner(IndexMath):
     def num_elements(self, tensor: NumElements, index: Index, guard: LoopNode | None) -> LoopNode:
         leaves = self.axes.leaves(tensor.over)
         return self.nodes.make(ir.SizeValue, FLOAT, tuple(self.axes.axis(leaf) for leaf in leaves))
-
-
-def _is_positive(node: LoopNode) -> bool:
-    return isinstance(node, ir.Op) and node.name == "relu"
-
-
-def _loops(node: LoopNode) -> bool:
-    """Return whether a value is itself made in a loop."""
-    return isinstance(node, ir.Contraction | ir.Reduce | ir.RunningSum | ir.Random) or any(
-        map(_loops, ir.children(node))
-    )
 
 
 _INLINE: dict[type[Tensor], Callable[[Inliner, Any, Index, LoopNode | None], LoopNode]] = {

@@ -67,6 +67,8 @@ def predicted(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, tile: tup
     high, wide, deep, warps, stages, *_ = tile
     few, found = product_class(kernel) == FEW, ir.contractions(kernel)
     high = 16 if few and prod(axis.size for axis in kernel.rows) <= 16 else high
+    if held_columns(kernel):
+        wide = max(16, 1 << (prod(axis.size for axis in kernel.columns) - 1).bit_length())
     sides = {(n.left, high) for n in found} | {(n.right, wide) for n in found}
     widths = [(lines, min(itemsize(buffers[b].dtype) or 4 for b in ir.buffers_of(side))) for side, lines in sides]
     shared = (stages - few) * deep * sum(lines * width for lines, width in widths)
