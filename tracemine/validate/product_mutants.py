@@ -52,7 +52,7 @@ MUTATIONS_OF_PRODUCTS = (
     Mutation("all parts begin at the first", r"range\(part \* KBLOCK, ", "range(0, "),
     Mutation("parts of a row meet", r"(for walked in range\(part, .*, )n\d+\)", r"\g<1>1)"),
     Mutation("last columns not looped over", r"(for walked in .*)tl\.cdiv\(columns, RBLOCK\)", r"\1columns // RBLOCK"),
-    Mutation("nothing for what is not there", rf"{_TOP}.*), -float\('inf'\)\)", r"\1, 0.0)"),
+    Mutation("nothing for what is not there", rf"{_TOP}.*), -float\('inf'\)\)(?!.*logsumexp)", r"\1, 0.0)"),
     Mutation("largest of the product itself", rf"{_TOP})(?!product)[a-z]\w*", r"\1product_1"),
     Mutation("function taken twice", r"= (_log1p|tl\.exp|_gelu\w*)\((\w+)\)(?=$|  #)", r"= \1(\1(\2))"),
     Mutation("blocks joined without rescaling", r"(\w+_sum) = \1 \* _exp\(.*\) \+ (\w+)$", r"\1 = \1 + \2"),

@@ -121,9 +121,9 @@ def trials(graph: Graph, free: Mapping[int, int], in_parts: Collection[int] = ()
 
 
 def _places_of_sums(graph: Graph) -> bool:
-    """Return whether it gives where sums are largest: of what overflows, that is chance."""
+    """Return whether it gives where sums are largest, or sums as wide as they are summed: what overflows is chance."""
     products = any(call.operator in PRODUCTS for call in graph.calls)
-    return products and any(graph.specs[v].dtype == "int64" for v in graph.live)
+    return products and any(graph.specs[v].dtype in ("int64", "float32") for v in (*graph.live, 0))
 
 
 def _resized(together: Iterable[Mapping[int, int]]) -> Iterator[Trial]:
