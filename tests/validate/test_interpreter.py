@@ -47,6 +47,31 @@ def within_kernel(x, least, most, BLOCK: tl.constexpr):
     tl.store(most + place, tl.maximum(number, 2.0))
 
 
+@triton.jit
+def dot_kernel(x, y, out, PRECISION: tl.constexpr, BLOCK: tl.constexpr):
+    row, column = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    left, right = tl.load(x + row * BLOCK + column), tl.load(y + row * BLOCK + column)
+    tl.store(out + row * BLOCK + column, tl.dot(left, right, input_precision=PRECISION))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn])
+def test_products_are_of_what_operands_hold(dtype: torch.dtype) -> None:
+    x, y = (torch.randn(32, 32, generator=torch.Generator().manual_seed(k)).to(dtype) for k in (0, 1))
+    out = torch.empty(32, 32)
+    dot_kernel[(1,)](x, y, out, PRECISION="ieee", BLOCK=32)
+    right = x.double() @ y.double()
+    assert float((out - right).square().mean().sqrt() / right.square().mean().sqrt()) < 1e-6
+
+
+def test_products_of_tf32_keep_ten_bits() -> None:
+    x, y = (torch.randn(32, 32, generator=torch.Generator().manual_seed(k)) for k in (0, 1))
+    out = torch.empty(32, 32)
+    dot_kernel[(1,)](x, y, out, PRECISION="tf32", BLOCK=32)
+    right = x.double() @ y.double()
+    error = float((out - right).square().mean().sqrt() / right.square().mean().sqrt())
+    assert 1e-4 < error < 1e-3
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_casts_round_to_nearest_even(dtype: torch.dtype) -> None:
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, 3.3e38, 448.0, 464.0, 57344.0])

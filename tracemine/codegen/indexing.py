@@ -95,7 +95,7 @@ def spans(kernel: LoopKernel) -> dict[tuple[Axis, ...], dict[LoopNode, tuple[int
 def span_of(kernel: LoopKernel, node: LoopNode) -> Span | None:
     """Return the axes along which an index is the place: as `row // 7 % 7 * 7 + row % 7` is along two."""
     if isinstance(node, ir.LoopIndex):
-        for axes in (kernel.rows, kernel.columns):
+        for axes in (kernel.rows, kernel.columns, kernel.batch, kernel.contracted):
             if node.axis in axes:
                 return axes, axes.index(node.axis), axes.index(node.axis) + 1
     if not (isinstance(node, ir.IndexArithmetic) and isinstance(node.left, ir.IndexArithmetic) and node.symbol == "+"):

@@ -6,14 +6,15 @@ way (a reduction over other axes, or one needed at another row) is demanded of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
-from tracemine.codegen.indexing import Index, IndexMath
+from tracemine.codegen.contraction import ProductMath
+from tracemine.codegen.indexing import Index
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, LoopNode, Nodes
 from tracemine.codegen.operators import expression
 from tracemine.codegen.passes.rotate_half import RotatedHalf
@@ -42,6 +43,7 @@ from tracemine.codegen.tensor_ir import (
 
 # Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
 _REPEATS = 4
+_COMPUTED = ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum | ir.Contraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class ColumnTile:
     start: int
 
 
-class Inliner(IndexMath):
+class Inliner(ProductMath):
     """Emits the values of one kernel. `rounds`: the build that rounds after every call, as eager does.
 
     large: elements from which on it takes longer to compute what is repeated than to launch a kernel for it.
@@ -67,20 +69,17 @@ class Inliner(IndexMath):
         rounds: bool,
         large: int,
         in_place: Collection[Tensor] = (),
+        products: Mapping[Tensor, tuple[Tensor, Tensor]] = {},
     ) -> None:
-        super().__init__(axes, nodes)
+        super().__init__(axes, nodes, columns, products)
         self.in_place = in_place  # what inputs hold at the end
-        self.origins, self.columns, self.rounds = origins, columns, rounds
+        self.origins, self.rounds = origins, rounds
         self.large = large
         self.demanded: dict[Tensor, str] = {}
         self._root: Tensor | None = None
-        self._elements = 0  # that the kernel loops over for it
-        self._part: Dim = ()  # the axis of parts, where it is what a part gives
-        self.reduces: set[Reduction] = set()  # what the kernel reduces itself
         self.scans = False
         self.boundaries: set[int] = set()  # columns at which a join goes from one member to the next
         self._known: dict[tuple[object, ...], LoopNode] = {}
-        self.free_axes = ir.FreeAxes(self.columns)
 
     def store(self, tensor: Tensor, buffer: str, tile: ColumnTile | None = None) -> ir.Store:
         """Store an expression's element at its own index; of `tile` alone, where the columns are a part of an axis."""
@@ -107,20 +106,15 @@ class Inliner(IndexMath):
         found = self._known.get(key)
         if found is None:
             if tensor is not self._root and self._belongs_elsewhere(tensor, index):
-                found = self._demand(tensor, index, guard)
+                found = self.demand(tensor, index, guard)
             else:
                 found = _INLINE[type(tensor)](self, tensor, index, guard)
             self._known[key] = found
-            if tensor.origin >= 0 and isinstance(found, ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum):
+            if tensor.origin >= 0 and isinstance(
+                found, ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum | ir.Contraction
+            ):
                 self.origins.setdefault(found, tensor.origin)
         return found
-
-    def converted(self, node: LoopNode, type_: str) -> LoopNode:
-        """Return the value in another type of computing."""
-        assert isinstance(node, ir.Value)  # noqa: S101  (expressions give values)
-        if isinstance(node, ir.Constant) and node.value in (0, 1):  # the same number in every type
-            return self.nodes.make(ir.Constant, type_, node.value)
-        return node if node.type == type_ else self.nodes.make(ir.Rounded, type_, node, type_)
 
     # What this kernel cannot compute.
 
@@ -140,24 +134,23 @@ class Inliner(IndexMath):
         if self._is_table(tensor, index):
             return True
         others = [
-            t for t in nearest_reductions(tensor) if self.foreign(t) and not (isinstance(t, Reduction) and t.part)
+            t
+            for t in nearest_reductions(tensor)
+            if self.foreign(t) and not (isinstance(t, Reduction) and t.part) and not self.met_once(t)
         ]
         leaves = set(self.axes.flat(tensor.dims))
         return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
 
     def _is_table(self, tensor: Tensor, index: Index) -> bool:
         """Return whether it varies along the columns, is expensive, and is asked for the same elements repeatedly."""
-        size = self._size(tensor)
+        size = self.elements_of(tensor)
         if self._elements < max(self.large, _REPEATS * size) or not any(
             self.free_axes(node) & {*self.columns} for node in index
         ):
             return False
-        return any(self._size(t) == size for t in expensive_parts(tensor))
+        return any(self.elements_of(t) == size for t in expensive_parts(tensor))
 
-    def _size(self, tensor: Tensor) -> int:
-        return self.axes.size(self.axes.flat(tensor.dims))
-
-    def _demand(self, tensor: Tensor, index: Index, guard: LoopNode | None) -> LoopNode:
+    def demand(self, tensor: Tensor, index: Index, guard: LoopNode | None) -> LoopNode:
         buffer = self.demanded.setdefault(tensor, f"part_{id(tensor)}")
         return self.nodes.make(ir.Load, tensor.type, buffer, self.by_dim(tensor.dims, index), guard)
 
@@ -205,20 +198,18 @@ class Inliner(IndexMath):
         return node
 
     def reduction(self, tensor: Reduction, index: Index, guard: LoopNode | None) -> LoopNode:
+        here = tensor.part in ((), self._part) and guard is None and self.met_once(tensor)
+        if here and (made := self.contraction(tensor, index)) is not None:
+            return made
         crossed = any(self.free_axes(node) & set(self.columns) for node in index)
         if self.foreign(tensor) or tensor.part != self._part or crossed:
-            return self._demand(tensor, index, guard)
+            return self.demand(tensor, index, guard)
         self.reduces.add(tensor)
         if guard is not None and self.free_axes(guard) & set(self.columns):
             guard = None  # what is wanted of a column says nothing of the whole row
-        groups = self.groups(tensor.dims, index)
-        kept = {d: group for (group, _), d in zip(groups, tensor.kept, strict=True) if d is not None}
-        inner: list[LoopNode] = []
-        for d, dim in enumerate(tensor.arg.dims):
-            leaves = self.axes.leaves(dim)
-            here = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in leaves)
-            inner.extend(here if d in tensor.over else kept.get(d, ()))
-        arg = self.converted(self.value(tensor.arg, tuple(inner), guard), tensor.dtype)
+        arg = self.converted(self.value(tensor.arg, self.inner(tensor, index), guard), tensor.dtype)
+        if tensor.kind == "max" and any(isinstance(node, ir.Contraction) for node in ir.below(arg)):
+            return self.risen(arg, {*self.columns})
         return self.nodes.make(ir.Reduce, tensor.dtype, tensor.kind, arg)
 
     def scan(self, tensor: CumulativeSum, index: Index, guard: LoopNode | None) -> LoopNode:
@@ -227,7 +218,7 @@ class Inliner(IndexMath):
         rest = [node for d, group in enumerate(groups) if d != tensor.along for node in group]
         crossed = any(self.free_axes(node) & set(self.columns) for node in rest)
         if self.foreign(tensor) or self._part or groups[tensor.along] != columns or crossed:
-            return self._demand(tensor, index, guard)
+            return self.demand(tensor, index, guard)
         arg = self.converted(self.value(tensor.arg, index, guard), tensor.dtype)
         self.scans = True
         return self.nodes.make(ir.RunningSum, tensor.dtype, arg)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -161,6 +161,19 @@ class Reduce(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Contraction(Value):
+    """A sum of products along axes that are none of the kernel's columns: rows of `left`, columns of `right`.
+
+    dtype: what both are multiplied as.
+    """
+
+    left: LoopNode
+    right: LoopNode
+    dtype: str
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RunningSum(Value):
     """Running sum along the columns."""
 
@@ -211,6 +224,8 @@ class LoopKernel:
     stores: tuple[Store, ...]
     split: Axis | None = None  # the columns are looped over in so many parts, each by a program of its own
     column_tiles: int = 1  # of the axis that the columns are one tile of: a program loops over them all
+    batch: tuple[Axis, ...] = ()  # rows of which a program has one place: both operands of its products change along
+    contracted: tuple[Axis, ...] = ()  # what its products sum over
     after: frozenset[str] = frozenset()  # inputs of which it reads what an earlier kernel wrote in place
 
 
@@ -308,6 +323,23 @@ def loads(kernel: LoopKernel) -> list[Load]:
     return [n for n in nodes_of(kernel) if isinstance(n, Load)]
 
 
+def below(node: LoopNode) -> Iterator[LoopNode]:
+    """Yield the nodes that a node is made of, and those that they are made of."""
+    for child in children(node):
+        yield child
+        yield from below(child)
+
+
+def contractions(kernel: LoopKernel) -> list[Contraction]:
+    """Return every product of a kernel, once."""
+    return [n for n in nodes_of(kernel) if isinstance(n, Contraction)]
+
+
+def buffers_of(node: LoopNode) -> set[str]:
+    """Return the buffers that a node is made of."""
+    return {n.buffer for n in (node, *below(node)) if isinstance(n, Load)}
+
+
 def reads(node: LoopNode) -> bool:
     """Return whether a node is made of what is loaded."""
     return isinstance(node, Load) or any(map(reads, children(node)))
@@ -357,5 +389,7 @@ class FreeAxes:
                 found = frozenset().union(*(self(child) for child in children(node)))
             if isinstance(node, Reduce):
                 found -= self._columns
+            if isinstance(node, Contraction):
+                found -= {axis.number for axis in node.axes}
             self._known[node] = found
         return found

@@ -9,15 +9,18 @@ from math import gcd, prod
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
+from tracemine.codegen.choice import refusal
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.inline import ColumnTile, Inliner
 from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel, LoopNode, LoopProgram, Nodes, Store
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.lowering.product import PRODUCTS
 from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.passes.split_reduction import split
+from tracemine.codegen.products import looped_again
 from tracemine.codegen.schedule import by_memory, few_programs
-from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, nearest_reductions
+from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, factors, nearest_reductions, reductions
 from tracemine.ops.infer.tensor import contiguous
 
 # Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
@@ -53,6 +56,8 @@ class _Planner:
     homes: dict[Tensor, str] = field(default_factory=dict)  # the buffer each expression is stored in
     names: dict[str, str] = field(default_factory=dict)  # placeholders of what is demanded, and their buffers
     in_place: frozenset[Tensor] = frozenset()  # what inputs hold at the end
+    products: Mapping[Tensor, tuple[Tensor, Tensor]] = field(default_factory=dict)  # sums that are matrix products
+    stored: bool = False  # products are stored, and loaded by what is made of them
 
     @property
     def axes(self) -> Axes:
@@ -63,14 +68,29 @@ def plan(graph: Graph, options: CodegenOptions = DEFAULT) -> LoopProgram:
     """Partition a graph into kernels. Raises Unsupported where none can be generated."""
     lowered = lower(graph)
     program, starved = _planned(graph, lowered, options)
+    multiplies = any(call.operator in PRODUCTS for call in graph.calls)
+    if multiplies and not options.every_product and (why := refusal(program)) is not None:
+        raise Unsupported(why)
+    if any(looped_again(kernel) for kernel in program.kernels):  # a product would be made twice
+        program, starved = _planned(graph, lowered, options, stored=True)
     if starved:
         program, _ = _planned(graph, split(lowered, starved), options)
     return program
 
 
-def _planned(graph: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[LoopProgram, set[Reduction]]:
+def _products(graph: Graph, lowered: Lowered, options: CodegenOptions) -> dict[Tensor, tuple[Tensor, Tensor]]:
+    """Return the sums that are matrix products, and what they multiply."""
+    calls = {number for number, call in enumerate(graph.calls) if call.operator in PRODUCTS or options.spelled_out}
+    found = {t: factors(lowered.axes, t) for t in reductions((*lowered.live, *lowered.written.values()))}
+    return {t: pair for t, pair in found.items() if pair is not None and t.origin in calls}
+
+
+def _planned(
+    graph: Graph, lowered: Lowered, options: CodegenOptions, stored: bool = False
+) -> tuple[LoopProgram, set[Reduction]]:
     """Return a program, and the reductions in it that leave most of a GPU idle."""
     p = _Planner(graph, lowered, options, _LARGE * options.longest_row, in_place=frozenset(lowered.written.values()))
+    p.products, p.stored = _products(graph, lowered, options), stored
     for source, entry in zip(lowered.inputs, graph.inputs, strict=True):
         p.buffers[source.buffer] = _buffer(p, source.buffer, source, entry.spec.strides or (), "input")
     outputs = _homes(p)
@@ -82,7 +102,8 @@ def _planned(graph: Graph, lowered: Lowered, options: CodegenOptions) -> tuple[L
         kernel, reduces = _kernel(p, members)
         kernels.append(kernel)
         if few_programs(p.buffers, kernel, options.longest_row):
-            starved |= reduces
+            flight = reduces - p.products.keys()  # what is reduced of a product is; else the product itself
+            starved |= flight or reduces
     kernels = _ordered(p, kernels)
     _check_in_place(p, kernels)
     _check_stored(p, kernels)
@@ -130,6 +151,12 @@ def _homes(p: _Planner) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _inliner(p: _Planner, columns: Dim, *roots: Tensor) -> Inliner:
+    """Return what inlines tensors that are stored in one loop."""
+    products = {t: pair for t, pair in p.products.items() if not p.stored or t in roots}
+    return Inliner(p.axes, p.nodes, p.origins, columns, p.options.rounds, p.large, p.in_place, products)
+
+
 def _target(p: _Planner, tensor: Tensor) -> _Target:
     """Register what must be stored, after what it needs stored before."""
     known = p.targets.get(tensor)
@@ -141,7 +168,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
     part = tensor.part if isinstance(tensor, Reduction) else ()
     rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
-    trial = Inliner(p.axes, p.nodes, p.origins, columns, p.options.rounds, p.large, p.in_place)
+    trial = _inliner(p, columns, tensor)
     trial.store(tensor, p.homes[tensor])
     if tensor in trial.demanded:
         raise Unsupported("a reduction that needs its own result elsewhere")
@@ -182,14 +209,14 @@ def _scratch(p: _Planner, name: str, tensor: Tensor) -> KernelBuffer:
 def _columns(p: _Planner, tensor: Tensor, buffer: KernelBuffer) -> Dim:
     """Return the axes to loop over inside a program: what is reduced, or else the innermost."""
     leaves = p.axes.flat(tensor.dims)
-    if isinstance(tensor, Reduction):
+    if isinstance(tensor, Reduction) and tensor not in p.products:
         return columns_of(p.axes, tensor)
     covered = set(leaves)
     # A reduction that is repeated along further axes would be computed again for each of their elements.
     found = [
         columns_of(p.axes, t)
         for t in nearest_reductions(tensor)
-        if set(columns_of(p.axes, t)) <= covered or covered <= set(p.axes.flat(t.dims))
+        if t not in p.products and (set(columns_of(p.axes, t)) <= covered or covered <= set(p.axes.flat(t.dims)))
     ]
     best = max(found, key=p.axes.size, default=())
     rows = p.axes.size([leaf for leaf in leaves if leaf not in best])
@@ -234,7 +261,7 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
 
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduction]]:
     """Return a kernel, and what it reduces."""
-    inliner = Inliner(p.axes, p.nodes, p.origins, members[0].columns, p.options.rounds, p.large, p.in_place)
+    inliner = _inliner(p, members[0].columns, *(target.tensor for target in members))
     raw = [inliner.store(target.tensor, target.buffer, tile) for target in members for tile in target.tiles or (None,)]
     main = max(members, key=lambda t: p.axes.size(t.rows))
     by_leaf = _strides_of(p, main)
@@ -250,7 +277,21 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduct
     )
     if any(load.buffer in kernel.after for load in ir.loads(kernel)):
         raise Unsupported("a kernel reads what is written in place as it was before, and as it is after")
-    return _arranged(p, kernel, inliner), inliner.reduces
+    return _with_product(_arranged(p, kernel, inliner)), inliner.reduces
+
+
+def _with_product(kernel: LoopKernel) -> LoopKernel:
+    """Return a kernel with what its products sum over, and the rows of which a program has one place."""
+    found = ir.contractions(kernel)
+    if not found:
+        return kernel
+    if len({node.axes for node in found}) > 1:
+        raise Unsupported("products in one loop that sum over different axes")
+    free_axes = ir.FreeAxes(())
+    apart = {axis for node in found for axis in free_axes(node.right)}
+    batch = tuple(axis for axis in kernel.rows if axis.number in apart)
+    rows = tuple(axis for axis in kernel.rows if axis not in batch)
+    return replace(kernel, rows=rows, batch=batch, contracted=found[0].axes)
 
 
 def _arranged(p: _Planner, kernel: LoopKernel, inliner: Inliner) -> LoopKernel:

@@ -10,6 +10,7 @@ from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import Axis, KernelBuffer, LoopKernel, LoopNode, LoopProgram
 from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
+from tracemine.codegen.products import PRODUCT, few_tiles
 
 POINTWISE, PERSISTENT, LOOPED = "pointwise", "persistent", "looped"
 INNER, OUTER, MIXED = "inner-contiguous", "outer-contiguous", "mixed"
@@ -29,6 +30,10 @@ SHARE = 4  # a tensor of less than one part in so many of the largest one's elem
 def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_row: int) -> str:
     """Return which of the three schedules a kernel has: see body.py. Raises Unsupported for too long a running sum."""
     nodes = ir.nodes_of(kernel)
+    if kernel.contracted:
+        if any(isinstance(n, ir.RunningSum | ir.Random) for n in nodes):
+            raise Unsupported("a running sum, or random numbers, behind a product in one loop")
+        return PRODUCT
     if not any(isinstance(n, ir.Reduce | ir.RunningSum) for n in nodes):
         return POINTWISE
     length = prod(axis.size for axis in kernel.columns)
@@ -52,7 +57,7 @@ class Schedule:
     def __init__(self, program: LoopProgram, kernel: LoopKernel, options: CodegenOptions) -> None:
         self.program, self.kernel, self.options = program, kernel, options
         self.mode = schedule_kind(program.buffers, kernel, options.longest_row)
-        self.contiguity = contiguity(program.buffers, kernel)
+        self.contiguity = INNER if self.mode == PRODUCT else contiguity(program.buffers, kernel)
         along = self.mode == POINTWISE and self.contiguity == INNER
         self.flat = flat_orders(program.buffers, kernel) if along else {}
         self.long = self.mode == LOOPED and self.contiguity == INNER and kernel.split is None
@@ -77,6 +82,8 @@ def large_reads(schedules: Iterable[Schedule]) -> set[str]:
 
 def few_programs(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_row: int) -> bool:
     """Return whether a kernel loops over so long rows by so few programs that each should be split into parts."""
+    if kernel.contracted and kernel.split is None:
+        return few_tiles(kernel)
     if kernel.split is not None or schedule_kind(buffers, kernel, longest_row) != LOOPED:
         return False
     rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))

@@ -6,6 +6,7 @@ through views, slices and casts down to what is loaded; so no layout call costs 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 
@@ -215,6 +216,44 @@ def expensive_parts(tensor: Tensor) -> tuple[Tensor, ...]:
             found.append(here)
         todo.extend(arguments(here))
     return tuple(found)
+
+
+def reductions(tensors: Iterable[Tensor]) -> list[Reduction]:
+    """Return every reduction that expressions are made of, once."""
+    found: dict[Tensor, None] = {}
+    todo = list(tensors)
+    while todo:
+        here = todo.pop()
+        if here not in found:
+            found[here] = None
+            todo.extend(arguments(here))
+    return [t for t in found if isinstance(t, Reduction)]
+
+
+def factors(axes: Axes, tensor: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return what a sum of products multiplies, where it is a matrix product: rows of one, and of another, meet.
+
+    >>> axes = Axes()
+    >>> (m,), (n,), (k,) = (axes.dims((size,)) for size in (4, 8, 16))
+    >>> x, y = (Input(dims=dims, dtype="float32", buffer="") for dims in ((m, (), k), (n, k)))
+    >>> each = Pointwise(dims=(m, n, k), dtype="float32", operation="mul", args=(x, y), compute="float32")
+    >>> factors(axes, Reduction(dims=(m, n), dtype="float32", kind="sum", arg=each, over=(2,), kept=(0, 1))) == (x, y)
+    True
+    """
+    if not isinstance(tensor, Reduction) or tensor.kind != "sum" or tensor.dtype != FLOAT:
+        return None
+    each = tensor.arg
+    while isinstance(each, Cast) and not each.always:
+        each = each.arg
+    if not isinstance(each, Pointwise) or each.operation != "mul" or each.dims != tensor.arg.dims:
+        return None
+    left, right = each.args
+    if isinstance(left, ScalarArg) or isinstance(right, ScalarArg) or left.dtype != right.dtype:
+        return None
+    over = {leaf for d in tensor.over for leaf in axes.leaves(each.dims[d])}
+    first, second = ({*axes.flat(operand.dims)} for operand in (left, right))
+    meet = over <= first & second and first - second and second - first
+    return (left, right) if over and meet and left.type == FLOAT else None
 
 
 def columns_of(axes: Axes, tensor: Tensor) -> Dim:

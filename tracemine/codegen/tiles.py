@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tracemine.codegen.products import TileConfigs
 from tracemine.codegen.schedule import INNER, LOOPED, MIXED, OUTER, PERSISTENT, POINTWISE
-
-TileConfigs = tuple[tuple[int, int], ...]
 
 _INNER: dict[str, TileConfigs] = {
     POINTWISE: ((1024, 8), (1024, 16), (2048, 16)),

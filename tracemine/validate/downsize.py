@@ -15,6 +15,8 @@ import msgspec
 from tracemine.codegen.graph import Graph, GraphCall, Refs, Scalars, Unsupported, Value, renumbered, tensors
 from tracemine.codegen.graph_builder import check
 from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.lowering.product import PRODUCTS
+from tracemine.codegen.options import WHATEVER
 from tracemine.codegen.triton.source import generate, kernel_codes
 from tracemine.ops.infer.tensor import is_contiguous
 from tracemine.validate.resize import at_sizes, free_axes
@@ -22,6 +24,7 @@ from tracemine.validate.resize import at_sizes, free_axes
 # What an interpreter gets through in the time, block by block; larger graphs are tried smaller where they can be.
 MOST_ELEMENTS = 4_096
 _SIZES = (5, 3, 7, 2, 4, 6)  # distinct, and no multiple of a block
+_SIZES_OF_PRODUCTS = (37, 21, 26, 2, 19, 3)  # beyond a tile of theirs, which is 16 wide there
 _SHORTEST = 2  # where other axes are long, and part of the kernel; of 1 exchanged strides would not show
 MOST_MEMBERS = 16  # of a list: as many tensors are tried as they are
 _OF_A_KIND = 3
@@ -134,15 +137,16 @@ def smaller(graph: Graph) -> Graph:
     Axes whose size the kernels take as an argument are made small, all at once or, where calls do not allow that, one
     by one, the largest first. Raises Unsupported where no kernel can be generated.
     """
-    generate(graph)
+    generate(graph, WHATEVER)
     if elements(graph) <= MOST_ELEMENTS:
         return graph
     axes = _largest_first(graph)
-    whole = at_sizes(graph, {axis: min(size, _SIZES[k % len(_SIZES)]) for k, (axis, size) in enumerate(axes)})
+    sizes = _SIZES_OF_PRODUCTS if any(call.operator in PRODUCTS for call in graph.calls) else _SIZES
+    whole = at_sizes(graph, {axis: min(size, sizes[k % len(sizes)]) for k, (axis, size) in enumerate(axes)})
     if whole is not None and elements(whole) <= MOST_ELEMENTS:
         return whole
     current = whole or graph
-    for size in _SIZES * 4 if whole is None else [_SHORTEST] * len(axes):
+    for size in sizes * 4 if whole is None else [_SHORTEST] * len(axes):
         if elements(current) <= MOST_ELEMENTS:
             break
         tried = (at_sizes(current, {axis: size}) for axis, here in _largest_first(current) if here > size)
@@ -209,6 +213,6 @@ def _halved(graph: Graph) -> Iterator[Graph]:
 def _code(graph: Graph) -> str:
     """Return a graph's source without its integers; "" where no kernel can be generated."""
     try:
-        return _NUMBER.sub("#", generate(graph).text)
+        return _NUMBER.sub("#", generate(graph, WHATEVER).text)
     except (Unsupported, ArithmeticError, ValueError, LookupError):
         return ""

@@ -256,6 +256,6 @@ STAND_INS: Mapping[str, Callable[..., Tensors]] = {
 ROUNDED_ONCE = frozenset(
     (
         *("add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "_softmax", "_log_softmax"),
-        *("rsqrt", "pow", "xlogy", "logsumexp"),
+        *("rsqrt", "pow", "xlogy", "logsumexp", "linear", "addmm", "baddbmm"),  # with what is added to a product
     )
 )

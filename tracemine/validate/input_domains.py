@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Scalar, Value, tensors
+from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Scalar, Value, reads, tensors
 from tracemine.ops.facts import base_name, keeping_values
 
 # Operator and the argument that is an average of squares, or else not negative.
@@ -98,6 +98,20 @@ def bounds(graph: Graph) -> frozenset[str]:
         for argument, value in call.given().items()
         if isinstance(value, Scalar) and (call.operator.removeprefix("aten::"), argument) in _BOUNDS
     )
+
+
+def scales_of_codes(graph: Graph) -> frozenset[str]:
+    """Return the inputs that integers are multiplied by: the scales of quantised numbers, none of which is infinite."""
+    behind = {value: {value} for value in range(len(graph.inputs))}  # inputs that each value is made of
+    found: set[str] = set()
+    whole = {v for v, e in enumerate(graph.inputs) if e.spec.dtype in ("int8", "uint8")}
+    for number, call in enumerate(graph.calls):
+        taken = [behind.get(v, set()) for v in reads(call)]
+        if base_name(call.operator) == "mul" and any(made and made <= whole for made in taken):
+            found |= {graph.inputs[v].name for made in taken if not made & whole for v in made}
+        first = graph.first_output(number)
+        behind |= {first + at: set().union(*taken) for at in range(len(call.outputs))}
+    return frozenset(found)
 
 
 def _asked(call: GraphCall, made: Mapping[int, GraphCall]) -> list[tuple[int, str]]:

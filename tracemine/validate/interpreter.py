@@ -276,6 +276,32 @@ def _from_whole(stock):
     return found
 
 
+def _dot(stock):
+    """Multiply what operands hold, in float32; stock multiplies the bits of bfloat16.
+
+    Where TF32 is asked for, operands keep 10 bits. Integers are stock's.
+    """
+
+    def found(self, a, b, d, input_precision, most_imprecise):
+        if not (a.dtype.is_floating() and b.dtype.is_floating()):
+            return stock(self, a, b, d, input_precision, most_imprecise)
+        held = (_convert(h.data, h.dtype, tl.float32, None) if h.dtype in _NARROW else h.data for h in (a, b))
+        left, right = (np.ascontiguousarray(values, np.float32) for values in held)
+        if input_precision == interpreter._ir.INPUT_PRECISION.TF32 and a.dtype == tl.float32:
+            left, right = _ten_bits(left), _ten_bits(right)
+        total = np.matmul(left, right) + d.data
+        return interpreter.TensorHandle(total.astype(d.data.dtype), d.dtype.scalar)
+
+    return found
+
+
+def _ten_bits(values):
+    """Round to nearest as TF32 does: 10 bits behind the first."""
+    bits = values.view(np.uint32)
+    rounded = ((bits + 0x0FFF + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(values), rounded, values)
+
+
 class OutOfBounds(Exception):
     """A kernel touched memory that is none of its tensors'."""
 
@@ -335,6 +361,7 @@ def install():
     interpreter.InterpreterBuilder.create_splat = _splat
     builder = interpreter.InterpreterBuilder
     builder.create_fmul = _multiply
+    builder.create_dot = _dot(builder.create_dot)
     builder.create_si_to_fp = _from_whole(builder.create_si_to_fp)
     builder.create_ui_to_fp = _from_whole(builder.create_ui_to_fp)
     builder.create_fadd = _contracted(builder.create_fadd, np.add)

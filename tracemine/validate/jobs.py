@@ -37,6 +37,8 @@ def make_job(
     largest = elements(graph)
     options = CodegenOptions(
         export_masks=True,
+        every_product=True,
+        small_tiles=True,
         longest_row=longest_row,
         short_steps=recorded is not None or longest_row < LONGEST_ROW,
         least_block=max(MOST_ELEMENTS, 1 << (largest // _BLOCKS).bit_length()) if largest > MOST_ELEMENTS else 0,

@@ -22,20 +22,11 @@ from tracemine.validate.equivalent_mutants import (
     scaled_away,
     sign_cancels,
 )
-from tracemine.validate.kernel_text import begin_of, end_of
+from tracemine.validate.kernel_text import LOADED, begin_of, end_of, made_of
 from tracemine.validate.launcher_mutants import launcher_mutants, loads_of_another, why_equivalent
+from tracemine.validate.product_mutants import MUTATIONS_OF_PRODUCTS, Mutation, factors_exchanged, many_columns
 
 MOST_OF_A_KIND = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """One kind of mistake: which text, and what it becomes. `needs`: what a launch must have for it to matter."""
-
-    name: str
-    pattern: str
-    becomes: str
-    needs: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +41,7 @@ class MutantSource:
 
 _V = r"[A-Za-z_]\w*|\(?[\d.e+-]+\)?"
 _DIVIDED = rf"= (tl\.div_rn|_quotient|_ratio|_bounded_quotient)\(({_V}), ({_V})(, {_V})?\)"
-_COLUMNS, _ROWS = r"\(?column < columns\)?( \| \(tail == 0\))?$", r"\(row < rows\) \| \(XBLOCK == 1\)$"
+_COLUMNS, _ROWS = r"\(?column < columns\)?( \| \(tail == 0\))?$", r"\(?row < rows\)?( \| \(XBLOCK == 1\))?$"
 _LOOP = r"for start in range\((.*), (.*), (\w+)\):$"
 MUTATIONS = (
     Mutation("columns end one early", f"column_mask = {_COLUMNS}", "column_mask = column < columns - 1"),
@@ -105,6 +96,7 @@ MUTATIONS = (
     Mutation("dropouts share their numbers", r"(_random_bits\(\w+), [1-9]\d*, ", r"\1, 0, "),
     Mutation("rows share their numbers", r"(_random_bits\(\w+, \d+, )row \* ", r"\1row * 0 * "),
     Mutation("seed left out", r"_random_bits\(seed, ", "_random_bits(0, "),
+    *MUTATIONS_OF_PRODUCTS,
 )  # fmt: skip
 
 
@@ -127,16 +119,26 @@ def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]
     found: list[MutantSource] = []
     for mutation in MUTATIONS:
         for at in [a for a in inside if re.search(mutation.pattern, lines[a])][:MOST_OF_A_KIND]:
+            if mutation.needs == "rounding" and _is_of_codes(graph, lines, at):
+                continue  # whole numbers of 8 bits need no rounding
             if mutation.needs not in _MATTERS or _MATTERS[mutation.needs](lines, at):
                 becomes = re.sub(mutation.pattern, mutation.becomes, lines[at], count=1)
                 found += _made(lines, at, mutation.name, becomes, _needs(mutation, lines, at, places))
     found += _scalars(graph, lines, inside)
     found += _stores(lines, inside)
+    found += [MutantSource(*each, None) for each in factors_exchanged(lines, inside)]
     found += [MutantSource(*each, None) for each in loads_of_another(lines, inside)]
     for name, line, source in launcher_mutants(graph, lines):
         why = why_equivalent(graph, name, line, lines, rounded.split("\n"))
         found.append(MutantSource(name, line, source, None if why is None else f"{SAME}{why}"))
     return found
+
+
+def _is_of_codes(graph: Graph, lines: list[str], at: int) -> bool:
+    """Return whether a line widens an input's whole numbers of 8 bits."""
+    source = re.search(r"= (\w+)\.to\(", lines[at])
+    loaded = LOADED.match(made_of(lines, at).get(source[1], "")) if source else None
+    return loaded is not None and loaded[1] in {e.name for e in graph.inputs if e.spec.dtype in ("int8", "uint8")}
 
 
 def _kernel(lines: list[str], at: int) -> str:
@@ -203,12 +205,13 @@ _SELECTING = frozenset(
         "sign",
     }
 )
-_MATTERS = {"narrow": _computed_alone, "rounding": _computed_on}
+_MATTERS = {"narrow": _computed_alone, "rounding": _computed_on, "columns of tiles": many_columns}
 SPARE = {  # what some launch must have for a wrong line to matter, and what is so where none has
     "row": "no launch has a lane beyond its rows",
     "column": "no launch has a lane beyond its columns",
     "tail": "no launch has a row that ends within a block",
     "steps": "no launch has a row of more than a block",
+    "groups": "no launch has more rows of tiles than a group",
 }
 SAME = "same: "  # begins why a mutated line changes no result
 _Holds = Callable[[list[str], int, frozenset[str]], bool]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tracemine.codegen import Graph, SourceText, Unsupported, generate
-from tracemine.codegen.options import LONGEST_ROW
+from tracemine.codegen.options import LONGEST_ROW, WHATEVER
 from tracemine.errors import TracemineError
 from tracemine.processes import Closing, Ended, Process, does_not_start
 from tracemine.validate.downsize import tried
@@ -55,7 +55,7 @@ def validate(graph: Graph, *, mutants: bool = True, time_limit_s: float = TIME_L
     >>> report.passed, report.mutants[0] == report.mutants[1] > 0, report.validation.faults
     (True, True, ())
     """
-    source = generate(graph)
+    source = generate(graph, WHATEVER)
     small = tried(graph)
     if small.too_large is not None:
         raise TracemineError(f"{graph.name}: {small.too_large}")

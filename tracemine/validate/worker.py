@@ -21,6 +21,7 @@ import torch
 from tracemine.codegen.graph import Graph, Scalar, mutated, reads
 from tracemine.codegen.loop_ir import BOOL
 from tracemine.codegen.lowering.driver import lower
+from tracemine.codegen.lowering.product import PRODUCTS
 from tracemine.processes import serve
 from tracemine.validate import interpreter, numerics, rng_checks, trials
 from tracemine.validate.mutants import SAME, SPARE
@@ -35,6 +36,7 @@ MOST_SOUGHT, MOST_JUDGED = 900, 150  # trials by lot for a wrong kernel that pas
 IN_PARTS = "\ndef _num_splits("  # in a source: rows are cut into parts
 _NARROW = ("bfloat16", "float16")
 _OTHER = {torch.float32: torch.bfloat16, torch.int32: torch.int64}  # a dtype that is not a tensor's; of others int32
+_OF_WHOLE = frozenset({"mul", "add", "sub", "relu", "maximum", "minimum", "identity", "where", "neg", "abs"})
 
 
 def validate(job: ValidationJob) -> Validation:
@@ -84,6 +86,8 @@ class _Judge:
         narrow = _narrowed(self.graph)
         self.narrow = {f"output {k}" for k, v in enumerate(self.graph.live) if narrow[v]}
         self.narrow |= {f"input {self.graph.inputs[v].name}" for v in self.graph.written if narrow[v]}
+        multiplies = any(call.operator in PRODUCTS for call in self.graph.calls)
+        self.whole = multiplies and {*self.lowered.operations} <= _OF_WHOLE  # of whole numbers it makes such
         self.usual: dict[str, float] = {}  # of each output: eager's error in the first trial, of the output's size
         self.error = self.eager_error = 0.0
         self.equal_share = self._share = 1.0
@@ -176,7 +180,9 @@ class _Judge:
                 xblock, rblock = launch.get(f"XBLOCK{part}", xblock), launch.get(f"RBLOCK{part}", rblock)
                 row, columns = launch[f"rows{part}"] % xblock, launch[f"columns{part}"]
                 column, steps = columns % rblock, columns > rblock
-                for kind, has in {"row": row, "column": column, "tail": column, "steps": steps}.items():
+                groups = launch[f"rows{part}"] > 2 * xblock
+                kinds = {"row": row, "column": column, "tail": column, "steps": steps, "groups": groups}
+                for kind, has in kinds.items():
                     if has:
                         self.spare[kind].add(launch["kernel"])
 
@@ -187,6 +193,8 @@ class _Judge:
         for name, ours, eager, truth, noise in self._pairs(case, ran):
             result = numerics.compare(ours, eager, truth, self.ulp, self.usual.get(name, 0.0), noise, terms)
             found += [f"{name}: {text}" for text in result.faults]
+            if self.whole and case.trial.kind == trials.INTEGERS and (text := numerics.inexact(ours, truth)):
+                found.append(f"{name}: {text}")
             if first and result.size > 0:
                 self.usual[name] = result.eager_error / result.size
             if first:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from tracemine.codegen.graph import Graph, Refs, Scalars, Unsupported, reads
 from tracemine.codegen.loop_ir import FLOAT
-from tracemine.codegen.lowering import complex, loss, norm, pointwise, pooling, random, reduction  # noqa: F401
+from tracemine.codegen.lowering import complex, loss, norm, pointwise, pooling, product, random, reduction  # noqa: F401
 from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import (
     ADDS_UP,

@@ -184,7 +184,7 @@ class Body(Printer):
         """Print first all whose index needs no other load: after a reduction or a store, memory is waited for again."""
         waits = (ir.Load, ir.Reduce, ir.RunningSum, ir.Random)
         loads = [n for n in reversed(self._all()) if isinstance(n, ir.Load)]
-        first = [n for n in loads if not any(isinstance(below, waits) for below in _below(n))]
+        first = [n for n in loads if not any(isinstance(below, waits) for below in ir.below(n))]
         if len(first) <= (_MOST_OF_TILES if self.mode == POINTWISE else _MOST_HELD):
             for node in first:
                 self.value(node)
@@ -272,10 +272,3 @@ def _stored(stores: Iterable[ir.Store]) -> Iterator[LoopNode]:
     """Yield what stores write, and where."""
     for store in stores:
         yield from (store.value, *store.index)
-
-
-def _below(node: LoopNode) -> Iterator[LoopNode]:
-    """Yield the nodes that a node is made of, and those that they are made of."""
-    for child in ir.children(node):
-        yield child
-        yield from _below(child)

@@ -14,12 +14,13 @@ from math import prod
 from tracemine.codegen.loop_ir import Axis, LoopProgram, Random, in_flight, loads, nodes_of
 from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import AxisRun, runs
+from tracemine.codegen.products import PRODUCT, TileConfigs, product_tiles
 from tracemine.codegen.schedule import POINTWISE, Schedule, large_reads, reads_windows
-from tracemine.codegen.tiles import TileConfigs, tile_configs
+from tracemine.codegen.tiles import tile_configs
 from tracemine.codegen.triton.expressions import SizeNames
 from tracemine.codegen.triton.foreach import ForeachMembers, adjacent, choice, chosen, members, planned
 from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel, texts
-from tracemine.codegen.triton.tiling import tile_lines
+from tracemine.codegen.triton.tiling import PRODUCT_CONSTANTS, PRODUCT_TAKES, product_lines, tile_lines
 
 _FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
 _MOST_PARTS = 32  # of one launch: 161 tensors of an SGD step took 130 µs so, by 16 140
@@ -45,6 +46,8 @@ class KernelLaunch:
     def tile_configs(self) -> TileConfigs:
         """How it may be divided into tiles."""
         first = self.parts[0]
+        if first.mode == PRODUCT:
+            return product_tiles(first.program.buffers, first.kernel, first.schedule.options)
         most = max(len(loads(part.kernel)) for part in self.parts)
         length = prod(axis.size for axis in first.kernel.columns)
         ragged = most <= _FEW_LOADS and 0 < length <= _RAGGED_SHARE * (1 << (length - 1).bit_length())
@@ -68,6 +71,8 @@ class KernelLaunch:
         constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
         if len(self.parts) == 1:
             part = self.parts[0]
+            if part.mode == PRODUCT:
+                constants = "\n".join(_wrapped([constants, *PRODUCT_CONSTANTS], "    ")).strip().rstrip(",")
             lines = [*[f"    {_TURNED}"] * self.turned, *part.lines]
             return _function(self.name, _taken(part), constants, lines)
         functions = [
@@ -130,7 +135,7 @@ class KernelLaunch:
     @property
     def merged(self) -> list[AxisRun]:
         """Axes that are looped over as one."""
-        if any(part.flat for part in self.parts):
+        if any(part.flat or part.mode == PRODUCT for part in self.parts):
             return []
         kernels = [(part.kernel, part.mode == POINTWISE) for part in self.parts]
         return runs(self.parts[0].program.buffers, kernels)
@@ -152,6 +157,10 @@ class KernelLaunch:
         tile_config = f'BLOCKS["{self.name}"][0]'
         if len(self.parts) == 1:
             part = self.parts[0]
+            if part.mode == PRODUCT:
+                known += PRODUCT_TAKES
+                lines = product_lines(part, self.name, self.given, names)
+                return [*lines, *self._planned(name, "blocks", known, "warps")]
             known += ["rows", "columns", *["blocks_per_row"] * bool(part.flat), "index", "xblock", "rblock"]
             return [*tile_lines(part, f"*{tile_config}", names), *self._planned(name, "blocks", known, "warps")]
         lines = [f"elements, elements_per_thread = {tile_config}"]
@@ -202,7 +211,11 @@ class KernelLaunch:
         contract = ", enable_fp_fusion=False" if self.exact else ""
         takes = f"args = ({', '.join(known)})"
         rest = textwrap.wrap(takes, _TAKES, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-        return [*rest, f"{name} = _Launch({self.name}, {blocks}, args, num_warps={warps}{contract})"]
+        if self.parts[0].mode == PRODUCT:
+            made, warps = f"_Described(described, {self.name}", f"{warps}, num_stages=stages"
+        else:
+            made = f"_Launch({self.name}"
+        return [*rest, f"{name} = {made}, {blocks}, args, num_warps={warps}{contract})"]
 
 
 def _taken(part: SubKernel) -> list[str]:
@@ -215,7 +228,7 @@ def launches(program: LoopProgram, stem: str, options: CodegenOptions) -> list[K
     groups = _grouped([Schedule(program, kernel, options) for kernel in program.kernels])
     found: list[KernelLaunch] = []
     for k, group in enumerate(groups):
-        turned = _turned(group, found)
+        turned = group[0].mode != PRODUCT and _turned(group, found)
         parts = [SubKernel(schedule, "block" if turned or len(group) > 1 else PROGRAM) for schedule in group]
         codes: list[object] = [part.code() for part in parts] if len(parts) > 1 else [None]
         order = adjacent(*_kinds([codes.index(code) for code in codes], parts))
@@ -254,6 +267,8 @@ def _turned(group: list[Schedule], before: list[KernelLaunch]) -> bool:
 def _fits(schedule: Schedule, group: list[Schedule]) -> bool:
     """Return whether a kernel may share a launch: all programs get as many registers as the one that needs most."""
     first = group[0]
+    if PRODUCT in (schedule.mode, first.mode):
+        return False
     alike = schedule.mode == first.mode or schedule.elements * _SMALL <= first.elements
     return schedule.kernel.level == first.kernel.level and alike and len(group) < _MOST_PARTS
 

@@ -40,6 +40,7 @@ class Printer:
         self.sizes: dict[Axis, None] = {}
         self.scalars: dict[str, None] = {}
         self.pointers: dict[str, None] = {}
+        self.words, self.masks = ("row", COLUMN), _MASKS  # how the text calls where a program stands
         self.loops = 0  # over the columns, all together
         self._loops = 0  # over the columns, so far
         self._begin = f"({block} % blocks) * RBLOCK" if mode == POINTWISE else "0"  # of a block of columns
@@ -113,6 +114,7 @@ class Printer:
             ir.Random: self._random,
             ir.RunningSum: self._running_sum,
             ir.Reduce: self._reduce,
+            ir.Contraction: self._contract,
         }
         return by_kind[type(node)](node)
 
@@ -175,6 +177,10 @@ class Printer:
         kept = arg if self._nothing_beyond(node) else f"tl.where(column_mask, {arg}, {row.other})"
         return self._named(node, row.end.format(kept))
 
+    def _contract(self, node: ir.Contraction) -> str:
+        """Return an element of a product: `ProductBody` makes them."""
+        raise AssertionError(f"a product of {node.dtype} in a kernel of none")
+
     def _by_row(self, node: ir.Op) -> bool:
         """Return whether many elements are divided by one number: then its inverse is worked out once."""
         if node.name != "div" or (self.exact and self.mode == POINTWISE):
@@ -203,7 +209,7 @@ class Printer:
         if node.guard is not None:
             across, down = across or self._outer(node.guard), down or self._down(node.guard)
         pointer = self._pointer(buffer, node.index, across, down)
-        masks = [m for m in (_MASKS[across, down], guard) if m]
+        masks = [m for m in (self.masks[across, down], guard) if m]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         text = f"tl.load({pointer}{mask}{self._kept(across and down)})"
         return self._named(node, typed(text, buffer.dtype, node.type), self.names.other(buffer.name))
@@ -225,9 +231,9 @@ class Printer:
             self.strides[buffer.name, d] = None
             terms.append(f"{grouped(self._index(place))} * {name}_s{d}")
         if across and not self._outer(*places):
-            terms.append("column * 0")
+            terms.append(f"{self.words[1]} * 0")
         if down and not self.flat and not self._down(*places):
-            terms.append("row * 0")
+            terms.append(f"{self.words[0]} * 0")
         return " + ".join([f"{name}_ptr", *terms])
 
     def _index(self, node: LoopNode) -> str:

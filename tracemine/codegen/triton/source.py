@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 from tracemine.codegen.graph import Graph, GraphError
 from tracemine.codegen.loop_ir import LoopProgram
 from tracemine.codegen.operators import table
-from tracemine.codegen.options import DEFAULT, CodegenOptions
+from tracemine.codegen.options import DEFAULT, WHATEVER, CodegenOptions
 from tracemine.codegen.partition import plan
-from tracemine.codegen.tiles import TileConfigs, blocks_text
+from tracemine.codegen.products import TileConfigs
+from tracemine.codegen.tiles import blocks_text
 from tracemine.codegen.triton.launch import launches
 from tracemine.codegen.triton.wrapper import PLANS, called, calling, launching
 
 _HEAD = "import torch\nimport triton\nimport triton.language as tl"
 _LIBRARY = "\nfrom triton.language.extra import libdevice"
+_DESCRIPTORS = "\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
 _QUANTIZED = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
 
 
@@ -61,7 +63,9 @@ def print_program(program: LoopProgram, options: CodegenOptions, parameters: lis
     calls = calling(program, found, parameters)
     helpers = _helpers(bodies)
     parts = [
-        _HEAD + (_LIBRARY if any("libdevice." in text for text in (*helpers, bodies)) else ""),
+        _HEAD
+        + _LIBRARY * any("libdevice." in text for text in (*helpers, bodies))
+        + _DESCRIPTORS * ("_Described(" in calls),
         *helpers,
         bodies,
         *called(calls, options.short_steps),
@@ -75,7 +79,7 @@ def print_program(program: LoopProgram, options: CodegenOptions, parameters: lis
 
 def kernel_codes(graph: Graph) -> set[tuple[object, ...]]:
     """Return the code of each sub-kernel of a graph, by neutral names: equal for those that differ in names alone."""
-    program = plan(graph, DEFAULT)
+    program = plan(graph, WHATEVER)
     found = launches(program, _stem(program.name), _rounding(program, DEFAULT))
     return {part.code() for launch in found for part in launch.parts}
 
@@ -88,8 +92,8 @@ def _rounding(program: LoopProgram, options: CodegenOptions) -> CodegenOptions:
 
 def _least(tile_configs: TileConfigs, elements: int) -> TileConfigs:
     """Return tile configs of which the first has so many elements at least."""
-    (first, each), *others = tile_configs
-    return (max(first, elements), each), *others
+    (first, *each), *others = tile_configs
+    return ((max(first, elements), *each) if len(each) == 1 else (first, *each)), *others
 
 
 def shared() -> tuple[dict[str, str], dict[str, str]]:

@@ -7,9 +7,11 @@ from math import prod
 from typing import NamedTuple
 
 from tracemine.codegen.loop_ir import Axis
+from tracemine.codegen.products import PRODUCT
 from tracemine.codegen.schedule import INNER, LOOPED, PERSISTENT, POINTWISE, SHARE, Schedule, writes_outer_contiguous
 from tracemine.codegen.triton.body import Body
 from tracemine.codegen.triton.expressions import Names, NeutralNames, sizes
+from tracemine.codegen.triton.product import ProductBody
 
 PROGRAM = "tl.program_id(0)"
 
@@ -38,7 +40,7 @@ class SubKernel:
             schedule.long,
         )
         self.elements = schedule.elements
-        self.body = Body(schedule, block, Names())
+        self.body = (ProductBody if self.mode == PRODUCT else Body)(schedule, block, Names())
         self.lines = self.body.print()
         # What it takes, and what that is: first what differs from launch to launch, then what a plan of it knows.
         self.given = {f"{b}_ptr": b for b in self.body.pointers} | {name: name for name in self.body.scalars}
@@ -82,7 +84,7 @@ class SubKernel:
         """The parameters of the columns: known to the compiler where a program divides by their blocks or masks."""
         if self.flat:
             return [Parameter("columns"), Parameter("blocks", True)]
-        return [Parameter("columns", not (self.mode == LOOPED or self.body.flat))]
+        return [Parameter("columns", not (self.mode in (LOOPED, PRODUCT) or self.body.flat))]
 
     @property
     def may_be_chosen(self) -> bool:
@@ -103,7 +105,7 @@ class SubKernel:
     def code(self) -> tuple[object, ...]:
         """Return its lines and what they take, by neutral names: equal for parts that differ in names alone."""
         names = NeutralNames()
-        body = Body(self.schedule, "block", names)
+        body = type(self.body)(self.schedule, "block", names)
         lines = body.print()
         takes = [names.other(name) for name in (*body.pointers, *body.scalars)]
         takes += [f"{names.other(name)}_s{d}" for name, d in body.strides]

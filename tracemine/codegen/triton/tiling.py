@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tracemine.codegen.loop_ir import loads
 from tracemine.codegen.options import LONGEST_ROW
+from tracemine.codegen.products import FEW_ROWS, MOST_HELD, MULTIPROCESSORS, PRODUCT, reduces
 from tracemine.codegen.schedule import INNER, OUTER, PERSISTENT, POINTWISE, writes_outer_contiguous
 from tracemine.codegen.triton.expressions import Names, sizes
+from tracemine.codegen.triton.product import ProductBody
 from tracemine.codegen.triton.subkernel import SubKernel
 
 _MAX_COLUMNS = {1: 16384, 2: 8192, 3: 8192}  # of one block's columns, by how many inputs are loaded
@@ -60,11 +64,69 @@ def _looped_tiles(
 '''
 
 
+_PRODUCT_TILES = f'''
+def _product_tiles(tile_config, rows, columns, apart=1, held=False, reduced=False):
+    """Return blocks and tiles of products. apart: batches and parts; held: a tile has all columns; they are reduced."""
+    xblock, rblock, kblock, warps, stages, group, resident = tile_config
+    if held and columns > {MOST_HELD}:
+        raise ValueError(f"rows of {{columns}} elements: the kernel holds {MOST_HELD} at most")
+    xblock = min(xblock, max(16, triton.next_power_of_2(max(rows, 1))))
+    rblock = max(16, triton.next_power_of_2(max(columns, 1))) if held else rblock
+    blocks = triton.cdiv(rows, xblock) * apart * (1 if reduced else triton.cdiv(columns, rblock))
+    if resident:
+        blocks = min(blocks, resident * _multiprocessors())
+    return rows, columns, blocks, xblock, rblock, kblock, group, resident > 0, warps, stages
+'''
+_PRODUCT_PARTS = f'''
+def _product_parts(length, tiles, least):
+    """Return in how many parts what is looped over is taken: enough for two waves of tiles, none too short."""
+    return max(1, min(length // least, triton.cdiv(2 * {MULTIPROCESSORS}, max(tiles, 1))))
+'''
+_MULTIPROCESSORS = """
+def _multiprocessors():
+    found = torch.cuda.is_available() and torch.cuda.get_device_properties(0).multi_processor_count
+    return found or 2  # an interpreter's
+"""
+_DESCRIBABLE = '''
+def _describable(*tensors):
+    """Return whether descriptors read them: by a GPU that has such, all but one stride multiples of 16 bytes."""
+    for t in tensors:
+        steps = [t.data_ptr(), *(s * t.element_size() for s in t.stride()[:-1])]
+        if t.stride(-1) != 1 or any(n % 16 for n in steps) or 0 in t.shape:
+            return False
+        if t.is_cuda and torch.cuda.get_device_capability(t.device) < (9, 0):
+            return False
+    return True
+'''
+PRODUCT_CONSTANTS = [f"{name}: tl.constexpr" for name in ("KBLOCK", "GROUP", "FLAT", "DESCRIBED")]
+PRODUCT_TAKES = ("rows", "columns", "index", "xblock", "rblock", "*tile", "bool(described)")
+
+
+def product_lines(part: SubKernel, kernel: str, given: Sequence[str], names: Names) -> list[str]:
+    """Return a plan's lines that say how a kernel around products is divided. given: what it takes of a call."""
+    body, split = part.body, part.kernel.split
+    assert isinstance(body, ProductBody)  # noqa: S101  (what a kernel of this schedule has)
+    loop = [f'BLOCKS["{kernel}"][0]', *(sizes(axes, names) for axes in (part.kernel.rows, part.kernel.columns))]
+    apart = [sizes(part.kernel.batch, names)] * bool(part.kernel.batch) + ([names.axis(split)] if split else [])
+    loop += [" * ".join(apart)] * bool(apart) + ["held=True"] * bool(body.held)
+    loop += ["reduced=True"] * reduces(part.kernel)
+    blocks = []
+    for place, name in enumerate(given):
+        if (found := body.described.get(name)) is not None:
+            sides = {found.lines: found.block.lower(), found.inner: "tile[0]"}
+            dims = range(len(part.program.buffers[name].dims))
+            blocks.append(f"{place}: [{', '.join(sides.get(d, '1') for d in dims)}]")
+    described = f"{{{', '.join(blocks)}}} if _describable({', '.join(body.described)}) else {{}}" if blocks else "{}"
+    tile = "rows, columns, blocks, xblock, rblock, *tile, warps, stages"
+    return [f"{tile} = _product_tiles({', '.join(loop)})", f"described = {described}"]
+
+
 def cutting(short_steps: bool) -> tuple[str, ...]:
     """Return the functions that choose tiles. short_steps: loops over short rows take several steps."""
     rblock = "min(elements * few, max_columns) if max_columns else elements // min_rows"
     looped = _LOOPED_TILES.format(widest=f"min({STEP}, {rblock})" if short_steps else rblock)
-    return _TILES, _TILES_OUTER, _PERSISTENT_TILES, looped
+    products = (_PRODUCT_PARTS, _MULTIPROCESSORS, _PRODUCT_TILES, _DESCRIBABLE)
+    return _TILES, _TILES_OUTER, _PERSISTENT_TILES, looped, *products
 
 
 def split_lines(part: SubKernel, names: Names) -> list[str]:
@@ -72,6 +134,13 @@ def split_lines(part: SubKernel, names: Names) -> list[str]:
     kernel = part.kernel
     if kernel.split is None:
         return []
+    if part.mode == PRODUCT:
+        flight = reduces(kernel)
+        along, blocks, least = (kernel.columns, 128, 1024) if flight else (kernel.contracted, FEW_ROWS, 512)
+        tiles = [f"triton.cdiv({sizes(kernel.rows, names)}, {blocks})", sizes(kernel.batch, names)]
+        tiles += [] if flight else [f"triton.cdiv({sizes(kernel.columns, names)}, 64)"]
+        least = 16 if part.schedule.options.small_tiles else least
+        return [f"{kernel.split.name} = _product_parts({sizes(along, names)}, {' * '.join(tiles)}, {least})"]
     high = _high(part, names)
     wide = {INNER: str(min(2048, part.schedule.options.longest_row)), OUTER: f"2048 // {high}"}.get(
         part.contiguity, "64"

@@ -76,6 +76,21 @@ class _Launch:
             if getattr(compiled, "module", None) is not None:  # Triton's interpreter compiles nothing
                 self.compiled = compiled[self.grid]
 '''
+_DESCRIBED = '''
+class _Described(_Launch):
+    """As _Launch(), of tensors that are read by descriptors: of each of these, by its place, the block."""
+
+    def __init__(self, described, *given, **options):
+        super().__init__(*given, **options)
+        self.described = described
+
+    def __call__(self, *inputs):
+        given = [*inputs]
+        for place, block in self.described.items():
+            t = inputs[place]
+            given[place] = TensorDescriptor(t, [*t.shape], [*t.stride()], block)
+        super().__call__(*given)
+'''
 _PLANNED = '''
 def _cached_plan(plans, plan, known, tensors):
     """Return the layouts of new tensors, and the launches; planned once for all that they depend on."""
@@ -110,7 +125,7 @@ def launching(short_steps: bool = False) -> tuple[str, ...]:
     programs = "2" if short_steps else "triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))"
     parts = _SPLITS.format(programs=programs, smaller=f"    rblock = min(rblock, {STEP})\n" * short_steps)
     tiles = (parts, _WARPS, *cutting(short_steps))
-    return (_EXPECT, _INDEX_TYPE, *tiles, _MEMBERS, _STRIDES, KIND, _LAUNCH, _PLANNED, _MADE)
+    return (_EXPECT, _INDEX_TYPE, *tiles, _MEMBERS, _STRIDES, KIND, _LAUNCH, _DESCRIBED, _PLANNED, _MADE)
 
 
 def called(text: str, short_steps: bool) -> list[str]:

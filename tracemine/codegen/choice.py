@@ -1,0 +1,103 @@
+"""Choose between a kernel around products and the library's product with a kernel behind it, by measured rates."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from math import prod
+
+import msgspec
+from msgspec import Struct
+
+from tracemine.codegen import loop_ir as ir
+from tracemine.codegen.loop_ir import LoopKernel, LoopProgram
+from tracemine.codegen.options import DEFAULT
+from tracemine.codegen.products import (
+    FEW,
+    HELD,
+    MULTIPROCESSORS,
+    TWO,
+    WALKED,
+    fits,
+    predicted,
+    product_class,
+    product_tiles,
+)
+from tracemine.tables import table_beside
+
+_LAUNCH_US = 3.0
+_LEAST_GAIN = 1.03  # a library's product that would take so many times as long is left to the library all the same
+_CHEAP = frozenset({"max", "min", "sum"})  # reductions in flight that were measured
+_TILES = {HELD: (128, 256), WALKED: (128, 256), TWO: (128, 128)}
+_CODES = frozenset({"int8", "uint8"})
+
+
+class Rates(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": "class"}, kw_only=True):
+    """What was measured of a class: the fields are explained where the rows stand."""
+
+    kind: str
+    refused: str | None = None
+    ours: float = 0.0
+    half: float = 0.0
+    library: float = 0.0
+    library_half: float = 0.0
+    rest: float = 0.0
+    passes: int = 0
+
+
+@cache
+def _rates() -> dict[str, Rates]:
+    rows = msgspec.convert(table_beside(__file__, "product_rates.toml")["rates"], list[Rates])
+    return {row.kind: row for row in rows}
+
+
+def refusal(program: LoopProgram) -> str | None:
+    """Return why the kernels of a program with products are not made; None where they are."""
+    kernels = [kernel for kernel in program.kernels if kernel.contracted]
+    if not kernels:  # of one row
+        return None if any(map(partial(_has_codes, program), program.kernels)) else _rates()[FEW].refused
+    if len(kernels) > 1:
+        return "several products, each stored: the library's are faster"
+    (kernel,) = kernels
+    row = _rates()[_class(program, kernel)]
+    if row.refused is not None or row.kind.startswith(FEW):
+        return row.refused
+    takes = min(predicted(program.buffers, kernel, tile) for tile in product_tiles(program.buffers, kernel, DEFAULT))
+    if not fits(*takes):
+        return (
+            f"its tile would take {takes[0]} registers of a thread, or {takes[1]:,} bytes of shared memory: it spills"
+        )
+    ours, others = times_us(kernel, row)
+    if others >= ours * _LEAST_GAIN:
+        return None
+    return f"it would take {ours:.0f} µs, the library's product with a kernel behind it {others:.0f} µs"
+
+
+def _class(program: LoopProgram, kernel: LoopKernel) -> str:
+    """Return the class that a kernel was measured in: codes of 8 bits are one of their own."""
+    found = product_class(kernel)
+    if _has_codes(program, kernel):
+        return f"{FEW}, codes" if found == FEW else "many rows, codes"
+    dear = any(isinstance(n, ir.Reduce) and n.kind not in _CHEAP for n in ir.nodes_of(kernel))
+    return "exponentials in flight" if found == WALKED and dear else found
+
+
+def _has_codes(program: LoopProgram, kernel: LoopKernel) -> bool:
+    return any(program.buffers[load.buffer].dtype in _CODES for load in ir.loads(kernel))
+
+
+def times_us(kernel: LoopKernel, row: Rates) -> tuple[float, float]:
+    """Return what a kernel is predicted to take, and the library's product with a kernel behind it, in microseconds."""
+    rows, columns, batch, inner = (
+        prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns, kernel.batch, kernel.contracted)
+    )
+    elements = rows * columns * batch
+    flops = 2e-6 * elements * inner * len(ir.contractions(kernel))
+    high, wide = _TILES[row.kind]
+    wide = min(wide, max(16, 1 << (columns - 1).bit_length()))
+    tiles = -(-rows // high) * -(-columns // wide) * batch
+    waves = -(-tiles // MULTIPROCESSORS) / (tiles / MULTIPROCESSORS)
+    padding = tiles * high * wide / elements
+    ours = flops / (row.ours * inner / (inner + row.half)) * max(1.0, waves * padding)
+    library = flops / (row.library * inner / (inner + row.library_half))
+    rest = 2e-6 * elements * row.passes / row.rest
+    return _LAUNCH_US + ours, 2 * _LAUNCH_US + library + rest
