@@ -24,6 +24,7 @@ from tracemine.findings.record import Finding
 from tracemine.tables import table_beside
 
 EDIT: Final = "edit:"
+_MOST: Final = 0.98  # of a step: something stays, however much findings add up to
 
 Shares = tuple[float, float, float]
 """Of the step: least, likely, most."""
@@ -83,7 +84,7 @@ def predicted(wanted: Wanted, names: Sequence[str]) -> dict[str, Any]:
     """Return what findings say that variants save together, as fields of `Tried`: each finding once."""
     asking = {print_: shares for name in names for print_, shares in wanted.get(name, {}).items()}
     known = [shares for shares in asking.values() if shares]
-    sums = [round(sum(values), 4) for values in zip(*known, strict=True)] or [None] * 3
+    sums = [round(min(sum(values), _MOST), 4) for values in zip(*known, strict=True)] or [None] * 3
     low, middle, high = sums
     return {"findings": tuple(asking), "predicted": middle, "predicted_low": low, "predicted_high": high}
 

@@ -68,7 +68,7 @@ def _installed(name: str) -> bool:
 
 
 def has_driver() -> bool:
-    """Whether this machine may have a GPU."""
+    """Say whether this machine may have a GPU."""
     return program("nvidia-smi") is not None or Path("/proc/driver/nvidia").exists()
 
 
