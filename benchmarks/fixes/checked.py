@@ -1,4 +1,7 @@
-"""Check one module: python checked.py MODULE.py prints {item: "" or what is wrong, or "not here: …"} as JSON."""
+"""Check one module: python checked.py MODULE.py prints {item: "" or what is wrong, or "not here: …"} as JSON.
+
+`--launch MODULE.py...` prints of each what a call takes of the host, microseconds, and how many kernels it launches.
+"""
 
 from __future__ import annotations
 
@@ -97,12 +100,12 @@ def same(found: list[Tensor], wanted: list[Tensor]) -> None:
 
 def takes_kernel(one: Checked, given: list[Any]) -> bool:
     """Whether a call takes the kernel."""
-    fused, taken = one.module.fused, []
-    one.module.fused = lambda *given, **named: taken.append(1) or fused(*given, **named)
+    launched, taken = one.module.launched, []
+    one.module.launched = lambda *given, **named: taken.append(1) or launched(*given, **named)
     try:
         one.ran(one.call, cloned(given))
     finally:
-        one.module.fused = fused
+        one.module.launched = launched
     return bool(taken)
 
 
@@ -306,11 +309,25 @@ def launch_us(one: Checked) -> float:
     return best
 
 
+def launches(one: Checked) -> int:
+    """Return how many kernels a call launches."""
+    kind, seen = one.module._Launch, []
+    call = kind.__call__
+    kind.__call__ = lambda self, *given: seen.append(1) or call(self, *given)
+    try:
+        with torch.no_grad():
+            one.ran(one.call, one.inputs())
+    finally:
+        kind.__call__ = call
+    return len(seen)
+
+
 def launched(one: Checked) -> None:
     if not GPU:
         raise NotHere("no GPU")
-    if (took := launch_us(one)) > MOST_LAUNCH_US:
-        raise Wrong(f"{took:.1f} us of the host")
+    took, count = launch_us(one), max(launches(one), 1)
+    if took > MOST_LAUNCH_US * count:
+        raise Wrong(f"{took:.1f} us of the host for {count}")
 
 
 ITEMS: dict[str, Callable[[Checked], None]] = {
@@ -359,5 +376,18 @@ def main(path: str) -> None:
     print(json.dumps(found))
 
 
+def main_launches(paths: list[str]) -> None:
+    for path in paths:
+        try:
+            one = Checked(loaded(path))
+            found = {"launch_us": round(launch_us(one), 1), "launches": launches(one), "inputs": len(one.inputs())}
+        except Exception as error:  # the others go on
+            found = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
+        print(json.dumps({"module": os.path.split(path)[1], **found}), flush=True)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1] == "--launch":
+        main_launches(sys.argv[2:])
+    else:
+        main(sys.argv[1])

@@ -91,8 +91,13 @@ def compared(base: Sequence[int], mine: Sequence[int], again: Sequence[int] = ()
         said = "faster"
     elif measured["low"] > 1 + max(_SLOWER, (apart - 1) / 2):  # what may be slower is not kept
         said = "slower"
-    taken = {"base_ns": round(_middle(_joined(base, again))), "own_ns": round(_middle(mine))}
-    return Timed(said=said, **taken, apart=round(apart, 4), **measured)
+    return Timed(
+        said=said,
+        base_ns=round(_middle(_joined(base, again))),
+        own_ns=round(_middle(mine)),
+        apart=round(apart, 4),
+        **measured,
+    )
 
 
 def _joined(base: Sequence[int], again: Sequence[int] = ()) -> list[int]:

@@ -42,6 +42,9 @@ def pointing(call: GraphCall, specs: Sequence[TensorSpec]) -> list[tuple[int, in
             for at, v in enumerate(indices.values)
             if v is not None and at < len(shape) and specs[v].dtype not in ("bool", "uint8")
         ]
+    if base == "embedding_dense_backward":
+        indices, count = named.get("indices"), getattr(named.get("num_weights"), "value", None)
+        return [(indices.value, count)] if isinstance(indices, Ref) and isinstance(count, int) else []
     if base not in _POINTS:
         return []
     index_name, table_name, axis = _POINTS[base]
