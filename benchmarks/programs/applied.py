@@ -5,8 +5,8 @@ and the changes of `applied_edits.py`, alone and together. Into a step of its ow
 changes that do nothing. Several programs build at once; while one is timed or recorded all others rest.
 
 OUT/PROGRAM.json: what came of it, written as it comes. OUT/summary.json: the judgement. Several GPUs have a share of
-the programs and of the cores each. `--recordings ARCHIVE`: what is recorded there is not recorded anew. `--device cpu`
-tries the machinery where no GPU is; `--judge` judges what is there, scanning recordings anew.
+the programs and of the cores each. `--before ARCHIVE`: recordings and results of an earlier run, which are not made
+anew. `--device cpu` tries the machinery where no GPU is; `--judge` judges what is there, scanning recordings anew.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from programs.applied_edits import EDITS, FAULTS, FAULTS_ON_CPU, NOTHING, STEPS,
 FAULTY = "plain"
 # By what is learnt most of in the time there is.
 ORDER = (
-    "language_model", "experts", "recommender", "sampler", "recurrent", FAULTY, "preference", "generate",
-    "detections", "pictures_training", "policy", "amp_training", "graph_network",
+    "experts", "generate", "preference", "graph_network", "policy", "detections", "amp_training", "recommender",
+    "pictures_training", "language_model", "sampler", "recurrent", FAULTY,
 )  # fmt: skip
 # Products of the library alone: to tune Triton's takes minutes a program, and these are bound by what they launch.
 TUNED = {f"TORCHINDUCTOR_MAX_AUTOTUNE_{kind}_BACKENDS": "ATEN" for kind in ("GEMM", "CONV")}
 AT_ONCE = 4  # programs whose variants are built at once, of a GPU
 LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 320, 220, 200  # of a program, of beginning its variants, of building one
-GRACE_S = 75  # for what has begun
+GRACE_S = 60  # for what has begun
 MODES = ("compile", "compile_reduce_overhead", "compile_max_autotune")
 
 
@@ -146,6 +146,23 @@ def edits_of(name: str, folder: Path, on_gpu: bool) -> dict[Path, Sequence[str]]
     return found
 
 
+def known_of(file: Path, names: Sequence[str]) -> dict[tuple[str, ...], Any]:
+    """Return what an earlier run found of variants that are still the same, but what more time may change."""
+    import msgspec
+
+    from tracemine.apply.record import Tried
+
+    said, now = json.loads(file.read_text()) if file.exists() else {}, {name.rpartition(":")[0]: name for name in names}
+    found = {}
+    for row in (*said.get("run", {}).get("alone", ()), *said.get("run", {}).get("together", ())):
+        variants = tuple(now.get(each.rpartition(":")[0], "") if ":" in each else each for each in row["variants"])
+        doubtful = row["said"] == "no difference" and row["timed"]["ratio"] < 0.9
+        late = row["said"] == "failed" and "did not answer" in row["why"]
+        if all(variants) and row["said"] not in ("wrong", "not tried") and not doubtful and not late:
+            found[variants] = msgspec.convert({**row, "variants": variants}, Tried)
+    return found
+
+
 def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
     """Record, scan and apply; write what came of it, as it comes."""
     import msgspec
@@ -185,6 +202,7 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
             wanted,
             budget_s=max(min(BUDGET_S, until - time.time()), 1),
             limit_s=BUILD_LIMIT_S,
+            known=known_of(out / "before" / f"{name}.json", list(wanted)),
             say=lambda text: print(f"{name} {time.monotonic() - began:.0f} s: {text}", flush=True),
             turn=lambda: turn(slot, os.getpid()),
             progress=keep,
@@ -379,7 +397,7 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--jobs", type=int, default=AT_ONCE, help="programs that are built at once")
     parser.add_argument("--judge", action="store_true", help="run nothing; judge what is there")
-    parser.add_argument("--recordings", type=Path, help="a folder or an archive of recordings")
+    parser.add_argument("--before", type=Path, help="a folder or an archive of recordings and results")
     parser.add_argument("--slot", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--one", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--record", type=int, help=argparse.SUPPRESS)
@@ -392,11 +410,15 @@ def main() -> None:
     if chosen.one:
         one(chosen.programs[0], out, chosen.slot, on_gpu, chosen.one)
         return
-    (out / "recordings").mkdir(parents=True, exist_ok=True)
-    if chosen.recordings:
-        with kept.opened(chosen.recordings) as folder:
-            for each in folder.iterdir():
-                shutil.copytree(each, out / "recordings" / each.name, dirs_exist_ok=True)
+    for folder in ("recordings", "before"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    if chosen.before:
+        with kept.opened(chosen.before) as before:
+            for each in before.iterdir():
+                if each.is_dir():
+                    shutil.copytree(each, out / "recordings" / each.name, dirs_exist_ok=True)
+                else:
+                    shutil.copy(each, out / "before" / each.name)
     if chosen.judge:
         rescanned(out)
     else:
