@@ -351,7 +351,9 @@ def test_the_command_tries_what_findings_ask_for(run: Run, monkeypatch: pytest.M
         assert (code, said in err) == (2, True), err
 
 
-def test_what_was_measured_in_a_step_stays_with_its_finding(run: Run, tmp_path: Path) -> None:
+def test_what_was_measured_in_a_step_stays_with_its_finding(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace = ROOT / "fixtures" / "captures" / "decoder_prefill"
     scan = json.loads(run("scan", trace, "--format", "json")[1])
     finding = next(one for one in scan["findings"] if one["reported"])
@@ -371,6 +373,8 @@ def test_what_was_measured_in_a_step_stays_with_its_finding(run: Run, tmp_path: 
     other = tmp_path / "other.jsonl"
     append(other, Applied(entry="m:b", device="another GPU", step_ns=100, alone=(tried,)))
     assert "in your step" not in run("scan", trace, "--evidence", other)[1]
+    monkeypatch.setenv("TRACEMINE_EVIDENCE", str(file))  # as a project's settings name it
+    assert "1 measured in your step: 1 L7" in run("scan", trace, "--all")[1]
 
 
 def test_what_asks_for_coarser_arithmetic_says_how_far_off_it_is() -> None:
