@@ -10,7 +10,9 @@ import importlib.util
 import json
 import os
 import pickle
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 MOST_LAUNCH_US = 15.0
+RANK_S = 120.0
 if not GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -261,18 +264,42 @@ def transforms(one: Checked) -> None:
 
 
 def distributed(one: Checked) -> None:
+    """Two ranks, each with inputs of its own: gradients are the mean of both."""
+    Holder(one, one.call)  # raises where there is no parameter
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"{folder}/store"
+        command = [sys.executable, "-P", __file__, "--rank", store, one.module.__file__]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as other:
+            try:
+                ranked(one, store, 0)
+                said = other.communicate(timeout=RANK_S)[0]
+            finally:
+                other.kill()
+            if other.returncode:
+                raise Wrong(f"the other rank: {(said.splitlines() or [''])[-1][:120]}")
+
+
+def ranked(one: Checked, store: str, rank: int) -> None:
+    """Hold a rank's gradient against the mean of what the calls give for both ranks' inputs."""
     import torch.distributed as dist
 
-    alone = Holder(one, one.call)
-    given = one.inputs()
-    dist.init_process_group("nccl" if GPU else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    def gradient(model: nn.Module, holder: Holder, seed: int) -> Tensor | None:
+        found = [t for t in one.ran(lambda *g, **n: model(*g), one.inputs(seed)) if t.requires_grad]
+        if not found:
+            return None
+        sum(t.double().sum() for t in found).backward()  # type: ignore[union-attr]
+        return holder.weight.grad
+
+    wanted = [gradient(holder, holder, seed) for seed in (0, 1) if (holder := Holder(one, one.module._eager))]
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
     try:
-        wrapped = nn.parallel.DistributedDataParallel(alone)
-        found = [t for t in one.ran(lambda *g, **n: wrapped(*g), given) if t.requires_grad]
-        if found:
-            sum(t.double().sum() for t in found).backward()  # type: ignore[union-attr]
-            if alone.weight.grad is None and any(t.requires_grad for t in found):
-                raise Wrong("no gradient")
+        alone = Holder(one, one.call)
+        found = gradient(nn.parallel.DistributedDataParallel(alone), alone, rank)
+        if (found is None) != (None in wanted):
+            raise Wrong("no gradient")
+        if found is not None:
+            near([found], [(wanted[0] + wanted[1]) / 2])  # type: ignore[operator,list-item]
+        dist.barrier()
     finally:
         dist.destroy_process_group()
 
@@ -366,14 +393,24 @@ def main(path: str) -> None:
         print(json.dumps({"imports alone": str(error)}))
         return
     found = {"imports alone": "tracemine is loaded" if any(n.startswith("tracemine.") for n in sys.modules) else ""}
-    if not GPU:
-        from tracemine.validate import interpreter  # rounds as a GPU does, and knows libdevice
-
-        interpreter.install()  # type: ignore[no-untyped-call]
+    interpreted()
     found |= {name: said(work, Checked(module)) for name, work in ITEMS.items()}
     if GPU and not found["right"]:
         found["launch_us"] = f"{launch_us(Checked(module)):.1f}"
     print(json.dumps(found))
+
+
+def interpreted() -> None:
+    if not GPU:
+        from tracemine.validate import interpreter  # rounds as a GPU does, and knows libdevice
+
+        interpreter.install()  # type: ignore[no-untyped-call]
+
+
+def main_rank(store: str, path: str) -> None:
+    module = loaded(path)
+    interpreted()
+    ranked(Checked(module), store, 1)
 
 
 def main_launches(paths: list[str]) -> None:
@@ -389,5 +426,7 @@ def main_launches(paths: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--launch":
         main_launches(sys.argv[2:])
+    elif sys.argv[1] == "--rank":
+        main_rank(*sys.argv[2:])
     else:
         main(sys.argv[1])
