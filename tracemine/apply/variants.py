@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import msgspec
@@ -19,9 +19,10 @@ from torch.utils._pytree import tree_map_only
 from tracemine.apply.edits import patch
 from tracemine.apply.graphs import graphed
 from tracemine.apply.step import Step
-from tracemine.findings.grouping import variants_of
-from tracemine.findings.record import Finding
 from tracemine.tables import table_beside
+
+if TYPE_CHECKING:
+    from tracemine.findings.record import Finding
 
 EDIT: Final = "edit:"
 _MOST: Final = 0.98  # of a step: something stays, however much findings add up to
@@ -65,6 +66,8 @@ def asked_for(findings: Sequence[Finding], named: Sequence[str] = ()) -> Wanted:
 
 def shares_of(findings: Sequence[Finding], rules: Sequence[str]) -> dict[str, Shares | None]:
     """Return, of findings of some rules or fingerprints, the share of the step that each is to save."""
+    from tracemine.findings.grouping import variants_of  # children that apply a variant need none of it
+
     asking = [f for f in findings if f.rule in rules or any(len(r) >= 4 and f.fingerprint.startswith(r) for r in rules)]
     return {variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking}  # what verdicts name
 
