@@ -45,17 +45,14 @@ def interleaved(
     left, until = [*timers], time.monotonic() + _RACE_S
     for number in range(blocks + 1):
         if number > _LEAST_BLOCKS:
-            if time.monotonic() > until:
-                break
             left = _unsettled({name: took[name][1:] for name in left}, unchanged)
-            if unchanged and not {*left} - {*unchanged}:
+            if time.monotonic() > until or {*left} <= {*unchanged}:
                 break
         for name in left if number % 2 else reversed(left):
-            if name not in wrong:
-                try:
-                    took[name].append(timers[name]())
-                except failed as error:
-                    wrong[name] = error
+            try:
+                took[name].append(timers[name]())
+            except failed as error:
+                wrong[name] = error
         left = [name for name in left if name not in wrong]
     return {name: wrong.get(name, values[1:]) for name, values in took.items()}
 
