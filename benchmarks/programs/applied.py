@@ -167,8 +167,9 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
     """Record, scan and apply; write what came of it, as it comes."""
     import msgspec
 
+    from tracemine.apply.asked import asked_for, shares_of
     from tracemine.apply.run import applied
-    from tracemine.apply.variants import asked_for, edit_name, shares_of
+    from tracemine.apply.variants import edit_name
 
     began, said = time.monotonic(), dict[str, Any](program=name)
 
@@ -372,7 +373,8 @@ def summary(out: Path, on_gpu: bool) -> dict[str, Any]:
 
 def rescanned(out: Path) -> None:
     """Say again what was predicted, from the recordings."""
-    from tracemine.apply.variants import VARIANTS, asked_for, predicted, shares_of
+    from tracemine.apply.asked import asked_for, predicted, shares_of
+    from tracemine.apply.variants import VARIANTS
 
     for file in out.glob("*.json"):
         said, folder = json.loads(file.read_text()), out / "recordings" / file.stem

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from tracemine.apply.asked import Wanted, predicted
 from tracemine.apply.child import TrialJob
 from tracemine.apply.edits import edited
 from tracemine.apply.record import Applied, Timed, Tried
 from tracemine.apply.timing import compared
 from tracemine.apply.trials import LIMIT_S, TOO_LATE, Child, Names, Trials, Wrong, close_all
-from tracemine.apply.variants import EDIT, MODES, VARIANTS, Wanted, diffs_of, excluded, predicted
+from tracemine.apply.variants import EDIT, MODES, VARIANTS, diffs_of, excluded
 
 _ROUNDS = 3  # of leaving one out
 _LONG_GAIN = 0.97  # next to what compiles sooner
