@@ -417,7 +417,11 @@ def main_launches(paths: list[str]) -> None:
     for path in paths:
         try:
             one = Checked(loaded(path))
-            found = {"launch_us": round(launch_us(one), 1), "launches": launches(one), "inputs": len(one.inputs())}
+            found: dict[str, Any] = {
+                "launch_us": round(launch_us(one), 1),
+                "launches": launches(one),
+                "inputs": len(one.inputs()),
+            }
         except Exception as error:  # the others go on
             found = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
         print(json.dumps({"module": os.path.split(path)[1], **found}), flush=True)

@@ -287,12 +287,24 @@ def shown(names: Sequence[str]) -> str:
     return " + ".join(name.rpartition("/")[2].removesuffix(".diff") for name in names)
 
 
+def chosen_of(run: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what stays by the present rules, of what a run measured: it may have been made before they were mended."""
+    rows, best = rows_of(run), tuple(run["best"])
+    faster = {
+        names: row["timed"]["ratio"] for names, row in rows.items() if row["said"] == "faster" and row.get("timed")
+    }
+    if best not in faster:
+        return min(faster, key=lambda names: faster[names], default=())
+    beside, mode = run.get("beside_compile"), (run.get("compiled"),)
+    return mode if beside and beside["ratio"] > 1 and mode in faster else best  # type: ignore[return-value]
+
+
 def judged(said: Mapping[str, Any]) -> dict[str, Any]:
     """Of one program: what stays, its gain with its interval, what was predicted, and next to torch.compile alone."""
     run = said.get("run")
     if not run:
         return {"error": said.get("error", "nothing was tried")}
-    rows, best = rows_of(run), tuple(run["best"])
+    rows, best = rows_of(run), chosen_of(run)
     chosen = rows.get(best)
     modes = {name: rows.get((name,), {}) for name in MODES}
     faster = [mode["timed"]["ratio"] for mode in modes.values() if mode.get("timed") and mode["said"] != "wrong"]
@@ -300,6 +312,7 @@ def judged(said: Mapping[str, Any]) -> dict[str, Any]:
         "whole": said.get("whole", False) and all(mode.get("said") != "not tried" for mode in modes.values()),
         "step_ms": round(run["step_ns"] / 1e6, 3),
         "chosen": shown(best) or "nothing",
+        "kept by the run itself": shown(run["best"]) or "nothing",
         "modes": {
             name: mode["timed"]["ratio"] if mode.get("timed") else mode.get("why") for name, mode in modes.items()
         },
@@ -308,8 +321,9 @@ def judged(said: Mapping[str, Any]) -> dict[str, Any]:
         "took_s": said["took_s"],
     }
     ratio = chosen["timed"]["ratio"] if chosen else 1.0
-    beside = run["beside_compile"]["ratio"] if run.get("beside_compile") else ratio / min([1.0, *faster])
-    found["times_best_mode"] = round(1 / beside, 4)
+    same = tuple(run["best"]) == best and run.get("beside_compile")
+    beside = run["beside_compile"]["ratio"] if same else ratio / min([1.0, *faster])
+    found["times_best_mode"] = round(1.0 if best in [(name,) for name in MODES] else 1 / beside, 4)
     if chosen:
         timed = chosen["timed"]
         found["saved"] = [round(1 - timed[key], 4) for key in ("high", "ratio", "low")]

@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from msgspec.structs import replace
 
 from tests.test_schemas import Run, closed, wrong
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
@@ -25,7 +26,7 @@ from tracemine.apply.compare import course_faults, errors, faults
 from tracemine.apply.edits import edited
 from tracemine.apply.record import Applied, Timed, Tried, append, known_in
 from tracemine.apply.rounding import rounding_of
-from tracemine.apply.run import fastest, instead, joined, modes_for, together
+from tracemine.apply.run import fastest, instead, joined, modes_for, not_tried, pared, together
 from tracemine.apply.step import NotAStep, Step, built, taken
 from tracemine.apply.table import table
 from tracemine.apply.timing import compared, interleaved
@@ -144,7 +145,9 @@ def test_losses_and_memory_are_held_against_the_unchanged_step() -> None:
     base = Checked(device="NVIDIA H200", losses=(2.0, 1.0), peak_bytes=100 << 20)
     assert not course_faults(base, Checked(losses=(2.0, 1.005), peak_bytes=101 << 20), [base])
     assert "loss comes to 1.5" in course_faults(base, Checked(losses=(2.0, 1.5)), [base])[0]
-    assert "loss comes to nan" in course_faults(base, Checked(losses=(2.0, float("nan"))), [base])[0]
+    assert "loss comes to nan" in course_faults(base, Checked(losses=(2.0, None)), [base])[0]
+    lost = Checked(losses=(2.0, None))
+    assert not course_faults(lost, lost, [lost])  # of a step whose own loss is lost nothing is asked
     assert "leaks" in course_faults(base, Checked(losses=(2.0, 1.0), grown_bytes=32 << 20), [base])[0]
     assert "1.10 times" in course_faults(base, Checked(losses=(2.0, 1.0), peak_bytes=110 << 20), [base])[0]
 
@@ -246,6 +249,24 @@ def test_what_was_right_is_joined_with_each_mode_and_what_adds_nothing_is_left_o
     found = together(races, run, [], lambda run: None)  # type: ignore[arg-type]
     assert found.best == ()
     assert [tried.said for tried in found.together if tried.why.startswith("from another seed")] == ["wrong"]
+
+
+def test_what_is_no_faster_gives_way_to_the_next_and_to_torch_compile_where_that_is(tmp_path: Path) -> None:
+    first, second, mode = ("tf32", "cudnn_benchmark"), ("optimizer_fused",), ("compile",)
+    alone = (result(*second, ratio=0.8), result(*mode, ratio=0.75))
+    run = Applied(entry="m:b", device="cpu", step_ns=1, alone=alone, together=(result(*first, ratio=0.5),))
+    ratios = {first: 1.02, second: 0.8, mode: 0.75, ("tf32",): 1.0, ("cudnn_benchmark",): 1.0}
+    found = pared(Races(ratios, tmp_path), run, first, mode)  # type: ignore[arg-type]
+    assert (found.best, found.together[0].said) == (mode, "slower")
+    ratios |= {first: 0.9}
+    found = pared(Races(ratios, tmp_path), run, first, mode)  # type: ignore[arg-type]
+    assert found.best == mode
+    assert found.beside_compile is not None
+    assert found.beside_compile.ratio == 1
+    late = Races(ratios, tmp_path)
+    late.several = lambda sets, *_, **__: not_tried(sets)  # type: ignore[method-assign,assignment,misc]
+    found = pared(late, replace(run, best=first), first, mode)  # type: ignore[arg-type]
+    assert (found.best, found.together[0].timed) == (first, run.together[0].timed)
 
 
 def test_a_race_goes_on_without_what_fails() -> None:

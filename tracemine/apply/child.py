@@ -7,6 +7,7 @@ LOOK: how coarsely it computes, after which it is not to be timed.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import resource
 import sys
@@ -60,7 +61,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int = 0  # of the GPU's memory
     peak_bytes: int = 0  # in steps, when all is compiled; on a GPU with what CUDA graphs hold
     grown_bytes: int = 0  # over the second half of the short training run
-    losses: tuple[float, ...] = ()
+    losses: tuple[float | None, ...] = ()  # None: no finite number
     curve: int = CURVE
 
 
@@ -123,14 +124,14 @@ def checked(job: TrialJob) -> tuple[Running, Checked]:
     step, results = running.step, dict[str, Any]()
     _begin_alike(step, job)
     computed(step, results, job.seed)
-    first_s, losses, used = time.monotonic() - began, [], [0, 0]
+    first_s, losses, used = time.monotonic() - began, list[float | None](), [0, 0]
     step_ns = max(running.timed_ns(1), 1)  # asked of each, for each goes on from there
     curve = job.curve or max(LEAST_CURVE, min(CURVE, int(CURVE_S * 1e9) // step_ns))
     for at in range(curve):
         if at == curve // 2 and running.on_gpu:
             torch.cuda.reset_peak_memory_stats()
         loss = _loss(step, running.next())
-        losses += [] if loss is None else [loss]
+        losses += [] if loss is None else [loss if math.isfinite(loss) else None]
         used[at > curve // 2] = running.bytes_used()
     results |= {f"parameter {name} {TRAINED}": sampled(p) for name, p in step.named_parameters().items()}
     torch.save(results, job.out)

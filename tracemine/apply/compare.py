@@ -114,5 +114,5 @@ def course_faults(base: Checked, mine: Checked, runs: Sequence[Checked]) -> list
 
 def _last(checked: Checked) -> float:
     """Return the mean loss of the last quarter."""
-    last = checked.losses[-max(len(checked.losses) // 4, 1) :]
+    last = [math.nan if loss is None else loss for loss in checked.losses[-max(len(checked.losses) // 4, 1) :]]
     return sum(last) / len(last)

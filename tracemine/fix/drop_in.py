@@ -96,7 +96,7 @@ def _holes(graph: Graph, source: SourceText, name: str) -> dict[str, str]:
         "kernel": kernel.strip("\n"),
         "kinds": "".join(f"{kind}, " for kind in _KIND.findall(planned[2])),
         "plan": planned[2].strip(),
-        "launched": f"    {planned[1]} = plan{fused[planned.end() :]}".rstrip().replace(" = _allocate(", " = _new("),
+        "launched": f"    {planned[1]} = plan{fused[planned.end() :]}".rstrip(),
         "mark": f"{crc32(source.text.encode()):08x}",
         "eager": _eager(graph),
         "writes": repr(written),
