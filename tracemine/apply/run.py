@@ -252,15 +252,20 @@ def pared(trying: Trying, run: Applied, best: Names, compiled: Names) -> Applied
             break
         same = [names for names in fewer if timed[names].timed and trying.beside(best, names).said != "faster"]
         best = min(same, key=lambda names: ratio_of(timed[names])) if same else best
-        run = replace(run, best=best)
-        if compiled and timed[compiled].timed:
-            beside = trying.beside(best, compiled)
-            run = replace(run, beside_compile=beside, compiled=compiled[0])
-            if beside.ratio > 1 and timed[compiled].said == "faster":
-                return replace(run, best=compiled, beside_compile=trying.beside(compiled, compiled))
-        if not same:
+        run = _next_to_compile(trying, replace(run, best=best), compiled, timed)
+        if not same or run.best != best:
             break
     return run
+
+
+def _next_to_compile(trying: Trying, run: Applied, compiled: Names, timed: Mapping[Names, Tried]) -> Applied:
+    """Return a run with its best held against torch.compile alone, in whose favour it goes where that is faster."""
+    if not compiled or not timed[compiled].timed:
+        return run
+    beside = trying.beside(run.best, compiled)
+    if beside.ratio > 1 and timed[compiled].said == "faster":
+        run, beside = replace(run, best=compiled), trying.beside(compiled, compiled)
+    return replace(run, beside_compile=beside, compiled=compiled[0])
 
 
 def _noted(run: Applied, timed: Mapping[Names, Tried]) -> Applied:
