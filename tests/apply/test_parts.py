@@ -264,7 +264,7 @@ def test_what_is_no_faster_gives_way_to_the_next_and_to_torch_compile_where_that
     assert found.beside_compile is not None
     assert found.beside_compile.ratio == 1
     late = Races(ratios, tmp_path)
-    late.several = lambda sets, *_, **__: not_tried(sets)  # type: ignore[method-assign,misc]
+    late.several = lambda sets, *_, **__: not_tried(sets)  # type: ignore[method-assign]
     found = pared(late, replace(run, best=first), first, mode)  # type: ignore[arg-type]
     assert (found.best, found.together[0].timed) == (first, run.together[0].timed)
 
