@@ -1,4 +1,7 @@
-"""Check one module: python checked.py MODULE.py prints {item: "" or what is wrong, or "not here: …"} as JSON."""
+"""Check one module: python checked.py MODULE.py prints {item: "" or what is wrong, or "not here: …"} as JSON.
+
+`--launch MODULE.py...` prints of each what a call takes of the host, microseconds, and how many kernels it launches.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import importlib.util
 import json
 import os
 import pickle
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +23,7 @@ from torch import Tensor, nn
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 MOST_LAUNCH_US = 15.0
+RANK_S = 120.0
 if not GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -97,12 +103,12 @@ def same(found: list[Tensor], wanted: list[Tensor]) -> None:
 
 def takes_kernel(one: Checked, given: list[Any]) -> bool:
     """Whether a call takes the kernel."""
-    fused, taken = one.module.fused, []
-    one.module.fused = lambda *given, **named: taken.append(1) or fused(*given, **named)
+    launched, taken = one.module.launched, []
+    one.module.launched = lambda *given, **named: taken.append(1) or launched(*given, **named)
     try:
         one.ran(one.call, cloned(given))
     finally:
-        one.module.fused = fused
+        one.module.launched = launched
     return bool(taken)
 
 
@@ -258,18 +264,42 @@ def transforms(one: Checked) -> None:
 
 
 def distributed(one: Checked) -> None:
+    """Two ranks, each with inputs of its own: gradients are the mean of both."""
+    Holder(one, one.call)  # raises where there is no parameter
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"{folder}/store"
+        command = [sys.executable, "-P", __file__, "--rank", store, one.module.__file__]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as other:
+            try:
+                ranked(one, store, 0)
+                said = other.communicate(timeout=RANK_S)[0]
+            finally:
+                other.kill()
+            if other.returncode:
+                raise Wrong(f"the other rank: {(said.splitlines() or [''])[-1][:120]}")
+
+
+def ranked(one: Checked, store: str, rank: int) -> None:
+    """Hold a rank's gradient against the mean of what the calls give for both ranks' inputs."""
     import torch.distributed as dist
 
-    alone = Holder(one, one.call)
-    given = one.inputs()
-    dist.init_process_group("nccl" if GPU else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    def gradient(model: nn.Module, holder: Holder, seed: int) -> Tensor | None:
+        found = [t for t in one.ran(lambda *g, **n: model(*g), one.inputs(seed)) if t.requires_grad]
+        if not found:
+            return None
+        sum(t.double().sum() for t in found).backward()  # type: ignore[union-attr]
+        return holder.weight.grad
+
+    wanted = [gradient(holder, holder, seed) for seed in (0, 1) if (holder := Holder(one, one.module._eager))]
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
     try:
-        wrapped = nn.parallel.DistributedDataParallel(alone)
-        found = [t for t in one.ran(lambda *g, **n: wrapped(*g), given) if t.requires_grad]
-        if found:
-            sum(t.double().sum() for t in found).backward()  # type: ignore[union-attr]
-            if alone.weight.grad is None and any(t.requires_grad for t in found):
-                raise Wrong("no gradient")
+        alone = Holder(one, one.call)
+        found = gradient(nn.parallel.DistributedDataParallel(alone), alone, rank)
+        if (found is None) != (None in wanted):
+            raise Wrong("no gradient")
+        if found is not None:
+            near([found], [(wanted[0] + wanted[1]) / 2])  # type: ignore[operator,list-item]
+        dist.barrier()
     finally:
         dist.destroy_process_group()
 
@@ -306,11 +336,25 @@ def launch_us(one: Checked) -> float:
     return best
 
 
+def launches(one: Checked) -> int:
+    """Return how many kernels a call launches."""
+    kind, seen = one.module._Launch, []
+    call = kind.__call__
+    kind.__call__ = lambda self, *given: seen.append(1) or call(self, *given)
+    try:
+        with torch.no_grad():
+            one.ran(one.call, one.inputs())
+    finally:
+        kind.__call__ = call
+    return len(seen)
+
+
 def launched(one: Checked) -> None:
     if not GPU:
         raise NotHere("no GPU")
-    if (took := launch_us(one)) > MOST_LAUNCH_US:
-        raise Wrong(f"{took:.1f} us of the host")
+    took, count = launch_us(one), max(launches(one), 1)
+    if took > MOST_LAUNCH_US * count:
+        raise Wrong(f"{took:.1f} us of the host for {count}")
 
 
 ITEMS: dict[str, Callable[[Checked], None]] = {
@@ -349,15 +393,44 @@ def main(path: str) -> None:
         print(json.dumps({"imports alone": str(error)}))
         return
     found = {"imports alone": "tracemine is loaded" if any(n.startswith("tracemine.") for n in sys.modules) else ""}
-    if not GPU:
-        from tracemine.validate import interpreter  # rounds as a GPU does, and knows libdevice
-
-        interpreter.install()  # type: ignore[no-untyped-call]
+    interpreted()
     found |= {name: said(work, Checked(module)) for name, work in ITEMS.items()}
     if GPU and not found["right"]:
         found["launch_us"] = f"{launch_us(Checked(module)):.1f}"
     print(json.dumps(found))
 
 
+def interpreted() -> None:
+    if not GPU:
+        from tracemine.validate import interpreter  # rounds as a GPU does, and knows libdevice
+
+        interpreter.install()  # type: ignore[no-untyped-call]
+
+
+def main_rank(store: str, path: str) -> None:
+    module = loaded(path)
+    interpreted()
+    ranked(Checked(module), store, 1)
+
+
+def main_launches(paths: list[str]) -> None:
+    for path in paths:
+        try:
+            one = Checked(loaded(path))
+            found: dict[str, Any] = {
+                "launch_us": round(launch_us(one), 1),
+                "launches": launches(one),
+                "inputs": len(one.inputs()),
+            }
+        except Exception as error:  # the others go on
+            found = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
+        print(json.dumps({"module": os.path.split(path)[1], **found}), flush=True)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1] == "--launch":
+        main_launches(sys.argv[2:])
+    elif sys.argv[1] == "--rank":
+        main_rank(*sys.argv[2:])
+    else:
+        main(sys.argv[1])

@@ -4,8 +4,9 @@ Each step of `steps/` is recorded and scanned; then `apply` tries torch.compile'
 and the changes of `applied_edits.py`, alone and together. Into a step of its own six faults are planted, and ten
 changes that do nothing. Several programs build at once; while one is timed or recorded all others rest.
 
-OUT/PROGRAM.json: what came of it, written as it comes. OUT/summary.json: the judgement. `--device cpu` tries the
-machinery where no GPU is; `--judge` judges what is there, scanning recordings anew.
+OUT/PROGRAM.json: what came of it, written as it comes. OUT/summary.json: the judgement. Several GPUs have a share of
+the programs and of the cores each. `--before ARCHIVE`: recordings and results of an earlier run, which are not made
+anew. `--device cpu` tries the machinery where no GPU is; `--judge` judges what is there, scanning recordings anew.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,19 +31,20 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
+from programs import kept  # noqa: E402
 from programs.applied_edits import EDITS, FAULTS, FAULTS_ON_CPU, NOTHING, STEPS, diff_of  # noqa: E402
 
 FAULTY = "plain"
 # By what is learnt most of in the time there is.
 ORDER = (
-    "language_model", "experts", "recommender", "sampler", "recurrent", FAULTY, "preference", "generate",
-    "detections", "pictures_training", "policy", "amp_training", "graph_network",
+    "experts", "generate", "preference", "graph_network", "policy", "detections", "amp_training", "recommender",
+    "pictures_training", "language_model", "sampler", "recurrent", FAULTY,
 )  # fmt: skip
 # Products of the library alone: to tune Triton's takes minutes a program, and these are bound by what they launch.
 TUNED = {f"TORCHINDUCTOR_MAX_AUTOTUNE_{kind}_BACKENDS": "ATEN" for kind in ("GEMM", "CONV")}
-AT_ONCE = 5  # programs whose variants are built at once
-LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 320, 220, 140  # of a program, of beginning its variants, of building one
-GRACE_S = 75  # for what has begun
+AT_ONCE = 4  # programs whose variants are built at once, of a GPU
+LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 320, 220, 200  # of a program, of beginning its variants, of building one
+GRACE_S = 60  # for what has begun
 MODES = ("compile", "compile_reduce_overhead", "compile_max_autotune")
 
 
@@ -83,13 +86,13 @@ def stopped(pid: int) -> list[int]:
 
 
 @contextmanager
-def turn(out: Path, mine: int) -> Iterator[None]:
-    """Wait until no other program is timed, and let all of them rest."""
-    with (out / "turn").open("w") as file:
+def turn(slot: Path, mine: int) -> Iterator[None]:
+    """Wait until no other program of the same GPU is timed, and let all of them rest."""
+    with slot.with_suffix(".turn").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         resting: list[int] = []
         try:
-            for other in (int(each.name) for each in (out / "running").iterdir()):
+            for other in (int(each.name) for each in slot.iterdir()):
                 if other != mine:
                     resting += stopped(other)
             time.sleep(0.1)  # what they had asked of the GPU
@@ -102,7 +105,7 @@ def turn(out: Path, mine: int) -> Iterator[None]:
 # -- one program -------------------------------------------------------------------------------------------------------
 
 
-def record(name: str, out: Path, runner: int) -> None:
+def record(name: str, out: Path, slot: Path, runner: int) -> None:
     """Record three steps; in a process of its own, for a profiler leaves traces in it."""
     import torch
 
@@ -118,7 +121,7 @@ def record(name: str, out: Path, runner: int) -> None:
         step.run(next(batches))
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    with turn(out, runner), capture(out / "recordings" / name, steps=len(step.batches), timed=12, quiet=True) as run:
+    with turn(slot, runner), capture(out / "recordings" / name, steps=len(step.batches), timed=12, quiet=True) as run:
         for batch in run.steps(batches):
             step.run(batch)
 
@@ -143,12 +146,30 @@ def edits_of(name: str, folder: Path, on_gpu: bool) -> dict[Path, Sequence[str]]
     return found
 
 
-def one(name: str, out: Path, on_gpu: bool, until: float) -> None:
+def known_of(file: Path, names: Sequence[str]) -> dict[tuple[str, ...], Any]:
+    """Return what an earlier run found of variants that are still the same, but what more time may change."""
+    import msgspec
+
+    from tracemine.apply.record import Tried
+
+    said, now = json.loads(file.read_text()) if file.exists() else {}, {name.rpartition(":")[0]: name for name in names}
+    found = {}
+    for row in (*said.get("run", {}).get("alone", ()), *said.get("run", {}).get("together", ())):
+        variants = tuple(now.get(each.rpartition(":")[0], "") if ":" in each else each for each in row["variants"])
+        doubtful = row["said"] == "no difference" and row["timed"]["ratio"] < 0.9
+        late = row["said"] == "failed" and "did not answer" in row["why"]
+        if all(variants) and row["said"] not in ("wrong", "not tried") and not doubtful and not late:
+            found[variants] = msgspec.convert({**row, "variants": variants}, Tried)
+    return found
+
+
+def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
     """Record, scan and apply; write what came of it, as it comes."""
     import msgspec
 
+    from tracemine.apply.asked import asked_for, shares_of
     from tracemine.apply.run import applied
-    from tracemine.apply.variants import asked_for, edit_name, shares_of
+    from tracemine.apply.variants import edit_name
 
     began, said = time.monotonic(), dict[str, Any](program=name)
 
@@ -163,10 +184,11 @@ def one(name: str, out: Path, on_gpu: bool, until: float) -> None:
     findings: list[Any] = []
     if name != FAULTY:
         try:
-            command = (sys.executable, __file__, str(out), name, "--record", str(os.getpid()))
-            done = subprocess.run(command, timeout=90, capture_output=True, text=True, check=False)
-            if done.returncode:
-                keep(recording=done.stderr[-1500:])
+            command = (sys.executable, __file__, str(out), name, "--slot", str(slot), "--record", str(os.getpid()))
+            if not (out / "recordings" / name).exists():
+                done = subprocess.run(command, timeout=90, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    keep(recording=done.stderr[-1500:])
             findings = findings_of(out / "recordings" / name)
         except Exception as error:  # goes on without predictions
             keep(recording=f"{said.get('recording', '')}\n{type(error).__name__}: {str(error)[:500]}")
@@ -181,8 +203,9 @@ def one(name: str, out: Path, on_gpu: bool, until: float) -> None:
             wanted,
             budget_s=max(min(BUDGET_S, until - time.time()), 1),
             limit_s=BUILD_LIMIT_S,
+            known=known_of(out / "before" / f"{name}.json", list(wanted)),
             say=lambda text: print(f"{name} {time.monotonic() - began:.0f} s: {text}", flush=True),
-            turn=lambda: turn(out, os.getpid()),
+            turn=lambda: turn(slot, os.getpid()),
             progress=keep,
         )
         keep(run, whole=True)
@@ -193,16 +216,32 @@ def one(name: str, out: Path, on_gpu: bool, until: float) -> None:
 # -- all of them -------------------------------------------------------------------------------------------------------
 
 
+def slots_in(out: Path, device: str) -> list[tuple[Path, dict[str, str], set[int]]]:
+    """Return for each GPU a folder for what runs there, its environment, and its share of the cores."""
+    listed = () if device == "cpu" else ("nvidia-smi", "-L")
+    said = subprocess.run(listed, capture_output=True, text=True, check=False).stdout if listed else ""
+    count, cores = max(said.count("GPU "), 1), sorted(os.sched_getaffinity(0))
+    found = []
+    for number in range(count):
+        slot = out / "slots" / str(number)
+        slot.mkdir(parents=True, exist_ok=True)
+        visible = (
+            {"CUDA_VISIBLE_DEVICES": "" if device == "cpu" else str(number)} if device == "cpu" or count > 1 else {}
+        )
+        share = cores[number * len(cores) // count : (number + 1) * len(cores) // count]
+        found.append((slot, visible, {*share}))
+    return found
+
+
 def all_of(names: Sequence[str], out: Path, device: str, within: float, jobs: int) -> None:
     """Run programs, several at once, each with a limit; begin none after so long."""
-    running, left, began = dict[str, tuple[Any, float]](), list(names), time.monotonic()
-    until = time.time() + within
-    environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
-    environment = {"OMP_NUM_THREADS": "2", **TUNED, **environment}
+    running, left, began = dict[str, tuple[Any, float, Path]](), list(names), time.monotonic()
+    until, slots = time.time() + within, slots_in(out, device)
+    environment = {"OMP_NUM_THREADS": "2", **TUNED, **os.environ}
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parent.parent), environment.get("PYTHONPATH", "")])
     while running or left:
         passed = time.monotonic() - began
-        for name, (process, since) in list(running.items()):
+        for name, (process, since, slot) in list(running.items()):
             late = time.monotonic() - since > LIMIT_S or passed > within + GRACE_S
             if process.poll() is None and late:
                 family = descendants(process.pid)
@@ -210,19 +249,27 @@ def all_of(names: Sequence[str], out: Path, device: str, within: float, jobs: in
                 process.wait(10)
                 print(f"{name}: stopped after {time.monotonic() - since:.0f} s", flush=True)
             if process.poll() is not None:
-                (out / "running" / str(process.pid)).unlink(missing_ok=True)
+                (slot / str(process.pid)).unlink(missing_ok=True)
                 del running[name]
-                for other, _ in running.values():  # it may have let them rest
-                    if late:
+                for other, _, its in running.values():  # it may have let them rest
+                    if late and its == slot:
                         told(descendants(other.pid), signal.SIGCONT)
                 print(f"{name}: ended after {time.monotonic() - since:.0f} s, {passed:.0f} s in all", flush=True)
-        while left and len(running) < jobs and passed < within:
+        while left and len(running) < jobs * len(slots) and passed < within:
             name = left.pop(0)
+            slot, own, cores = min(slots, key=lambda each: sum(its == each[0] for *_, its in running.values()))
             command = (sys.executable, __file__, str(out), name, "--one", str(until), "--device", device)
             with (out / f"{name}.log").open("w") as log:
-                process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-            (out / "running" / str(process.pid)).touch()
-            running[name] = process, time.monotonic()
+                process = subprocess.Popen(
+                    (*command, "--slot", str(slot)),
+                    env=environment | own,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            os.sched_setaffinity(process.pid, cores)
+            (slot / str(process.pid)).touch()
+            running[name] = process, time.monotonic(), slot
         if not running and passed >= within:
             print(f"not begun: {', '.join(left)}", flush=True)
             break
@@ -240,19 +287,32 @@ def shown(names: Sequence[str]) -> str:
     return " + ".join(name.rpartition("/")[2].removesuffix(".diff") for name in names)
 
 
+def chosen_of(run: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what stays by the present rules, of what a run measured: it may have been made before they were mended."""
+    rows, best = rows_of(run), tuple(run["best"])
+    faster = {
+        names: row["timed"]["ratio"] for names, row in rows.items() if row["said"] == "faster" and row.get("timed")
+    }
+    if best not in faster:
+        return min(faster, key=lambda names: faster[names], default=())
+    beside, mode = run.get("beside_compile"), (run.get("compiled"),)
+    return mode if beside and beside["ratio"] > 1 and mode in faster else best  # type: ignore[return-value]
+
+
 def judged(said: Mapping[str, Any]) -> dict[str, Any]:
     """Of one program: what stays, its gain with its interval, what was predicted, and next to torch.compile alone."""
     run = said.get("run")
     if not run:
         return {"error": said.get("error", "nothing was tried")}
-    rows, best = rows_of(run), tuple(run["best"])
+    rows, best = rows_of(run), chosen_of(run)
     chosen = rows.get(best)
     modes = {name: rows.get((name,), {}) for name in MODES}
     faster = [mode["timed"]["ratio"] for mode in modes.values() if mode.get("timed") and mode["said"] != "wrong"]
     found: dict[str, Any] = {
-        "whole": said.get("whole", False),
+        "whole": said.get("whole", False) and all(mode.get("said") != "not tried" for mode in modes.values()),
         "step_ms": round(run["step_ns"] / 1e6, 3),
         "chosen": shown(best) or "nothing",
+        "kept by the run itself": shown(run["best"]) or "nothing",
         "modes": {
             name: mode["timed"]["ratio"] if mode.get("timed") else mode.get("why") for name, mode in modes.items()
         },
@@ -261,8 +321,9 @@ def judged(said: Mapping[str, Any]) -> dict[str, Any]:
         "took_s": said["took_s"],
     }
     ratio = chosen["timed"]["ratio"] if chosen else 1.0
-    beside = run["beside_compile"]["ratio"] if run.get("beside_compile") else ratio / min([1.0, *faster])
-    found["times_best_mode"] = round(1 / beside, 4)
+    same = tuple(run["best"]) == best and run.get("beside_compile")
+    beside = run["beside_compile"]["ratio"] if same else ratio / min([1.0, *faster])
+    found["times_best_mode"] = round(1.0 if best in [(name,) for name in MODES] else 1 / beside, 4)
     if chosen:
         timed = chosen["timed"]
         found["saved"] = [round(1 - timed[key], 4) for key in ("high", "ratio", "low")]
@@ -272,6 +333,9 @@ def judged(said: Mapping[str, Any]) -> dict[str, Any]:
             found["predicted"] = [chosen[key] for key in ("predicted_low", "predicted", "predicted_high")]
             low, high = 1 - timed["high"], 1 - timed["low"]
             found["holds"] = chosen["predicted_low"] <= high and low <= chosen["predicted_high"]
+            found["predicted_width"] = round(
+                (chosen["predicted_high"] - chosen["predicted_low"]) / max(1 - timed["ratio"], 1e-9), 3
+            )
     return found
 
 
@@ -303,6 +367,7 @@ def summary(out: Path, on_gpu: bool) -> dict[str, Any]:
     times = sorted(one["times_best_mode"] for one in tried.values())
     mean = [math.exp(sum(map(math.log, part)) / len(part)) if part else None for part in (times, times[:-2])]
     widths = sorted(one["width"] for one in tried.values() if "width" in one)
+    wide = sorted(one["predicted_width"] for one in tried.values() if "predicted_width" in one)
     known = [one["holds"] for one in tried.values() if "holds" in one]
     return {
         "programs": programs,
@@ -314,14 +379,16 @@ def summary(out: Path, on_gpu: bool) -> dict[str, Any]:
             "above 1.02": sum(each > 1.02 for each in times),
             "below 0.99": sum(each < 0.99 for each in times),
             "predicted holds": f"{sum(known)} of {len(known)}",
-            "width of interval by saving, median": widths[len(widths) // 2] if widths else None,
+            "width of what is predicted by saving, median": wide[len(wide) // 2] if wide else None,
+            "width of what is measured by saving, median": widths[len(widths) // 2] if widths else None,
         },
     }
 
 
 def rescanned(out: Path) -> None:
     """Say again what was predicted, from the recordings."""
-    from tracemine.apply.variants import VARIANTS, asked_for, predicted, shares_of
+    from tracemine.apply.asked import asked_for, predicted, shares_of
+    from tracemine.apply.variants import VARIANTS
 
     for file in out.glob("*.json"):
         said, folder = json.loads(file.read_text()), out / "recordings" / file.stem
@@ -346,19 +413,28 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--jobs", type=int, default=AT_ONCE, help="programs that are built at once")
     parser.add_argument("--judge", action="store_true", help="run nothing; judge what is there")
+    parser.add_argument("--before", type=Path, help="a folder or an archive of recordings and results")
+    parser.add_argument("--slot", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--one", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--record", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     out = chosen.out.resolve()
     on_gpu = chosen.device != "cpu"
     if chosen.record:
-        record(chosen.programs[0], out, chosen.record)
+        record(chosen.programs[0], out, chosen.slot, chosen.record)
         return
     if chosen.one:
-        one(chosen.programs[0], out, on_gpu, chosen.one)
+        one(chosen.programs[0], out, chosen.slot, on_gpu, chosen.one)
         return
-    for folder in ("running", "recordings"):
+    for folder in ("recordings", "before"):
         (out / folder).mkdir(parents=True, exist_ok=True)
+    if chosen.before:
+        with kept.opened(chosen.before) as before:
+            for each in before.iterdir():
+                if each.is_dir():
+                    shutil.copytree(each, out / "recordings" / each.name, dirs_exist_ok=True)
+                else:
+                    shutil.copy(each, out / "before" / each.name)
     if chosen.judge:
         rescanned(out)
     else:

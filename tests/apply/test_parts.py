@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from msgspec.structs import replace
 
 from tests.test_schemas import Run, closed, wrong
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
@@ -24,7 +26,7 @@ from tracemine.apply.compare import course_faults, errors, faults
 from tracemine.apply.edits import edited
 from tracemine.apply.record import Applied, Timed, Tried, append, known_in
 from tracemine.apply.rounding import rounding_of
-from tracemine.apply.run import fastest, instead, joined, modes_for, together
+from tracemine.apply.run import fastest, instead, joined, modes_for, not_tried, pared, together
 from tracemine.apply.step import NotAStep, Step, built, taken
 from tracemine.apply.table import table
 from tracemine.apply.timing import compared, interleaved
@@ -127,6 +129,14 @@ def test_noise_of_the_unchanged_step_and_asked_for_roundings_are_allowed() -> No
         "draws other random numbers, so what it computes cannot be compared"
     ]
     assert faults(base, {"random": "a"}, [base]) == ["gives no x"]
+    one = torch.ones(4096)
+    one[7] += 0.02  # of TF32's roundings too many for one element, and few for all
+    for name, seen in (("gradient of w, batch 0", True), ("parameter w", False)):
+        base, mine = ({"random": "a", name: sampled(t)} for t in (torch.ones(4096), one))
+        assert bool(faults(base, mine, [base], rounding=2.0**-11)) == seen
+    assert (
+        "of its largest element" in faults({**base, "x": sampled(one * 0 + 1)}, {**mine, "x": sampled(one)}, [base])[0]
+    )
 
 
 def test_losses_and_memory_are_held_against_the_unchanged_step() -> None:
@@ -135,7 +145,9 @@ def test_losses_and_memory_are_held_against_the_unchanged_step() -> None:
     base = Checked(device="NVIDIA H200", losses=(2.0, 1.0), peak_bytes=100 << 20)
     assert not course_faults(base, Checked(losses=(2.0, 1.005), peak_bytes=101 << 20), [base])
     assert "loss comes to 1.5" in course_faults(base, Checked(losses=(2.0, 1.5)), [base])[0]
-    assert "loss comes to nan" in course_faults(base, Checked(losses=(2.0, float("nan"))), [base])[0]
+    assert "loss comes to nan" in course_faults(base, Checked(losses=(2.0, None)), [base])[0]
+    lost = Checked(losses=(2.0, None))
+    assert not course_faults(lost, lost, [lost])  # of a step whose own loss is lost nothing is asked
     assert "leaks" in course_faults(base, Checked(losses=(2.0, 1.0), grown_bytes=32 << 20), [base])[0]
     assert "1.10 times" in course_faults(base, Checked(losses=(2.0, 1.0), peak_bytes=110 << 20), [base])[0]
 
@@ -148,6 +160,33 @@ def test_two_processes_that_do_the_same_say_what_is_no_difference() -> None:
     assert compared(base, near, again).said == "no difference"
     assert compared(base, mine, again).said == "slower"  # what may be slower is not kept
     assert compared(base, base).said == "no difference"
+    much = [value // 4 for value in base]
+    other = [value * 3 // 2 for value in base]  # of two that do the same one may take half as long again
+    assert (compared(base, much, other).said, compared(base, much, other).apart) == ("faster", 1.4995)
+    assert compared(base, [value * 7 // 10 for value in base], other).said == "no difference"
+
+
+def test_what_is_known_well_or_is_far_behind_runs_no_longer() -> None:
+    noise = iter(range(10_000))
+    ran = dict[str, int]()
+
+    def takes(name: str, ns: int, by: int) -> Callable[[], int]:
+        def block() -> int:
+            ran[name] = ran.get(name, 0) + 1
+            return ns + next(noise) * 7919 % 100 * by
+
+        return block
+
+    timers = {"base": takes("base", 10_000, 1), "again": takes("again", 10_000, 1)}
+    timers |= {"far": takes("far", 5_000, 20), "close": takes("close", 2_000, 20), "well": takes("well", 9_000, 0)}
+    took = interleaved(timers, OSError, blocks=30, unchanged=("base", "again"))
+    assert ran["far"] < ran["close"] == ran["base"] == 31
+    assert ran["well"] < 31
+    lengths = {name: len(blocks) for name, blocks in took.items() if isinstance(blocks, list)}
+    assert lengths == {name: count - 1 for name, count in ran.items()}
+    slow = {"base": takes("slow", 10_000, 1), "none": takes("none", 10_000, 1)}
+    found = interleaved(slow, OSError, 30, ("base", "none"))
+    assert all(isinstance(values, list) and len(values) < 30 for values in found.values())
 
 
 class Races:
@@ -210,6 +249,24 @@ def test_what_was_right_is_joined_with_each_mode_and_what_adds_nothing_is_left_o
     found = together(races, run, [], lambda run: None)  # type: ignore[arg-type]
     assert found.best == ()
     assert [tried.said for tried in found.together if tried.why.startswith("from another seed")] == ["wrong"]
+
+
+def test_what_is_no_faster_gives_way_to_the_next_and_to_torch_compile_where_that_is(tmp_path: Path) -> None:
+    first, second, mode = ("tf32", "cudnn_benchmark"), ("optimizer_fused",), ("compile",)
+    alone = (result(*second, ratio=0.8), result(*mode, ratio=0.75))
+    run = Applied(entry="m:b", device="cpu", step_ns=1, alone=alone, together=(result(*first, ratio=0.5),))
+    ratios = {first: 1.02, second: 0.8, mode: 0.75, ("tf32",): 1.0, ("cudnn_benchmark",): 1.0}
+    found = pared(Races(ratios, tmp_path), run, first, mode)  # type: ignore[arg-type]
+    assert (found.best, found.together[0].said) == (mode, "slower")
+    ratios |= {first: 0.9}
+    found = pared(Races(ratios, tmp_path), run, first, mode)  # type: ignore[arg-type]
+    assert found.best == mode
+    assert found.beside_compile is not None
+    assert found.beside_compile.ratio == 1
+    late = Races(ratios, tmp_path)
+    late.several = lambda sets, *_, **__: not_tried(sets)  # type: ignore[method-assign]
+    found = pared(late, replace(run, best=first), first, mode)  # type: ignore[arg-type]
+    assert (found.best, found.together[0].timed) == (first, run.together[0].timed)
 
 
 def test_a_race_goes_on_without_what_fails() -> None:
@@ -315,7 +372,9 @@ def test_the_command_tries_what_findings_ask_for(run: Run, monkeypatch: pytest.M
         assert (code, said in err) == (2, True), err
 
 
-def test_what_was_measured_in_a_step_stays_with_its_finding(run: Run, tmp_path: Path) -> None:
+def test_what_was_measured_in_a_step_stays_with_its_finding(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace = ROOT / "fixtures" / "captures" / "decoder_prefill"
     scan = json.loads(run("scan", trace, "--format", "json")[1])
     finding = next(one for one in scan["findings"] if one["reported"])
@@ -335,6 +394,8 @@ def test_what_was_measured_in_a_step_stays_with_its_finding(run: Run, tmp_path: 
     other = tmp_path / "other.jsonl"
     append(other, Applied(entry="m:b", device="another GPU", step_ns=100, alone=(tried,)))
     assert "in your step" not in run("scan", trace, "--evidence", other)[1]
+    monkeypatch.setenv("TRACEMINE_EVIDENCE", str(file))  # as a project's settings name it
+    assert "1 measured in your step: 1 L7" in run("scan", trace, "--all")[1]
 
 
 def test_what_asks_for_coarser_arithmetic_says_how_far_off_it_is() -> None:

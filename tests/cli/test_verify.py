@@ -50,6 +50,18 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "gpu_name", lambda: None)
 
 
+def test_quick_needs_a_gpu_to_be_quicker_and_does_no_step(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(pipeline, "needed", lambda: None)
+    monkeypatch.setattr(pipeline, "has_driver", lambda: False)
+    monkeypatch.setattr("tracemine.verify.workers.quick.Quick.__init__", begun.append)
+    monkeypatch.setattr("tracemine.verify.run.verify", lambda *_, **__: iter(()))
+    assert run("verify", CHAIN, "--quick", "--quiet")[0] == 0
+    assert begun == []
+    code, _, said = run("verify", CHAIN, "--quick", "--step", "--quiet")
+    assert (code, "--quick and --step do not go together" in said) == (2, True)
+
+
 def test_a_capture_is_proved_on_a_cpu_from_end_to_end(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("triton")

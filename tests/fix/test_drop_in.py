@@ -62,10 +62,11 @@ def test_a_module_survives_what_programs_do(tmp_path: Path, graph: Graph) -> Non
     ("was", "became", "item"),
     [
         (".to(tl.bfloat16), mask=mask)", " .to(tl.bfloat16) * 0, mask=mask)", "right"),
-        ("return _one((_eager if watched or not _fits(x, weight)", "return _one((_eager if True", "right"),
+        ("    plan = () if watched else _taken(x, weight, eps=eps)", "    plan = ()", "right"),
         ("torch.empty_like(t) for t in _eager(", "torch.empty_like(t).double() for t in _eager(", "opcheck"),
         ("    if torch.compiler.is_compiling():", "    if False:", "torch.compile"),
         ("type(t) in plain and ", "", "subclasses"),
+        ("    if torch.is_grad_enabled() and (x.", "    if False and (x.", "DDP"),
         ("import os\n", "import os\nimport tracemine\n", "imports alone"),
     ],
 )

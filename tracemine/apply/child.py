@@ -7,6 +7,7 @@ LOOK: how coarsely it computes, after which it is not to be timed.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import resource
 import sys
@@ -26,7 +27,7 @@ SAMPLED = 1 << 17  # elements of a tensor that are compared, evenly spread
 CHECKED = 8  # batches, each shape first
 LOOK = b"look"
 TRAINED = "after training"
-CURVE = 50  # steps of the short training run
+CURVE, LEAST_CURVE, CURVE_S = 50, 16, 3.0  # steps of the short training run: as many as take so long, in these bounds
 WARM = 2  # steps before a block is timed on a GPU, that another process has had in between
 _WAITED_S = 0.1
 
@@ -47,6 +48,7 @@ class TrialJob(msgspec.Struct, frozen=True, kw_only=True):
     variants: tuple[str, ...] = ()
     seed: int = 0
     nudge: float | None = None
+    curve: int = 0  # steps of the short training run; 0: what the first process finds fit
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +61,8 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int = 0  # of the GPU's memory
     peak_bytes: int = 0  # in steps, when all is compiled; on a GPU with what CUDA graphs hold
     grown_bytes: int = 0  # over the second half of the short training run
-    losses: tuple[float, ...] = ()
+    losses: tuple[float | None, ...] = ()  # None: no finite number
+    curve: int = CURVE
 
 
 class Running:
@@ -121,13 +124,15 @@ def checked(job: TrialJob) -> tuple[Running, Checked]:
     step, results = running.step, dict[str, Any]()
     _begin_alike(step, job)
     computed(step, results, job.seed)
-    first_s, losses, used = time.monotonic() - began, [], [0, 0]
-    for at in range(CURVE):
-        if at == CURVE // 2 and running.on_gpu:
+    first_s, losses, used = time.monotonic() - began, list[float | None](), [0, 0]
+    step_ns = max(running.timed_ns(1), 1)  # asked of each, for each goes on from there
+    curve = job.curve or max(LEAST_CURVE, min(CURVE, int(CURVE_S * 1e9) // step_ns))
+    for at in range(curve):
+        if at == curve // 2 and running.on_gpu:
             torch.cuda.reset_peak_memory_stats()
         loss = _loss(step, running.next())
-        losses += [] if loss is None else [loss]
-        used[at > CURVE // 2] = running.bytes_used()
+        losses += [] if loss is None else [loss if math.isfinite(loss) else None]
+        used[at > curve // 2] = running.bytes_used()
     results |= {f"parameter {name} {TRAINED}": sampled(p) for name, p in step.named_parameters().items()}
     torch.save(results, job.out)
     peak_bytes = running.peak_bytes()
@@ -139,6 +144,7 @@ def checked(job: TrialJob) -> tuple[Running, Checked]:
         peak_bytes=peak_bytes,
         grown_bytes=max(used[1] - used[0], 0),
         losses=tuple(losses),
+        curve=curve,
     )
 
 

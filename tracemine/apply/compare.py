@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tracemine.apply.child import CURVE, TRAINED, Checked
+from tracemine.apply.child import TRAINED, Checked
 
 _TIMES_NOISE = 8.0  # as far as that from the unchanged step is the same
 _MOST_ROUNDINGS, _SIZE_ROUNDINGS = 8.0, 4.0  # of the largest element, and of the length of all together
@@ -17,6 +17,8 @@ _LOSS_SHARE = 0.01
 _TRAINED_ROUNDING = 1e-5  # roundings grow in many steps, in some elements by more than in others
 _GROWN_BYTES = 16 << 20
 _MORE_MEMORY, _DEVICE_SHARE = 1.02, 0.01
+_LARGEST = "largest element"
+_MEASURES = (_LARGEST, "size")
 _SHOWN = 2
 
 Computed = Mapping[str, Any]
@@ -41,7 +43,9 @@ def faults(base: Computed, mine: Computed, runs: Sequence[Computed], rounding: f
     for name in names:
         if name in mine:
             coarse = max(rounding, _TRAINED_ROUNDING if name.endswith(TRAINED) else 0.0)
-            why = _apart(base[name], mine[name], [run[name] for run in runs if name in run], coarse)
+            again = [run[name] for run in runs if name in run]
+            # Adam's first steps go by a gradient's sign: rounded otherwise, a small one turns around.
+            why = _apart(base[name], mine[name], again, coarse, whole=rounding > 0 and name.startswith("parameter "))
             wrong += [f"{name}: {why}"] if why else []
     return wrong[:_SHOWN] + ([f"and {len(wrong) - _SHOWN} others"] if len(wrong) > _SHOWN else [])
 
@@ -56,8 +60,8 @@ def errors(base: Computed, mine: Computed) -> dict[str, float]:
     return {kind: float(f"{error:.2g}") for kind, error in found.items()}
 
 
-def _apart(base: Any, mine: Any, runs: Sequence[Any], rounding: float) -> str | None:
-    """Return how two sampled tensors differ, None where they may."""
+def _apart(base: Any, mine: Any, runs: Sequence[Any], rounding: float, whole: bool) -> str | None:
+    """Return how two sampled tensors differ, None where they may. whole: of floats the length of all alone counts."""
     (shape, wanted), (own_shape, given) = base, mine
     if tuple(shape) != tuple(own_shape):
         return f"shape {tuple(own_shape)} in place of {tuple(shape)}"
@@ -65,24 +69,23 @@ def _apart(base: Any, mine: Any, runs: Sequence[Any], rounding: float) -> str | 
         return f"{given.dtype} in place of {wanted.dtype}".replace("torch.", "")
     again = [run for _, run in runs if run.shape == wanted.shape]
     if wanted.is_floating_point():
-        return _rounded(wanted, given, again, rounding)
+        return _rounded(wanted, given, again, rounding, whole)
     wrong, same = int((wanted != given).sum()), max((int((wanted != run).sum()) for run in again), default=0)
     return f"{wrong} of {wanted.numel()} elements differ" if wrong > _TIMES_NOISE * same else None
 
 
-def _rounded(wanted: Any, given: Any, again: Sequence[Any], rounding: float) -> str | None:
+def _rounded(wanted: Any, given: Any, again: Sequence[Any], rounding: float, whole: bool) -> str | None:
     """Return how far two tensors are apart, None where roundings may come to that."""
     if bool((wanted.isfinite() != given.isfinite()).any()):
         return "it is not finite where the unchanged step's is, or the other way"
     eps, sizes = max(torch.finfo(wanted.dtype).eps, rounding), _sizes(wanted)
     noise = [max(values) for values in zip((0.0, 0.0), *(_sizes(wanted - run) for run in again), strict=True)]
-    roundings = (_MOST_ROUNDINGS * eps, _SIZE_ROUNDINGS * eps)
-    allowed = [_TIMES_NOISE * n + r * size for n, r, size in zip(noise, roundings, sizes, strict=True)]
-    apart = _sizes(wanted - given)
-    if apart[0] <= allowed[0] and apart[1] <= allowed[1]:
-        return None
-    off, may = (value / max(sizes[1], 1e-300) for value in (apart[1], allowed[1]))
-    return f"off by {off:.1g} of its size, where {may:.1g} is rounding"
+    roundings, apart = (_MOST_ROUNDINGS * eps, _SIZE_ROUNDINGS * eps), _sizes(wanted - given)
+    for what, off, size, own, by in zip(_MEASURES, apart, sizes, noise, roundings, strict=True):
+        if off > (allowed := _TIMES_NOISE * own + by * size) and not (whole and what is _LARGEST):
+            off, may = (value / max(size, 1e-300) for value in (off, allowed))
+            return f"off by {off:.1g} of its {what}, where {may:.1g} is rounding"
+    return None
 
 
 def _sizes(tensor: Any) -> tuple[float, float]:
@@ -102,7 +105,7 @@ def course_faults(base: Checked, mine: Checked, runs: Sequence[Checked]) -> list
         if math.isfinite(wanted) and not abs(given - wanted) <= _TIMES_NOISE * noise + _LOSS_SHARE * abs(wanted):
             wrong.append(f"the loss comes to {given:.4g} in place of {wanted:.4g}")
     if mine.grown_bytes > max(run.grown_bytes for run in (base, *runs)) + _GROWN_BYTES:
-        wrong.append(f"leaks: {mine.grown_bytes >> 20} MiB more in use after {CURVE // 2} steps")
+        wrong.append(f"leaks: {mine.grown_bytes >> 20} MiB more in use after {mine.curve // 2} steps")
     much = mine.peak_bytes - base.peak_bytes > _DEVICE_SHARE * base.free_bytes
     if base.device != "cpu" and much and mine.peak_bytes > _MORE_MEMORY * base.peak_bytes:
         wrong.append(f"takes {mine.peak_bytes / max(base.peak_bytes, 1):.2f} times the memory")
@@ -111,5 +114,5 @@ def course_faults(base: Checked, mine: Checked, runs: Sequence[Checked]) -> list
 
 def _last(checked: Checked) -> float:
     """Return the mean loss of the last quarter."""
-    last = checked.losses[-max(len(checked.losses) // 4, 1) :]
+    last = [math.nan if loss is None else loss for loss in checked.losses[-max(len(checked.losses) // 4, 1) :]]
     return sum(last) / len(last)

@@ -74,15 +74,17 @@ def _of_module(module: Any) -> Callable[[Any], Callable[..., Any]]:
 
     def make(given: Any) -> Callable[..., Any]:
         graphed_forward, module.forward = module.forward, forward
-        kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
+        kept, cached = [(buffer, buffer.clone()) for buffer in module.buffers()], torch.is_autocast_cache_enabled()
         samples = tuple(v.detach().clone().requires_grad_(v.requires_grad) for v in given)
         try:
             if not torch.is_grad_enabled():
                 return _of_function(forward)(given)
+            torch.set_autocast_cache_enabled(False)  # casts are captured, each where it is made
             torch.cuda.make_graphed_callables(module, samples)
             made: Callable[..., Any] = module.forward
             return made
         finally:
+            torch.set_autocast_cache_enabled(cached)
             module.forward = graphed_forward
             with torch.no_grad():
                 for buffer, before in kept:

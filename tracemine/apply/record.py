@@ -23,6 +23,8 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     low: float
     high: float
+    apart: float = 1.0
+    """How many times as long one process with the unchanged step took as another."""
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from tracemine.apply.asked import Wanted, predicted
 from tracemine.apply.child import TrialJob
 from tracemine.apply.edits import edited
 from tracemine.apply.record import Applied, Timed, Tried
 from tracemine.apply.timing import compared
 from tracemine.apply.trials import LIMIT_S, TOO_LATE, Child, Names, Trials, Wrong, close_all
-from tracemine.apply.variants import EDIT, MODES, VARIANTS, Wanted, diffs_of, excluded, predicted
+from tracemine.apply.variants import EDIT, MODES, VARIANTS, diffs_of, excluded
 
 _ROUNDS = 3  # of leaving one out
 _LONG_GAIN = 0.97  # next to what compiles sooner
@@ -168,7 +169,7 @@ def together(trying: Trying, run: Applied, late: Sequence[str], progress: Callab
     run = replace(run, together=tuple(tried.values()), best=best.variants if best else ())
     progress(run)
     if best:
-        run = _elsewhere(trying, _without(trying, run, best.variants, compiled.variants if compiled else ()))
+        run = _elsewhere(trying, pared(trying, run, best.variants, compiled.variants if compiled else ()))
     return run
 
 
@@ -230,25 +231,50 @@ def fastest(tried: Iterable[Tried]) -> Tried | None:
     return min(faster, key=lambda pair: pair[0])[1] if faster else None
 
 
-def _without(trying: Trying, run: Applied, best: Names, compiled: Names) -> Applied:
-    """Leave one out of the best, and time it again: what is as fast without it stays without it."""
+def pared(trying: Trying, run: Applied, best: Names, compiled: Names) -> Applied:
+    """Leave one out of the best, and time it again: what is as fast without it stays without it.
+
+    What turns out to be no faster than the unchanged step gives way to the next; and to torch.compile alone, where that
+    is faster.
+    """
     for _ in range(_ROUNDS):
         fewer = _without_one(best)
         timed = _once_more(trying, (best, compiled), fewer)
-        rows = {tried.variants: tried for tried in run.together} | {n: t for n, t in timed.items() if len(n) > 1}
-        alone = tuple(timed.get(tried.variants, tried) for tried in run.alone)
-        run = replace(run, alone=alone, together=tuple(rows.values()))
+        run = _noted(run, timed)
+        if timed[best].said == "not tried":  # no time is left: as it was measured before
+            break
         if timed[best].said != "faster":
-            other = fastest(timed.values())
-            return replace(run, best=other.variants if other else (), beside_compile=None)
+            other = fastest([*run.alone, *run.together])
+            best = other.variants if other else ()
+            run = replace(run, best=best, beside_compile=None)
+            if best:
+                continue
+            break
         same = [names for names in fewer if timed[names].timed and trying.beside(best, names).said != "faster"]
         best = min(same, key=lambda names: ratio_of(timed[names])) if same else best
-        run = replace(run, best=best)
-        if compiled and timed[compiled].timed:
-            run = replace(run, beside_compile=trying.beside(best, compiled), compiled=compiled[0])
-        if not same:
+        run = _next_to_compile(trying, replace(run, best=best), compiled, timed)
+        if not same or run.best != best:
             break
     return run
+
+
+def _next_to_compile(trying: Trying, run: Applied, compiled: Names, timed: Mapping[Names, Tried]) -> Applied:
+    """Return a run with its best held against torch.compile alone, in whose favour it goes where that is faster."""
+    if not compiled or not timed[compiled].timed:
+        return run
+    beside = trying.beside(run.best, compiled)
+    if beside.ratio > 1 and timed[compiled].said == "faster":
+        run, beside = replace(run, best=compiled), trying.beside(compiled, compiled)
+    return replace(run, beside_compile=beside, compiled=compiled[0])
+
+
+def _noted(run: Applied, timed: Mapping[Names, Tried]) -> Applied:
+    """Return a run with what was timed anew; what no time was left for stays as it was."""
+    before = {tried.variants: tried for tried in (*run.alone, *run.together)}
+    rows = before | {n: t for n, t in timed.items() if n not in before or t.said != "not tried"}
+    alone = [tried.variants for tried in run.alone]
+    together = [tried for names, tried in rows.items() if names not in alone and len(names) > 1]
+    return replace(run, alone=tuple(rows[names] for names in alone), together=tuple(together))
 
 
 def _without_one(names: Names) -> list[Names]:

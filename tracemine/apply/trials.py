@@ -140,6 +140,7 @@ class Trials:
         try:
             rounding = self._pool.submit(self._looked)
             self.base = self._child(replace(self.job, first=True))
+            self.job = replace(self.job, curve=self.base.said.curve)
             self.again = self._pool.submit(self._child, self.job)
             self.rounding = rounding.result()
         except Wrong as wrong:
@@ -174,7 +175,7 @@ class Trials:
         for child in alive.values():
             child.steps = self.base.steps
         with self.turn(), resting(self._building):
-            return interleaved({names: child.timed for names, child in alive.items()}, Wrong)
+            return interleaved({names: child.timed for names, child in alive.items()}, Wrong, unchanged=((), ("",)))
 
     def course(self, names: Names, seed: int) -> list[str]:
         """Return what is wrong with how variants go on from another seed. Raises Wrong."""

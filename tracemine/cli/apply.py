@@ -19,7 +19,7 @@ from tracemine.files import write_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracemine.apply.variants import Wanted
+    from tracemine.apply.asked import Wanted
     from tracemine.findings.record import Scan
 
 _FORMATS = ("text", "json")
@@ -100,7 +100,8 @@ def _seconds(text: str) -> float:
 
 def _wanted(scan: Scan, named: Sequence[str], edits: Sequence[str]) -> Wanted:
     """Return what is to be tried: what is named; else torch.compile's modes and what findings ask for."""
-    from tracemine.apply.variants import VARIANTS, asked_for, edit_name, shares_of
+    from tracemine.apply.asked import asked_for, shares_of
+    from tracemine.apply.variants import VARIANTS, edit_name
 
     unknown = [name for name in named if name not in VARIANTS]
     if unknown:

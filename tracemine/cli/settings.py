@@ -28,6 +28,7 @@ _DECIDES: Final = (
     "fail-on",
     "baseline",
     "calibration",
+    "evidence",
 )  # whether it fails
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _FILE: Final = "pyproject.toml"
@@ -54,6 +55,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "fail-on": Setting("text", _SCAN),
     "baseline": Setting("path", _SCAN),
     "calibration": Setting("path"),
+    "evidence": Setting("paths"),
     "format": Setting("text", _SCAN),
     "top": Setting("integer", _SCAN),
     "quiet": Setting("switch"),

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tracemine.verdicts.verdict import Verdicts
     from tracemine.verify.prepare import Identity
     from tracemine.verify.run import VerifyRun
+    from tracemine.verify.workers.quick import Quick
 
 _LONGEST_S = 1e6
 
@@ -64,6 +65,9 @@ AgainOption = Annotated[bool, typer.Option("--again", help="Also findings that a
 MutantsOption = Annotated[
     bool, typer.Option("--mutants", help="Also validate mutants, kernels with a planted mistake: each must fail.")
 ]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="On a GPU some seconds a finding: no torch.compile, no validation on the CPU.")
+]
 TimeLimitOption = Annotated[
     float, typer.Option(metavar="SECONDS", help="Processor time that the validation of a finding may take.")
 ]
@@ -79,6 +83,7 @@ def verify(
     emit: EmitOption = None,
     step: StepOption = False,
     again: AgainOption = False,
+    quick: QuickOption = False,
     execution_trace: ExecutionTraceOption = None,
     rules: RulesOption = None,
     mutants: MutantsOption = False,
@@ -95,26 +100,29 @@ def verify(
     Examples:
       tracemine verify trace.json.gz --et et.json.gz --top 3
       tracemine verify trace.json.gz --finding 1
+      tracemine verify trace.json.gz --quick
       tracemine verify findings.json --format json
       tracemine verify run/ --step --emit reproductions/
     """
     from tracemine.verdicts.files import verdicts_before, write_verdicts
-    from tracemine.verify.pipeline import How, gpu_name, needed
+    from tracemine.verify.pipeline import How, needed
     from tracemine.verify.run import verified
 
     _check(report, top, time_limit)
     needed()
     begun = time.monotonic()
-    given = _read(path, output, emit, execution_trace, rules or (), finding=finding, quiet=quiet)
-    kept, skipped = _selected(given, rule or (), rules or (), top=top, again=again, step=step)
-    gpu = gpu_name()
-    if given.stem is not None:
-        verdicts_before(given.stem, gpu)  # better an error now than after minutes of validation
-    if gpu is None and not quiet and report == "text":
-        say("no GPU here: kernels are validated in Triton's interpreter, levels above L2 are left out")
-    how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit, identity=given.identity)
-    with reading(path, quiet=quiet) as bar:
-        run = verified(kept, given.analysis, given.scan, how, step=step, progress=bar)
+    with _machine(quick, step) as machine:
+        given = _read(path, output, emit, execution_trace, rules or (), finding=finding, quiet=quiet)
+        kept, skipped = _selected(given, rule or (), rules or (), top=top, again=again, step=step)
+        gpu = _gpu(machine)
+        if given.stem is not None:
+            verdicts_before(given.stem, gpu)  # better an error now than after minutes of validation
+        if gpu is None and not quiet and report == "text":
+            say("no GPU here: kernels are validated in Triton's interpreter, levels above L2 are left out")
+        asked = None if gpu is None else machine
+        how = How(gpu=gpu, mutants=mutants, time_limit_s=time_limit, emit=emit, identity=given.identity, quick=asked)
+        with reading(path, quiet=quiet) as bar:
+            run = verified(kept, given.analysis, given.scan, how, step=step, progress=bar)
     found = _verdicts(given, run, gpu, skipped, time.monotonic() - begun)
     try:
         text = StringIO()
@@ -124,6 +132,22 @@ def verify(
         if given.stem is not None:
             write_verdicts(found, given.stem, gpu)
     return _ended(run)
+
+
+def _machine(quick: bool, step: bool) -> contextlib.AbstractContextManager[Quick | None]:
+    """Begin what verifies quickly, which takes seconds to begin; None where that is not asked, or no GPU is here."""
+    from tracemine.verify.pipeline import has_driver
+    from tracemine.verify.workers.quick import Quick
+
+    if quick and step:
+        raise UsageError("--quick and --step do not go together", hint="leave one out")
+    return Quick() if quick and has_driver() else contextlib.nullcontext()
+
+
+def _gpu(machine: Quick | None) -> str | None:
+    from tracemine.verify.pipeline import gpu_name
+
+    return gpu_name() if machine is None else machine.gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ def pointing(call: GraphCall, specs: Sequence[TensorSpec]) -> list[tuple[int, in
             if v is not None and at < len(shape) and specs[v].dtype not in ("bool", "uint8")
         ]
     if base not in _POINTS:
-        return []
+        return _rows_of_gradient(base, named)
     index_name, table_name, axis = _POINTS[base]
     index, source = named.get(index_name), named.get(table_name)
     if not isinstance(index, Ref) or not isinstance(source, Ref):
@@ -55,6 +55,14 @@ def pointing(call: GraphCall, specs: Sequence[TensorSpec]) -> list[tuple[int, in
     if not shape or not isinstance(along, int) or not -len(shape) <= along < len(shape):
         return []
     return [(index.value, shape[along])]
+
+
+def _rows_of_gradient(base: str, named: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Return the indices that an embedding's gradient is added up by, and how many rows there are; of others none."""
+    if base != "embedding_dense_backward":
+        return []
+    indices, count = named.get("indices"), getattr(named.get("num_weights"), "value", None)
+    return [(indices.value, count)] if isinstance(indices, Ref) and isinstance(count, int) else []
 
 
 def wraps(call: GraphCall) -> bool:

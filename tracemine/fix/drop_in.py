@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from zlib import crc32
 
 from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Unsupported
 from tracemine.codegen.lowering.driver import lower
@@ -20,6 +21,8 @@ from tracemine.version import __version__
 MOST_INPUTS = 12  # of a page that is read: more are an optimizer's, which has a call of its own
 _PAGE = Path(__file__).with_name("page.txt")
 _ANY = (0, 1, -100, 2**63 - 1)  # the first, each, none and the last: of every size
+_PLANNED = re.compile(r"^    (.+) = (_cached_plan\(PLANS, _plan, .+\))$", re.MULTILINE)
+_KIND = re.compile(r"_kind\(\w+\)")
 _HOLE = re.compile(r"@([a-z_]+)\b")
 _CHECK = """
 
@@ -77,7 +80,10 @@ def _holes(graph: Graph, source: SourceText, name: str) -> dict[str, str]:
     """Return the page's texts by the names of their places."""
     names, numbers = [i.name for i in graph.inputs], [s.name for s in graph.scalars]
     imports, _, kernel = source.text.partition("\n\n\n")
-    returned = re.search(r"^    return (.+)$", kernel[kernel.index("\ndef fused(") :], re.MULTILINE)
+    fused = kernel[kernel.index("\ndef fused(") :]
+    planned = _PLANNED.search(fused)
+    assert planned is not None  # noqa: S101 - every launcher has one
+    returned = re.search(r"^    return (.+)$", fused, re.MULTILINE)
     made = re.search(r"^    \(?(.+?),?\)? = _allocate\(", kernel, re.MULTILINE)
     gives = [] if returned is None or not graph.live else [n for n in returned[1].strip("()").split(", ") if n]
     order = [] if made is None else made[1].split(", ")
@@ -88,6 +94,10 @@ def _holes(graph: Graph, source: SourceText, name: str) -> dict[str, str]:
     return {
         "imports": imports.removeprefix("import torch\n"),
         "kernel": kernel.strip("\n"),
+        "kinds": "".join(f"{kind}, " for kind in _KIND.findall(planned[2])),
+        "plan": planned[2].strip(),
+        "launched": f"    {planned[1]} = plan{fused[planned.end() :]}".rstrip(),
+        "mark": f"{crc32(source.text.encode()):08x}",
         "eager": _eager(graph),
         "writes": repr(written),
         "places": repr(tuple(order.index(n.rstrip(",")) for n in gives)),

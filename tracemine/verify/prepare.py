@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tracemine.codegen.graph import Graph, Unsupported, settled
+from tracemine.codegen.lowering.context import ADDS_UP
 from tracemine.codegen.triton.source import generate
 from tracemine.errors import UsageError
 from tracemine.findings.record import Finding
@@ -18,6 +20,7 @@ from tracemine.verdicts.candidate import KERNEL_VARIANT, LIBRARY, WITH_PRODUCTS,
 from tracemine.verify.fixes.by_rule import Cause
 from tracemine.verify.fixes.record import NoFixedForm
 from tracemine.verify.fixes.reproduction import fixed_calls, library_call
+from tracemine.verify.fixes.sums import FIX as SUMS
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.validation_job import LIBRARY_ULP, Sizes, job
@@ -105,6 +108,10 @@ def _candidates(
     replacement = None if isinstance(search, str) else search.replacement
     around = bugs.tried(lambda: _around(finding, rebuilder))
     kernel = _kernel(finding, rebuilt, rebuilder.flow, replacement, emitter, bugs)
+    if replacement is None and kernel.refused is not None and ADDS_UP in kernel.refused:
+        with contextlib.suppress(NoFixedForm):
+            sums = fixed_calls(finding, rebuilder, causes, mark, says, maker=SUMS)
+            return (kernel,) if sums is None else (sums,)
     calls = () if replacement is None else (_call(finding, rebuilt, replacement, rebuilder.flow, kernel),)
     return (kernel, *calls, *(() if around is None or isinstance(around, str) else (around,)))
 

@@ -40,7 +40,11 @@ def tried(
     rule: str, graph: Graph, folder: Path, *, remains: bool = True, unread: Any = (), spoil: tuple[str, str] = ("", "")
 ) -> dict[str, Any]:
     """Faults of each way that a rule's reproduction tries, on a CPU. spoil: a text of its fixed form, and another."""
-    fixed = fixed_graph(rule, graph, Around(unread=unread, remains=remains))
+    return checked_on_cpu(fixed_graph(rule, graph, Around(unread=unread, remains=remains)), graph, folder, spoil)
+
+
+def checked_on_cpu(fixed: Fixed, graph: Graph, folder: Path, spoil: tuple[str, str] = ("", "")) -> dict[str, Any]:
+    """Faults of each way that a graph's reproduction tries, on a CPU. spoil: as in `tried`."""
     rebuilt: Any = SimpleNamespace(graph=graph, assumptions=())
     text = graph_reproduction(FINDING, rebuilt, fixed, [("kernel", [1, 1, 1])], MARK)
     head, mark, tail = text.partition("TRACE = [")

@@ -176,13 +176,19 @@ def eager({", ".join(name for name, *_ in tensors)}):
 
 
 def fixed_calls(
-    finding: Finding, rebuilder: Rebuilder, causes: Sequence[Cause], fingerprint: str, says: Sequence[str] = ()
+    finding: Finding,
+    rebuilder: Rebuilder,
+    causes: Sequence[Cause],
+    fingerprint: str,
+    says: Sequence[str] = (),
+    maker: Maker | Ways | None = None,
 ) -> Candidate | None:
     """Return a fixed form of the calls of a finding's first occurrence; None where its cause has none.
 
-    says: facts about it, a line each. Raises NotRebuilt or NoFixedForm with the reason.
+    says: facts about it, a line each. maker: of that form; None: its cause's. Raises NotRebuilt or NoFixedForm with the
+    reason.
     """
-    maker = fix_of(finding.rule, causes)
+    maker = maker or fix_of(finding.rule, causes)
     if not isinstance(maker, Maker):
         return None
     first = finding.activities[0]

@@ -37,7 +37,7 @@ class CopyCheck(Check):
         self, compiles: Sequence[str] = (), compile_s: float = 0.0, seconds: float = 10.0, within: float = float("inf")
     ) -> dict[str, Any]:
         found = {"fingerprint": self.fingerprint, "kernel": True, "by": "pinned memory", **self.own()}
-        return found | _examined_copy(self.nbytes, self.to_device, self.trace, seconds)
+        return found | _examined_copy(self.nbytes, self.to_device, self.trace, seconds, within)
 
     def table(self, found: Mapping[str, Any]) -> Iterator[str]:
         yield f"{self.title} ({self.fingerprint})"
@@ -97,6 +97,7 @@ class CallCheck(Check):
             min(seconds, within),
             self.ulp,
             self.rounds,
+            within,
         )
 
     def without_gpu(self) -> dict[str, Any]:
@@ -135,7 +136,9 @@ def _time_rows(samples: Mapping[str, Mapping[str, Any]], way: str) -> Iterator[t
             yield (label, *(f"{us:.2f}" for us in medians), ratio)
 
 
-def _examined_copy(nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any]], seconds: float) -> dict[str, Any]:
+def _examined_copy(
+    nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any]], seconds: float, within: float
+) -> dict[str, Any]:
     """Return everything about a copy of so many bytes: replay, whether what arrives is what was sent, what it takes.
 
     recorded: its name in the trace, the name's digest, and no grid. seconds: after them no new block of samples is
@@ -173,5 +176,7 @@ def _examined_copy(nbytes: int, to_device: bool, recorded: Sequence[Sequence[Any
         host.copy_(sent)
     if found["right"]["faults"]:
         return found
-    found["times"] = by_profiler(calls, began + seconds, {}, "a copy is not compiled") | {"bytes": nbytes}
+    found["times"] = by_profiler(calls, began + seconds, {}, "a copy is not compiled", began + within) | {
+        "bytes": nbytes
+    }
     return found

@@ -286,6 +286,7 @@ def examined_call(
     seconds: float,
     ulp: float | None = None,
     rounds: Work | None = None,
+    within: float = float("inf"),
 ) -> dict[str, Any]:
     """Return everything about calls: replay, which ways are right, and what eager and the fastest right one take."""
     began = time.monotonic()
@@ -310,5 +311,5 @@ def examined_call(
     half = torch.randn(max(sum(t.numel() * t.element_size() for t in inputs) // 8, 1), device="cuda")
     other = torch.empty_like(half)
     variants["copy"] = lambda: torch.neg(half, out=other)
-    found["times"] = by_profiler(variants, began + seconds, failed, failed.get("compiled"))
+    found["times"] = by_profiler(variants, began + seconds, failed, failed.get("compiled"), began + within)
     return found

@@ -60,21 +60,21 @@ class Reproduction(Check):
             return {"fused": self.library}
         return {"fused": self.fused} | ({} if self.library is None else {"library": self.library})
 
-    def _tuned(self, within: float) -> dict[str, Any]:
-        return {} if self.fused is None else tuned(self.fused, self.blocks, self.inputs, within)
+    def _tuned(self, within: float, **how: int) -> dict[str, Any]:
+        return {} if self.fused is None else tuned(self.fused, self.blocks, self.inputs, within, **how)
 
     def compile_only(
         self, compiles: Sequence[str] = tuple(MODES), compile_s: float = 60.0, within: float = float("inf")
     ) -> dict[str, Any]:
         end = time.monotonic() + within
-        tile_configs = self._tuned(within / 2)
+        self._tuned(within / 2, rounds=0)
         for work in self._variants().values():
             work(*copies(make_inputs(self.inputs)))
         for name in compiles:
             if (left := end - time.monotonic()) > 0:
                 compiled_variants(self.eager, copies(make_inputs(self.inputs)), [name], min(compile_s, left))
         torch.cuda.synchronize()
-        return {"tile_configs": tile_configs}
+        return {}
 
     def results(
         self,

@@ -259,10 +259,17 @@ def measure(
 
 
 def by_profiler(
-    variants: Mapping[str, Callable[[], object]], until: float, left_out: Mapping[str, str], compile_failed: str | None
+    variants: Mapping[str, Callable[[], object]],
+    until: float,
+    left_out: Mapping[str, str],
+    compile_failed: str | None,
+    end: float = float("inf"),
 ) -> dict[str, Any]:
-    """Return timings as `measure` gives them, by the profiler's clock alone: of library calls, and of copies."""
-    found = times(variants, lambda: None, until)
+    """Return timings as `measure` gives them, by the profiler's clock alone: of library calls, and of copies.
+
+    end: after which one block of samples is enough.
+    """
+    found = times(variants, lambda: None, until, end)
     return {
         **found,
         "judged": {state: judged(samples) for state, samples in found["samples"].items()},

@@ -21,12 +21,13 @@ def tuned(
     blocks: dict[str, list[tuple[int, int]]],
     described: Described,
     seconds: float = float("inf"),
+    rounds: int = _TUNE_ROUNDS,
 ) -> dict[str, list[tuple[tuple[int, int], int]]]:
     """Put each kernel's fastest tile config first; return the configs in that order and what each took, nanoseconds.
 
     blocks: for each kernel its tile configs, of which `fused` takes the first; changed in place. The cache is flushed
     before each call; what none can be launched with takes 0, and so does what is not tried: the first tile config
-    always is, another where it should be compiled before the seconds are over.
+    always is, another where it should be compiled before the seconds are over. rounds: 0 compiles, and times nothing.
     """
     given = {name: list(tile_configs) for name, tile_configs in blocks.items()}
     mine = copies(make_inputs(described))
@@ -38,7 +39,7 @@ def tuned(
 
     able = _able(call, max(map(len, given.values()), default=0), seconds)
     order, flush = random.Random(0), flusher()  # noqa: S311 - an order, no secret
-    plan = [place for _ in range(_TUNE_ROUNDS) for place in order.sample(able, len(able))]
+    plan = [place for _ in range(rounds) for place in order.sample(able, len(able))]
 
     def work() -> None:
         for place in plan:
@@ -48,7 +49,7 @@ def tuned(
             torch.cuda._sleep(1)
 
     samples: dict[str, dict[tuple[int, int], list[int]]] = {name: {} for name in given}
-    for place, events in zip(plan, between_marks(traced(work)), strict=True):
+    for place, events in zip(plan, between_marks(traced(work) if plan else ()), strict=True):
         for event in events:
             tile_configs = given.get(event["name"], [])
             if tile_configs:
