@@ -253,7 +253,8 @@ def serve(
 
 def matches(finding: Any, label: Label, program: Labelled, kinds: Mapping[str, Sequence[str]]) -> bool:
     """Say whether a finding means a label: the kind, and the place if the finding names lines of the program."""
-    if finding.rule not in kinds[label.kind]:
+    means = [each.partition(": ") for each in kinds[label.kind]]
+    if not any(rule == finding.rule and words in getattr(finding, "fix", "") for rule, _, words in means):
         return False
     own = frames_of(finding, program)
     return not own or reached(label, own)
@@ -280,7 +281,7 @@ def judged(
     alike = [label for label in labels if label.sort == "same" and label.kind in {cause.kind for cause in causes}]
     either = [*causes, *alike]
     excused = [label for label in labels if label.sort == "may"]
-    meant = {rule for rules in kinds.values() for rule in rules}
+    meant = {rule.partition(":")[0] for rules in kinds.values() for rule in rules}
     near = [label for label in labels if label.sort == "near"]
     found, invented, mistaken, rank = set[str](), [], list[Label](), None
     for place, finding in enumerate(findings, 1):
