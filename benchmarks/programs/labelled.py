@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from programs.kept import keep, opened
 from programs.labels import Label, Labelled, held_out, labels_of, reached
-from programs.run import SIDE_BY_SIDE, locked, machine, recorded, settled
+from programs.run import SIDE_BY_SIDE, machine, recorded, settled
 from programs.worth import fixed_lines, graph_verdicts, served_lines
 
 KEPT = Path(__file__).resolve().parent.parent / "results/h200/labelled.tar.xz"
@@ -51,7 +51,8 @@ BLOCKS, BLOCK = SIZE = 20, 20
 SHORT = 10, 8  # of pairs: blocks, and steps of each
 # Beside the fresh ones: graphs that were not tried, and gains that two processes timed far apart.
 MORE_GRAPHS = ("mixture_density", "gated_scan", "late_interaction", "relative_positions", "lstm_tagger", "decode_until")
-MORE_PAIRS = ("guarded_loss", "masked_words", "item_embeddings", "codebook", "anchors_made", "averaged_weights")
+MORE_PAIRS = ("guarded_loss", "masked_words", "item_embeddings", "codebook", "anchors_made", "averaged_weights",
+              "loss_of_each_part", "longest_text", "evaluated_each", "decode_until")  # fmt: skip
 FIRST = 3  # the main cause is to be among so many findings
 
 
@@ -142,16 +143,11 @@ def attempt(pipe: Connection, name: str, trial: str, device: str) -> None:
         pipe.send({"works": False, "why": f"{type(error).__name__}: {first[:200]}"})
 
 
-def asked(target: Callable[..., None], *arguments: Any) -> dict[str, Any]:
+def asked(target: Callable[..., None], *arguments: Any) -> Any:
     """Return what a function says in a process of its own."""
-    mine, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
-    process.start()
-    theirs.close()
+    process, pipe = started(target, *arguments)
     try:
-        return mine.recv() if mine.poll(LIMIT_S) else {"works": False, "why": f"not done after {LIMIT_S} s"}
-    except EOFError:
-        return {"works": False, "why": "the process ended"}
+        return heard(pipe)
     finally:
         process.kill()
 
@@ -203,14 +199,18 @@ def graph_lines(tried: Mapping[str, Any], programs: Sequence[Labelled]) -> Itera
 # -- late or many ------------------------------------------------------------------------------------------------------
 
 
-def served(pipe: Connection, name: str, device: str, turn: str, blocks: int = BLOCKS, block: int = BLOCK) -> None:
-    """Time each step of a program and of its fixed form, in blocks that take turns, with nothing else at work."""
-    steps = {variant: made(f"{name}{suffix}", device).step for variant, suffix in (("as_is", ""), ("fixed", ".fixed"))}
-    for step in steps.values():
-        for _ in range(AHEAD):
-            step()
-    took: dict[str, list[int]] = {variant: [] for variant in steps}
-    with Path(turn).open("w") as file, locked(file):
+def served(pipe: Connection, name: str, device: str, blocks: int = BLOCKS, block: int = BLOCK) -> None:
+    """Time each step of a program and of its fixed form, in blocks that take turns, once it is asked to."""
+    try:
+        suffixes = {"as_is": "", "fixed": ".fixed"}
+        steps = {variant: made(f"{name}{suffix}", device).step for variant, suffix in suffixes.items()}
+        for step in steps.values():
+            for _ in range(AHEAD):
+                step()
+        settled()
+        pipe.send("ready")
+        pipe.recv()
+        took: dict[str, list[int]] = {variant: [] for variant in steps}
         for step in steps.values():
             for _ in range(block):
                 step()
@@ -222,7 +222,9 @@ def served(pipe: Connection, name: str, device: str, turn: str, blocks: int = BL
                     steps[variant]()
                     settled()
                     took[variant].append(time.perf_counter_ns() - begin)
-    pipe.send({variant: quantiles(each) for variant, each in took.items()})
+        pipe.send({variant: quantiles(each) for variant, each in took.items()})
+    except Exception as error:  # a program that raises is a result
+        pipe.send({"error": f"{type(error).__name__}: {error}"[:200]})
 
 
 def quantiles(values: Sequence[int]) -> dict[str, int]:
@@ -233,19 +235,39 @@ def quantiles(values: Sequence[int]) -> dict[str, int]:
 def serve(
     names: Sequence[str], device: str, file: Path, late: Callable[[], bool], jobs: int = 1, size: tuple[int, int] = SIZE
 ) -> None:
-    """Time what is not in the file yet; `jobs` are made ready at once, and take turns then."""
-    from concurrent.futures import ThreadPoolExecutor
-
+    """Time what is not in the file yet: some are made ready at once, then one after another is timed."""
     found = kept(file)
-
-    def one(name: str) -> None:
-        if not late():
-            found[name] = asked(served, name, device, str(file.with_suffix(".turn")), *size)
-            file.write_text(json.dumps({**found, "machine": machine(device)}, indent=1))
+    todo = [name for name in names if name not in found]
+    for at in range(0, len(todo), jobs):
+        if late():
+            return
+        workers = {name: started(served, name, device, *size) for name in todo[at : at + jobs]}
+        ready = {name: heard(pipe) for name, (_, pipe) in workers.items()}
+        for name, (process, pipe) in workers.items():
+            if ready[name] == "ready":
+                pipe.send("go")
+                ready[name] = heard(pipe)
+            process.kill()
+            found[name] = ready[name]
             print(name, found[name], flush=True)
+            file.write_text(json.dumps({**found, "machine": machine(device)}, indent=1))
 
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(one, [name for name in names if name not in found]))
+
+def started(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
+    """Start a function in a process of its own; return that, and the pipe to it."""
+    mine, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    return process, mine
+
+
+def heard(pipe: Connection) -> Any:
+    """Return what a process says next."""
+    try:
+        return pipe.recv() if pipe.poll(LIMIT_S) else {"works": False, "why": f"not done after {LIMIT_S} s"}
+    except EOFError:
+        return {"works": False, "why": "the process ended"}
 
 
 # -- score -------------------------------------------------------------------------------------------------------------
@@ -424,8 +446,8 @@ def main() -> None:
         names = [program.name for program in fresh]
         record(names, options, late)
         file = options.out / "graphs.json"
-        graphs([*names, *MORE_GRAPHS], options.device, file, late, options.jobs, ["capture"])
         serve([*names[:-2], *MORE_PAIRS], options.device, options.out / "pairs.json", late, options.jobs, SHORT)
+        graphs([*names, *MORE_GRAPHS], options.device, file, late, options.jobs, ["capture"])
         graphs(names[1:4], options.device, file, late, options.jobs, ["reduce_overhead"])
 
 
