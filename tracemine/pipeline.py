@@ -35,9 +35,10 @@ from tracemine.formats.format import Progress
 from tracemine.formats.graph_capture import with_known_captures
 from tracemine.fusion import Groups, groups
 from tracemine.matching import Rule, mine
+from tracemine.matching.selection import of_producer
 from tracemine.perfmodel import GPU, UserCalibration, chosen, of_this_user
 from tracemine.rows import Rows, row_sets
-from tracemine.timeline import Timeline
+from tracemine.timeline import Timeline, producer_of
 from tracemine.units import Threshold, count_text
 
 if TYPE_CHECKING:
@@ -149,10 +150,11 @@ def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
     gpu = gpu_name(timeline) or (None if options.device is None else options.device.title)
     own, unread = of_this_user() if options.calibrations is None else (options.calibrations, ())
     calibrated = chosen(GPU(gpu, sm_count(timeline), device), own)
+    rules = of_producer(analysis.rules if options.rules is None else options.rules, producer_of(timeline.meta))
     found = find(
         timeline,
         analysis.rows,
-        mine(analysis.rows, analysis.rules if options.rules is None else options.rules),
+        mine(analysis.rows, rules),
         device,
         groups=analysis.groups,
         curves=calibrated.curves,

@@ -16,7 +16,7 @@ from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.engines import engine_in
 from tracemine.rows.host import named
 from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows
-from tracemine.timeline import Timeline
+from tracemine.timeline import Timeline, producer_of
 
 # What shows PyTorch in a profile that records no operators: its namespaces, and Inductor's and its folder's names.
 _TORCH = re.compile(r"^(aten|torch\w*|prims|c10d)::|\bat::|\bc10::|\bat_cuda_detail::|^triton_|(^|[/\\])torch[/\\]")
@@ -30,6 +30,7 @@ _INDUCTOR = re.compile(r"^(## Call CompiledFxGraph|triton_)")  # in operators an
 class Environment(Struct, frozen=True):
     """Facts of a whole trace."""
 
+    producer: str  # of the kernels, one of PRODUCERS
     engine: str | None  # that serves the model
     tensorflow: bool
     amd: bool
@@ -48,6 +49,7 @@ class Environment(Struct, frozen=True):
     @property
     def facts(self) -> dict[str, Fact]:
         return {
+            "producer": self.producer,
             "engine": self.engine,
             "tensorflow": self.tensorflow,
             "amd": self.amd,
@@ -78,6 +80,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
     names, files = categories(timeline.ops["name"]).values, categories(timeline.stacks["file"]).values
     calls = categories(timeline.api["name"])
     called = [str(name) for name in calls.values]
+    producer = producer_of(timeline.meta)
     devices = " ".join(device.name or "" for device in timeline.meta.devices)
     kernels = categories(timeline.activities["name"]).values
     graph = activities.columns["graph"]
@@ -85,6 +88,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
     backward = backward_ops(timeline)
     model, calls_of_model = in_model(timeline, backward), model_calls(timeline, backward)
     return Environment(
+        producer=producer,
         engine=None if (engine := engine_in(names, files)) is None else engine.name,
         tensorflow=not any(name.startswith("aten::") for name in names) and any(map(_TENSORFLOW.search, kernels)),
         amd=any(name.startswith("hip") for name in (*timeline.meta.versions, *called)) or "AMD" in devices,
@@ -93,9 +97,12 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         fused=any(map(_INDUCTOR.search, (*names, *kernels))),
         replayed=bool(graph.values.any()),
         graph_pieces=_graph_pieces(timeline, graph.values),
-        no_torch=timeline.meta.format == "nsys"  # torch.profiler writes all others
-        and "torch" not in timeline.meta.versions
-        and not any(map(_TORCH.search, (*names, *files, *kernels))),
+        no_torch=producer != "torch"
+        or (
+            timeline.meta.format == "nsys"  # torch.profiler writes all others
+            and "torch" not in timeline.meta.versions
+            and not any(map(_TORCH.search, (*names, *files, *kernels)))
+        ),
         model_calls=max(calls_of_model, timeline.steps.num_rows, 1),
         repeated=bool(timeline.steps.num_rows) and calls_of_model >= 2 * timeline.steps.num_rows,
         derived_twice=derived_twice(timeline, backward),

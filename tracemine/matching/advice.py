@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from tracemine.ops.infer.library import OPERATIONS
+from tracemine.timeline import PRODUCERS
 
 Fact = bool | str | None  # None: not known; no condition holds of it
 Facts = Mapping[str, Fact]
@@ -24,6 +25,7 @@ class FactDoc(Struct, frozen=True):
 # Facts of the trace and of a finding's place; causes bring more.
 FACTS: Final[Mapping[str, FactDoc]] = {
     "tensorflow": FactDoc("TensorFlow launched it, not PyTorch: kernels are its own, and no operator is ATen's"),
+    "producer": FactDoc("what made the kernels, as a rule's `producers` says", text=True, values=tuple(PRODUCERS)),
     "amd": FactDoc("the GPU is AMD's: ROCm, HIP"),
     "compiled": FactDoc("torch.compile has compiled part of what was recorded"),
     "unfused_backend": FactDoc("torch.compile ran it in its graph, by a backend that makes no kernels of its own"),

@@ -14,6 +14,7 @@ from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.lint import Problem, lint
 from tracemine.matching.nearest import RULE_NAMES, nearest
 from tracemine.matching.rule import CALLS, Measure, Rule
+from tracemine.timeline import PRODUCERS
 
 SAVING_TEXT: Final = {
     "fuse": "device time: one kernel in place of several moves each tensor once",
@@ -107,6 +108,8 @@ def rule_text(rule: Rule, written: Callable[[str], str] = str) -> str:
     for title, texts in (("Limits", rule.limits), ("False positives", rule.false_positives)):
         if texts:
             parts.append(f"**{title}.**\n\n{_bullets([written(text) for text in texts])}")
+    if rule.producers != ("torch",):
+        parts.append(f"**Holds for** {', '.join(PRODUCERS[one] for one in rule.producers)}.")
     if rule.needs:
         parts.append(f"**Needs** {', '.join(f'`{need}`' for need in rule.needs)} in the trace.")
     parts.append(_matched(rule))

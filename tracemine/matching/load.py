@@ -37,6 +37,7 @@ from tracemine.matching.rule import (
 )
 from tracemine.matching.rule_file import RuleFile, toml_type
 from tracemine.rows.table import ColumnDoc
+from tracemine.timeline import PRODUCERS
 
 
 class Vocabulary(Struct, frozen=True, eq=False):
@@ -51,6 +52,7 @@ _ID = re.compile(r"[a-z][a-z0-9_]*")
 _MEASURE = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
 _KEYS = (
     *("title", "task", "status", "what", "why", "fix", "limits", "false_positives", "references", "needs", "rows"),
+    "producers",
     *(
         "priority",
         "saving",
@@ -174,6 +176,7 @@ def load_rule(folder: str | Path, vocabulary: Vocabulary) -> Rule:
         false_positives=tuple(file.texts("false_positives", ())),
         references=tuple(file.texts("references", ())),
         needs=tuple(file.texts("needs", ())),
+        producers=file.choices("producers", PRODUCERS, ("torch",)),
         status=file.choice("status", STATUSES),
         rows=rows,
         priority=file.whole("priority", DEFAULT_PRIORITY),

@@ -84,6 +84,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     false_positives: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    producers: tuple[str, ...] = ("torch",)  # of PRODUCERS: whose recordings it is looked for in
     rows: str
     priority: int
     saving: str

@@ -23,6 +23,7 @@ limits = ["TODO: what it does not find, or does not look at."]
 false_positives = ["TODO: what it finds although nothing is wrong."]
 references = []
 needs = ["ops"]  # also "shapes", where a test asks for them
+producers = ["torch"]  # also "xla", "tensorrt", "onnxruntime": whose recordings it is looked for in
 priority = 150  # of rules that want the same rows the smaller one claims them
 saving = "fuse"  # one of {savings}
 

@@ -26,6 +26,16 @@ def selected(rules: Sequence[Rule], only: Sequence[str] = (), skip: Sequence[str
     return tuple(rule for rule in rules if rule.id in left)
 
 
+def of_producer(rules: Sequence[Rule], producer: str) -> tuple[Rule, ...]:
+    """Return the rules that hold for recordings of a producer, one of PRODUCERS.
+
+    >>> from tracemine.causes import load_rules
+    >>> any(rule.id == "optimizer_unfused" for rule in of_producer(load_rules(), "xla"))
+    False
+    """
+    return tuple(rule for rule in rules if producer in rule.producers)
+
+
 def _fitting(rules: Sequence[Rule], patterns: Sequence[str], option: str) -> set[str]:
     ids = [rule.id for rule in rules]
     fitting: set[str] = set()

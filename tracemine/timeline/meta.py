@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -11,6 +11,10 @@ from tracemine.files import path_text
 SCHEMA_VERSION = 8
 
 _Says = msgspec.Meta  # of a field in meta.json, as Column.says of a table's; docs/ shows it
+
+
+# What made a recording's kernels, as rules name it (`producers`); all other formats hold what PyTorch launched.
+PRODUCERS: Final = {"torch": "PyTorch", "xla": "XLA (JAX)", "tensorrt": "TensorRT", "onnxruntime": "ONNX Runtime"}
 
 
 class RecordedDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,3 +106,12 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("source", "execution_trace"):
             if (file := getattr(self, name)) is not None:
                 msgspec.structs.force_setattr(self, name, path_text(file))
+
+
+def producer_of(meta: Meta) -> str:
+    """Return which of PRODUCERS a recording's kernels are of: rules, and what they advise, hold for some of them.
+
+    >>> producer_of(Meta(tracemine_version="0", source="trace.json", format="kineto"))
+    'torch'
+    """
+    return meta.format if meta.format in PRODUCERS else "torch"
