@@ -173,7 +173,7 @@ def fixed(first: str, second: str, *saves_ns: int) -> Scan:
 )
 def test_rows_that_one_compilation_does_are_said_to_be_one_edit(first: str, second: str, edit: str) -> None:
     found = first_screen(fixed(first, second, 1_000_000, 500_000))
-    assert found.at_once == f"1 and 2 in one edit (1,500 µs, 30%): {edit}"
+    assert found.at_once == f"1 and 2 in one edit (1,500 µs, 30%, sure: medium): {edit}"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_rows_that_no_compilation_does_are_not(first: str, second: str, saves_ns
 def test_the_same_edit_is_said_once() -> None:
     first, second = first_screen(fixed(GRAPH, GRAPH, 1_000_000, 500_000)).rows
     assert first.todo.endswith('model = torch.compile(model, mode="reduce-overhead")')
-    assert second.todo == "The same edit as 1"
+    assert second.todo == "Done by the edit of 1"
     first, second = first_screen(fixed(NORM_BY_COMPILE, NORM_BY_COMPILE, 1_000_000, 500_000)).rows
     assert first.todo == second.todo  # of two blocks
 

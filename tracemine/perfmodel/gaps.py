@@ -31,6 +31,9 @@ _GAP_SHARE = {
     # hands each parameter its gradient; in the default mode kernels get fewer, and are launched one by one.
     "in_training": (0.3, 0.9, 1.0),
     "compiled": (0.0, 0.4, 1.0),
+    # Derivatives of derivatives, taken by torch.func: as many operators, less of autograd's own work. Of one program a
+    # ninth of what its gaps came to (as above).
+    "derived_twice": (0.0, 0.15, 1.0),
     # The host still dispatches what it launches in a round: loops whose rounds need each other won nothing to 47 % of
     # it once they waited less often (benchmarks/programs/score.py).
     "after_wait": (0.0, 0.35, 1.0),

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from tracemine.causes.python_loop.kinds import KINDS, Body, over
+from tracemine.columns import sorted_unique
 from tracemine.rows.ancestors import engine_of, taken
 from tracemine.rows.arrow import categories, coded, rows_of
 from tracemine.rows.table import (
@@ -71,8 +72,8 @@ def _assigns(sources: Sources, activities: Rows) -> BoolArray:
 
 
 def _joined(activities: Rows, rows: IntArray) -> bool:
-    """Return whether something reads what most iterations wrote, as one: else each may be a buffer of its own, as the
-    inputs of a compiled graph are.
+    """Return whether something reads what most iterations wrote, as one tensor: else each may have a buffer of its own,
+    as the inputs of a compiled graph have.
     """
     graph = activities.graph
     if graph is None:
@@ -80,8 +81,11 @@ def _joined(activities: Rows, rows: IntArray) -> bool:
     wrote = np.zeros(len(graph.known) + 1, np.bool_)
     wrote[graph.activity_node[rows]] = True
     wrote[-1] = False
-    reader = graph.consumer[wrote[graph.producer] & ~wrote[graph.consumer]]
-    return 2 * int(np.bincount(reader).max(initial=0)) > len(rows)
+    count = np.bincount(graph.consumer[wrote[graph.producer] & ~wrote[graph.consumer]])
+    reader = int(count.argmax()) if len(count) else 0
+    span = slice(int(graph.read_begin[reader]), int(graph.read_begin[reader + 1]))
+    several = len(sorted_unique(graph.read_buffer[span]))
+    return 2 * int(count.max(initial=0)) > len(rows) > 2 * several
 
 
 def _body(activities: Rows, rows: IntArray, assigns: BoolArray) -> Body:
