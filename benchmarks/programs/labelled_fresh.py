@@ -347,7 +347,8 @@ def read_by_queries(
     width, heads, queries, layers = 512, 8, 128, 3
     q_of, kv_of = ([nn.Linear(width, n * width).to(dtype) for _ in range(layers)] for n in (1, 2))
     asked, x = torch.randn(texts, queries, width, dtype=dtype), torch.randn(texts, length, width, dtype=dtype)
-    shown = (torch.arange(length) < torch.tensor([length - 31 * at % 500 for at in range(texts)])[:, None])[:, None, None]
+    ends = torch.tensor([length - 31 * at % 500 for at in range(texts)])
+    shown = (torch.arange(length) < ends[:, None])[:, None, None]
 
     def read(asked: Tensor, x: Tensor) -> Tensor:
         for first, other in zip(q_of, kv_of, strict=True):  # near: python_loop
@@ -448,7 +449,11 @@ FRESH = (
     Labelled(distinct_items, "fresh", {"rows": 6, "items": 50}, Expected(WAITS, BREAKS, BREAKS), tolerance=4e-2),
     Labelled(shown_boxes, "fresh", {"pictures": 3, "boxes": 150}, Expected(WAITS, BREAKS, BREAKS), tolerance=4e-2),
     Labelled(
-        scheduled_noise, "fresh", {"rows": 4, "rounds": 5}, Expected(WAITS, graphs="what it gave is kept"), tolerance=0.1
+        scheduled_noise,
+        "fresh",
+        {"rows": 4, "rounds": 5},
+        Expected(WAITS, graphs="what it gave is kept"),
+        tolerance=0.1,
     ),
     Labelled(
         mask_from_host,

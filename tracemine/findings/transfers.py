@@ -59,7 +59,9 @@ def exposed_text(context: ScanContext) -> str:
     if transfers is None or number(rows, "exposed_percent")[copies].max(initial=0) < LEAST_PERCENT:
         return ""
     spent_ns = int(context.accounts.dur_ns[copies].sum())
-    alone_ns = min(int(number(rows, "exposed_ns")[copies].sum()), _alone_ns(context, np.ones(rows.count, np.bool_), copies))
+    alone_ns = min(
+        int(number(rows, "exposed_ns")[copies].sum()), _alone_ns(context, np.ones(rows.count, np.bool_), copies)
+    )
     if 100 * alone_ns < LEAST_PERCENT * context.accounts.gpu_busy_ns:
         return ""
     memory = "" if transfers.memory is None else f", {transfers.memory} memory"

@@ -14,9 +14,5 @@ from tracemine.causes.small_products_apart.estimate import estimate
 from tracemine.causes.small_products_apart.facts import FACTS
 
 CAUSE = Cause(
-    rule="small_products_apart",
-    columns=COLUMNS,
-    savings={"batch": estimate},
-    facts=FACTS,
-    fix_at=f"{__name__}.fix:FIX",
+    rule="small_products_apart", columns=COLUMNS, savings={"batch": estimate}, facts=FACTS, fix_at=f"{__name__}.fix:FIX"
 )
