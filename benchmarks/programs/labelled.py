@@ -8,8 +8,8 @@
     labelled.py keep OUT ARCHIVE                 write what `score` needs of OUT into one small .tar.xz
     labelled.py score [OUT] [NAME...]            count what was found, missed and invented; OUT: such an archive as well
 
-All but the last two need torch, a GPU unless `--device cpu` tries the machinery, and may be stopped at any time: what OUT
-has is not made again. `--within 480` begins nothing new after that many seconds.
+All but the last two need torch, a GPU unless `--device cpu` tries the machinery, and may be stopped at any time: what
+OUT has is not made again. `--within 480` begins nothing new after that many seconds.
 
 A cause counts once a program: found where a finding of a rule that means its kind leads to its statement, as
 `labels.py` says, or names no line of the program. Findings of a cause's kind that match no label of a program are

@@ -1,4 +1,4 @@
-"""Labelled programs that no detector was made with: written and labelled before what finds their kinds. Labels: `labels.py`.
+"""Labelled programs that no detector was made with: written before what finds their kinds. Labels: `labels.py`.
 
 Each was added whole, and none is to be looked at while a detector changes: `labelled.py score` counts them apart.
 """

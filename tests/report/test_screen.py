@@ -205,7 +205,9 @@ def test_derivatives_that_a_compiler_refuses_are_no_edit_of_the_model() -> None:
 
 
 def test_what_to_do_is_cut_only_where_there_is_no_room() -> None:
-    long = "Call it once for all of them, which takes as many words to say as this sentence has, which are more than one line holds, and some more of them."
+    long = (
+        "Call it once for all of them, which takes as many words as this has, more than one line holds, and some more"
+    )
     scan = fixed(long, GRAPH, 1_000_000, 500_000)
     assert not any(line.endswith("…") for line in screen(scan, width=140) if "Call it once" in line)
     assert len(screen(msgspec.structs.replace(scan, warnings=MANY), width=100)) <= 24

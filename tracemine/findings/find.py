@@ -27,11 +27,11 @@ from tracemine.findings.contract import kept
 from tracemine.findings.devices_apart import device_times
 from tracemine.findings.estimates import ESTIMATES
 from tracemine.findings.grouping import grouped
+from tracemine.findings.host_then import with_graph_mode
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.inside import inside_steps
 from tracemine.findings.library_shares import shares_text
 from tracemine.findings.like_lost import like_lost, losing, lowered, lowered_ns
-from tracemine.findings.host_then import with_graph_mode
 from tracemine.findings.loops import with_loops
 from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
