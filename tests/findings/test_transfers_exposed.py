@@ -101,7 +101,7 @@ def test_a_copy_beside_which_a_kernel_runs_unprofiled_is_alone_for_less(slowed: 
     trace.copy("HtoD", 0, 300, 1_000, launch=(-20, 5), stream=9)
     trace.kernel(GEMM, 500, 200, launch=(490, 5))
     timeline = trace.timeline()
-    begins, took = np.array([0.0, 100.0]), np.array([300, 200])
+    begins, took = np.array([0, 100]), np.array([300, 200])
     context: Any = SimpleNamespace(
         timeline=timeline,
         accounts=SimpleNamespace(dur_ns=took, steps=1, devices=1, in_step=np.ones(2, np.bool_)),

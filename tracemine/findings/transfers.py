@@ -47,7 +47,7 @@ def _alone_ns(context: ScanContext, counts: BoolArray, copies: BoolArray) -> int
     found = []
     for began, ended in times:
         order = np.argsort(began, kind="stable")
-        every = device[order], began[order].astype(np.int64), ended[order].astype(np.int64)
+        every = device[order], began[order], ended[order]
         found.append(covered_ns(*every, counts[order]) - covered_ns(*every, (counts & ~copies)[order]))
     return min(found)
 
