@@ -39,9 +39,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from programs.kept import keep, opened
 from programs.labels import Label, Labelled, held_out, labels_of, reached
 from programs.run import SIDE_BY_SIDE, machine, recorded, settled
-from programs.worth import fixed_lines, graph_verdicts, served_lines
+from programs.worth import fixed_lines, graph_verdicts, pair_lines, served_lines
 
 KEPT = Path(__file__).resolve().parent.parent / "results/h200/labelled.tar.xz"
+KEPT_FRESH, KEPT_PAIRS = KEPT.with_name("labelled_fresh.tar.xz"), KEPT.with_name("labelled_pairs.json")
 TABLE = Path(__file__).resolve().parent / "labelled.toml"
 LIMIT_S = 240  # of one attempt: a loop of 250 rounds takes long to compile
 MODES = {"compiled": None, "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
@@ -367,13 +368,19 @@ def score(out: Path, names: Sequence[str]) -> None:
         print(line)
 
     def means(finding: Any, program: Labelled) -> bool:
-        return any(label.main and matches(finding, label, program, kinds) for label in labels_of(program))
+        labels = labels_of(program)
+        main = {label.kind for label in labels if label.main}
+        mine = [label for label in labels if label.main or (label.sort == "same" and label.kind in main)]
+        return any(matches(finding, label, program, kinds) for label in mine)
 
     chosen = [program for name, program in by_name().items() if any(each.split(".")[0] == name for each in results)]
     print("\n" + "\n".join(fixed_lines(out, reports, chosen, means)))
     if (out / "graphs.json").exists():
         tried = kept(out / "graphs.json")
         print("\n".join((*graph_lines(tried, chosen), *graph_verdicts(out, tried, chosen))))
+    times = kept(KEPT_PAIRS) | kept(out / "pairs.json")
+    if any(name in reports for name in times):
+        print("\n".join(pair_lines(times, reports, by_name(), means)))
     if (out / "served.json").exists():
         print(f"{json.loads((out / 'served.json').read_text())['machine']}\n")
         print("\n".join(served_lines(out, kept(out / "served.json"), reports, by_name(), means)))
@@ -422,8 +429,9 @@ def main() -> None:
         return bool(time.monotonic() - began > options.within)
 
     if options.what == "score":
-        with opened(options.out) as out:
-            score(out, options.programs)
+        for place in (KEPT, KEPT_FRESH) if options.out == KEPT else (options.out,):
+            with opened(place) as out:
+                score(out, options.programs)
         return
     if options.what == "keep":
         keep(options.out, Path(options.programs[0]))

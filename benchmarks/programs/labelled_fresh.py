@@ -347,8 +347,7 @@ def read_by_queries(
     width, heads, queries, layers = 512, 8, 128, 3
     q_of, kv_of = ([nn.Linear(width, n * width).to(dtype) for _ in range(layers)] for n in (1, 2))
     asked, x = torch.randn(texts, queries, width, dtype=dtype), torch.randn(texts, length, width, dtype=dtype)
-    ends = torch.tensor([length - 31 * at % 500 for at in range(texts)])
-    shown = (torch.arange(length) < ends[:, None])[:, None, None]
+    shown = torch.arange(length) < torch.tensor([length - 31 * at % 500 for at in range(texts)])[:, None, None, None]
 
     def read(asked: Tensor, x: Tensor) -> Tensor:
         for first, other in zip(q_of, kv_of, strict=True):  # near: python_loop

@@ -38,6 +38,7 @@ class WaitGaps(Struct, frozen=True):
     place: IntArray  # of each wait a code: the same for the same line, operator and kind
     wait: IntArray  # of each gap the wait that it follows; −1: none, or three quarters of the gap stay without it
     freed_ns: tuple[IntArray, IntArray, IntArray]  # of each gap, unprofiled: least, usual, most
+    gone: BoolArray  # of each gap: what ends it is not launched without the wait
 
 
 def wait_gaps(
@@ -47,7 +48,7 @@ def wait_gaps(
     place, none = _places(timeline, waits), np.zeros(gaps.count, np.int64)
     chosen = _repeated(waits, place, counted, _asked(timeline, host, waits, counted))
     if not chosen.any() or not gaps.count:
-        return WaitGaps(place, none - 1, (none, none, none))
+        return WaitGaps(place, none - 1, (none, none, none), none > 0)
     calls = waits.call_row[chosen[waits.call_of]]
     gone = _gone(timeline, waits, chosen)
     rows = np.flatnonzero(gone >= 0)
@@ -66,7 +67,7 @@ def wait_gaps(
     late = category(gaps, "cause").among("host_bound") & (with_waits[1] < _STALL_NS)
     late &= np.where(flags(gaps, "between_steps"), number(gaps, "into_step_ns"), number(gaps, "dur_ns")) >= _LEAST_NS
     shorter = (usual > 0) & (usual >= _LEAST_SHARE * with_waits[1])
-    return WaitGaps(place, np.where(late & shorter, wait, -1), (least, usual, most))
+    return WaitGaps(place, np.where(late & shorter, wait, -1), (least, usual, most), gone[following] >= 0)
 
 
 def _asked(timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterations | None) -> BoolArray:
