@@ -3,15 +3,18 @@
     labelled.py record OUT [NAME...] [--fixed]   record programs, and what is left of them once they are fixed
     labelled.py graphs OUT [NAME...]             try each as one CUDA graph and in three modes of torch.compile
     labelled.py serve OUT [NAME...]              time three models at batch 1 and 64: p50 and p99 of their steps
+    labelled.py pairs OUT [NAME...]              time programs and their fixed forms in turns, in one process each
+    labelled.py fresh OUT                        record what no detector was made with, and try and time that
     labelled.py keep OUT ARCHIVE                 write what `score` needs of OUT into one small .tar.xz
     labelled.py score [OUT] [NAME...]            count what was found, missed and invented; OUT: such an archive as well
 
-The first three need torch, a GPU unless `--device cpu` tries the machinery, and may be stopped at any time: what OUT
-has is not made again. `--within 480` begins nothing new after that many seconds.
+All but the last two need torch, a GPU unless `--device cpu` tries the machinery, and may be stopped at any time: what
+OUT has is not made again. `--within 480` begins nothing new after that many seconds.
 
 A cause counts once a program: found where a finding of a rule that means its kind leads to its statement, as
 `labels.py` says, or names no line of the program. Findings of a cause's kind that match no label of a program are
-invented. `labelled.toml` has the rules of a kind. Ten programs are held out by a hash of their names.
+invented. `labelled.toml` has the rules of a kind. Ten programs are held out by a hash of their names; those of
+`labelled_fresh.py` all are.
 """
 
 from __future__ import annotations
@@ -36,26 +39,33 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from programs.kept import keep, opened
 from programs.labels import Label, Labelled, held_out, labels_of, reached
 from programs.run import SIDE_BY_SIDE, machine, recorded, settled
-from programs.worth import fixed_lines, graph_verdicts, served_lines
+from programs.worth import fixed_lines, graph_verdicts, pair_lines, served_lines
 
 KEPT = Path(__file__).resolve().parent.parent / "results/h200/labelled.tar.xz"
+KEPT_FRESH, KEPT_PAIRS = KEPT.with_name("labelled_fresh.tar.xz"), KEPT.with_name("labelled_pairs.json")
 TABLE = Path(__file__).resolve().parent / "labelled.toml"
 LIMIT_S = 240  # of one attempt: a loop of 250 rounds takes long to compile
 MODES = {"compiled": None, "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
 TRIALS = ("capture", *MODES)
 STEPS, AHEAD = 2, 3
-BLOCKS, BLOCK = 20, 20
+BLOCKS, BLOCK = SIZE = 20, 20
+SHORT = 10, 8  # of pairs: blocks, and steps of each
+# Beside the fresh ones: graphs that were not tried, and gains that two processes timed far apart.
+MORE_GRAPHS = ("mixture_density", "gated_scan", "late_interaction", "relative_positions", "lstm_tagger", "decode_until")
+MORE_PAIRS = ("guarded_loss", "masked_words", "item_embeddings", "codebook", "anchors_made", "averaged_weights",
+              "loss_of_each_part", "longest_text", "evaluated_each", "decode_until")  # fmt: skip
 FIRST = 3  # the main cause is to be among so many findings
 
 
-def known() -> tuple[Sequence[Labelled], Sequence[Labelled], Sequence[Labelled]]:
-    """Return the thirty, those in which nothing is to be found, and those served at two batches."""
+def known() -> tuple[Sequence[Labelled], Sequence[Labelled], Sequence[Labelled], Sequence[Labelled]]:
+    """Return the thirty, those in which nothing is to be found, those served at two batches, and the fresh ones."""
+    from programs.labelled_fresh import FRESH
     from programs.labelled_loops import LOOPS
     from programs.labelled_models import MODELS
     from programs.labelled_near import NEAR, SERVED
     from programs.labelled_waits import WAITING
 
-    return (*LOOPS, *WAITING, *MODELS), NEAR, SERVED
+    return (*LOOPS, *WAITING, *MODELS), NEAR, SERVED, FRESH
 
 
 def by_name() -> dict[str, Labelled]:
@@ -134,26 +144,22 @@ def attempt(pipe: Connection, name: str, trial: str, device: str) -> None:
         pipe.send({"works": False, "why": f"{type(error).__name__}: {first[:200]}"})
 
 
-def asked(target: Callable[..., None], *arguments: Any) -> dict[str, Any]:
+def asked(target: Callable[..., None], *arguments: Any) -> Any:
     """Return what a function says in a process of its own."""
-    mine, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
-    process.start()
-    theirs.close()
+    process, pipe = started(target, *arguments)
     try:
-        return mine.recv() if mine.poll(LIMIT_S) else {"works": False, "why": f"not done after {LIMIT_S} s"}
-    except EOFError:
-        return {"works": False, "why": "the process ended"}
+        return heard(pipe)
     finally:
         process.kill()
 
 
-def graphs(names: Sequence[str], device: str, file: Path, late: Callable[[], bool], jobs: int) -> None:
+def graphs(
+    names: Sequence[str], device: str, file: Path, late: Callable[[], bool], jobs: int, trials: Sequence[str] = TRIALS
+) -> None:
     """Try what is not in the file yet, some at once."""
     from concurrent.futures import ThreadPoolExecutor
 
     found = kept(file)
-    trials = TRIALS if device != "cpu" else TRIALS[1:2]
     todo = [(name, trial) for name in names for trial in trials if trial not in found.get(name, {})]
 
     def one(each: tuple[str, str]) -> None:
@@ -194,22 +200,32 @@ def graph_lines(tried: Mapping[str, Any], programs: Sequence[Labelled]) -> Itera
 # -- late or many ------------------------------------------------------------------------------------------------------
 
 
-def served(pipe: Connection, name: str, device: str) -> None:
-    """Time each step of a program and of its fixed form, in blocks that take turns."""
-    steps = {variant: made(f"{name}{suffix}", device).step for variant, suffix in (("as_is", ""), ("fixed", ".fixed"))}
-    for step in steps.values():
-        for _ in range(BLOCK):
-            step()
-    took: dict[str, list[int]] = {variant: [] for variant in steps}
-    for at in range(BLOCKS):
-        for variant in steps if at % 2 else reversed(steps):
-            for _ in range(BLOCK):
-                settled()
-                begin = time.perf_counter_ns()
-                steps[variant]()
-                settled()
-                took[variant].append(time.perf_counter_ns() - begin)
-    pipe.send({variant: quantiles(each) for variant, each in took.items()})
+def served(pipe: Connection, name: str, device: str, blocks: int = BLOCKS, block: int = BLOCK) -> None:
+    """Time each step of a program and of its fixed form, in blocks that take turns, once it is asked to."""
+    try:
+        suffixes = {"as_is": "", "fixed": ".fixed"}
+        steps = {variant: made(f"{name}{suffix}", device).step for variant, suffix in suffixes.items()}
+        for step in steps.values():
+            for _ in range(AHEAD):
+                step()
+        settled()
+        pipe.send("ready")
+        pipe.recv()
+        took: dict[str, list[int]] = {variant: [] for variant in steps}
+        for step in steps.values():
+            for _ in range(block):
+                step()
+        for at in range(blocks):
+            for variant in steps if at % 2 else reversed(steps):
+                for _ in range(block):
+                    settled()
+                    begin = time.perf_counter_ns()
+                    steps[variant]()
+                    settled()
+                    took[variant].append(time.perf_counter_ns() - begin)
+        pipe.send({variant: quantiles(each) for variant, each in took.items()})
+    except Exception as error:  # a program that raises is a result
+        pipe.send({"error": f"{type(error).__name__}: {error}"[:200]})
 
 
 def quantiles(values: Sequence[int]) -> dict[str, int]:
@@ -217,13 +233,42 @@ def quantiles(values: Sequence[int]) -> dict[str, int]:
     return {"p50_ns": round(hundredths[49]), "p99_ns": round(hundredths[98]), "steps": len(values)}
 
 
-def serve(names: Sequence[str], device: str, file: Path, late: Callable[[], bool]) -> None:
+def serve(
+    names: Sequence[str], device: str, file: Path, late: Callable[[], bool], jobs: int = 1, size: tuple[int, int] = SIZE
+) -> None:
+    """Time what is not in the file yet: some are made ready at once, then one after another is timed."""
     found = kept(file)
-    for name in names:
-        if name not in found and not late():
-            found[name] = asked(served, name, device)
-            file.write_text(json.dumps({**found, "machine": machine(device)}, indent=1))
+    todo = [name for name in names if name not in found]
+    for at in range(0, len(todo), jobs):
+        if late():
+            return
+        workers = {name: started(served, name, device, *size) for name in todo[at : at + jobs]}
+        ready = {name: heard(pipe) for name, (_, pipe) in workers.items()}
+        for name, (process, pipe) in workers.items():
+            if ready[name] == "ready":
+                pipe.send("go")
+                ready[name] = heard(pipe)
+            process.kill()
+            found[name] = ready[name]
             print(name, found[name], flush=True)
+            file.write_text(json.dumps({**found, "machine": machine(device)}, indent=1))
+
+
+def started(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
+    """Start a function in a process of its own; return that, and the pipe to it."""
+    mine, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    return process, mine
+
+
+def heard(pipe: Connection) -> Any:
+    """Return what a process says next."""
+    try:
+        return pipe.recv() if pipe.poll(LIMIT_S) else {"works": False, "why": f"not done after {LIMIT_S} s"}
+    except EOFError:
+        return {"works": False, "why": "the process ended"}
 
 
 # -- score -------------------------------------------------------------------------------------------------------------
@@ -231,7 +276,8 @@ def serve(names: Sequence[str], device: str, file: Path, late: Callable[[], bool
 
 def matches(finding: Any, label: Label, program: Labelled, kinds: Mapping[str, Sequence[str]]) -> bool:
     """Say whether a finding means a label: the kind, and the place if the finding names lines of the program."""
-    if finding.rule not in kinds[label.kind]:
+    means = [each.partition(": ") for each in kinds[label.kind]]
+    if not any(rule == finding.rule and words in getattr(finding, "fix", "") for rule, _, words in means):
         return False
     own = frames_of(finding, program)
     return not own or reached(label, own)
@@ -258,7 +304,7 @@ def judged(
     alike = [label for label in labels if label.sort == "same" and label.kind in {cause.kind for cause in causes}]
     either = [*causes, *alike]
     excused = [label for label in labels if label.sort == "may"]
-    meant = {rule for rules in kinds.values() for rule in rules}
+    meant = {rule.partition(":")[0] for rules in kinds.values() for rule in rules}
     near = [label for label in labels if label.sort == "near"]
     found, invented, mistaken, rank = set[str](), [], list[Label](), None
     for place, finding in enumerate(findings, 1):
@@ -289,9 +335,10 @@ def score(out: Path, names: Sequence[str]) -> None:
     """Print what was found, missed and invented: over all, of those held out, and by cause."""
     import tracemine
 
-    thirty, near, _ = known()
+    thirty, near, _, fresh = known()
     kinds = tomllib.loads(TABLE.read_text("utf-8"))["kinds"]
-    apart, results, reports = held_out(thirty), {}, {}
+    apart, results, reports = held_out(thirty) | {program.name for program in fresh}, {}, {}
+    ranked_of = [*thirty, *fresh]
     for folder in sorted(path for path in out.iterdir() if (path / "capture.json").exists()):
         name, *rest = folder.name.split(".")
         if not names or name in names:
@@ -305,7 +352,8 @@ def score(out: Path, names: Sequence[str]) -> None:
         print(f"| {name}{' *' if name in apart else ''} | {missed} | {made_up} | {said['rank'] or '-'} |")
     groups = {
         "all": list(results),
-        "held out": [name for name in results if name in apart],
+        "held out": [p.name for p in thirty if p.name in results and p.name in apart],
+        "fresh": [p.name for p in fresh if p.name in results],
         "others of the thirty": [p.name for p in thirty if p.name in results and p.name not in apart],
         "once fixed": [name for name in results if ".fixed" in name],
         "nothing to be found": [p.name for p in near if p.name in results],
@@ -313,20 +361,26 @@ def score(out: Path, names: Sequence[str]) -> None:
     print()
     for title, names in groups.items():
         print(f"- {title} ({len(names)}): {counted([results[name] for name in names])}")
-    ranked = [results[p.name] for p in thirty if p.name in results and results[p.name]["has_main"]]
+    ranked = [results[p.name] for p in ranked_of if p.name in results and results[p.name]["has_main"]]
     first = sum(said["rank"] is not None and said["rank"] <= FIRST for said in ranked)
     print(f"- main cause among the first {FIRST}: {first} of {len(ranked)}\n")
     for line in by_cause(list(results.values()), kinds):
         print(line)
 
     def means(finding: Any, program: Labelled) -> bool:
-        return any(label.main and matches(finding, label, program, kinds) for label in labels_of(program))
+        labels = labels_of(program)
+        main = {label.kind for label in labels if label.main}
+        mine = [label for label in labels if label.main or (label.sort == "same" and label.kind in main)]
+        return any(matches(finding, label, program, kinds) for label in mine)
 
     chosen = [program for name, program in by_name().items() if any(each.split(".")[0] == name for each in results)]
     print("\n" + "\n".join(fixed_lines(out, reports, chosen, means)))
     if (out / "graphs.json").exists():
         tried = kept(out / "graphs.json")
         print("\n".join((*graph_lines(tried, chosen), *graph_verdicts(out, tried, chosen))))
+    times = kept(KEPT_PAIRS) | kept(out / "pairs.json")
+    if any(name in reports for name in times):
+        print("\n".join(pair_lines(times, reports, by_name(), means)))
     if (out / "served.json").exists():
         print(f"{json.loads((out / 'served.json').read_text())['machine']}\n")
         print("\n".join(served_lines(out, kept(out / "served.json"), reports, by_name(), means)))
@@ -357,16 +411,17 @@ def by_cause(said: Sequence[Mapping[str, Any]], kinds: Mapping[str, Sequence[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("record", "graphs", "serve", "keep", "score"))
+    parser.add_argument("what", choices=("record", "graphs", "serve", "pairs", "fresh", "keep", "score"))
     parser.add_argument("out", type=Path, nargs="?", default=KEPT)
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--fixed", action="store_true")
     parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--trials", default=",".join(TRIALS), help="of `graphs`")
     parser.add_argument("--jobs", type=int, default=SIDE_BY_SIDE)
     parser.add_argument("--within", type=float, default=float("inf"))
     options = parser.parse_intermixed_args()
-    thirty, near, pairs = known()
+    thirty, near, pairs, fresh = known()
     began = time.monotonic()
     of_pairs = [f"{program.name}.{batch}" for program in pairs for batch in (1, 64)]
 
@@ -374,26 +429,43 @@ def main() -> None:
         return bool(time.monotonic() - began > options.within)
 
     if options.what == "score":
-        with opened(options.out) as out:
-            score(out, options.programs)
+        for place in (KEPT, KEPT_FRESH) if options.out == KEPT else (options.out,):
+            with opened(place) as out:
+                score(out, options.programs)
         return
     if options.what == "keep":
         keep(options.out, Path(options.programs[0]))
         return
     options.out.mkdir(parents=True, exist_ok=True)
+    trials = options.trials.split(",")
     if options.what == "graphs":
         names = options.programs or [program.name for program in thirty]
-        graphs(names, options.device, options.out / "graphs.json", late, options.jobs)
+        graphs(names, options.device, options.out / "graphs.json", late, options.jobs, trials)
     elif options.what == "serve":
         serve(options.programs or of_pairs, options.device, options.out / "served.json", late)
-    else:
+    elif options.what == "pairs":
+        names = options.programs or [program.name for program in thirty]
+        serve(names, options.device, options.out / "pairs.json", late, options.jobs, SHORT)
+    elif options.what == "record":
         names = options.programs or [*(program.name for program in (*thirty, *near)), *of_pairs]
         names = [f"{name}.fixed" if options.fixed else name for name in names]
-        todo = [name for name in names if not (options.out / name / "capture.json").exists()]
-        for at in range(0, len(todo), options.jobs):
-            if not late():
-                recorded(todo[at : at + options.jobs], options.device, options.out, options.steps, prepared)
-                print(f"{min(at + options.jobs, len(todo))} of {len(todo)}", flush=True)
+        record(names, options, late)
+    else:
+        names = [program.name for program in fresh]
+        record(names, options, late)
+        file = options.out / "graphs.json"
+        serve([*names[:-2], *MORE_PAIRS], options.device, options.out / "pairs.json", late, options.jobs, SHORT)
+        graphs([*names, *MORE_GRAPHS], options.device, file, late, options.jobs, ["capture"])
+        graphs(names[1:4], options.device, file, late, options.jobs, ["reduce_overhead"])
+
+
+def record(names: Sequence[str], options: Any, late: Callable[[], bool]) -> None:
+    """Record programs, some side by side: what is recorded already is not again."""
+    todo = [name for name in names if not (options.out / name / "capture.json").exists()]
+    for at in range(0, len(todo), options.jobs):
+        if not late():
+            recorded(todo[at : at + options.jobs], options.device, options.out, options.steps, prepared)
+            print(f"{min(at + options.jobs, len(todo))} of {len(todo)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import tracemine
+from benchmarks.programs.run import programs
 from benchmarks.programs.score import GAIN, usable
 from tracemine.report import Drawing, render
 
@@ -49,6 +50,13 @@ def close(measured: list[tuple[str, float]]) -> bool:
     best = measured[0]
     other = next((gain for name, gain in measured if kind(name) != kind(best[0])), 0.0)
     return other >= CLOSE * best[1]
+
+
+def rules_of(program: str, variant: str) -> str:
+    """Return whose findings' fix a variant made by hand is: what they ask for counts as that variant."""
+    by_hand = programs()[program].by_hand
+    rules, _ = by_hand.get(variant.removeprefix("by_hand:"), ((), None))
+    return f" [{', '.join(rules)}]" if rules else ""
 
 
 def screen(folder: Path) -> str:
@@ -92,7 +100,7 @@ def main() -> int:
         return 0
     for number, (folder, measured) in enumerate(questions, 1):
         if options.key:
-            each = ", ".join(f"{variant} {gain:.0%}" for variant, gain in measured)
+            each = ", ".join(f"{variant}{rules_of(folder.name, variant)} {gain:.0%}" for variant, gain in measured)
             print(f"{number:>3} {folder.name}{' (close)' if close(measured) else ''}: {each}")
         else:
             print(f"=== {number} ===\n{screen(folder)}")

@@ -53,6 +53,24 @@ def fixed_lines(out: Path, reports: Mapping[str, Any], programs: Sequence[Labell
     yield f"\n{every} fixes: {inside} inside, {close} within {CLOSE:.0%} of the step\n"
 
 
+def pair_lines(times: Mapping[str, Any], reports: Mapping[str, Any], programs: Mapping[str, Labelled],
+               means: Means) -> Iterable[str]:  # fmt: skip
+    """Say what each fix left of the step, both forms timed in turns in one process, beside what is said of it."""
+    yield "| program | p50, us | fixed | gains | its finding says | inside |\n|---|--:|--:|--:|--:|---|"
+    inside, close, every = 0, 0, 0
+    for name, measured in times.items():
+        if "as_is" not in measured or name not in reports:
+            continue
+        before, after = (measured[form]["p50_ns"] for form in ("as_is", "fixed"))
+        low, mid, high = promised(reports[name], programs[name], means)
+        gain, every = 1 - after / before, every + 1
+        held = low <= gain <= high
+        inside, close = inside + held, close + (abs(mid - gain) <= CLOSE)
+        cells = [name, f"{before / 1e3:.0f}", f"{after / 1e3:.0f}", f"{gain:.0%}", f"{mid:.0%} ({low:.0%}-{high:.0%})"]
+        yield f"| {' | '.join([*cells, 'yes' if held else 'no'])} |"
+    yield f"\n{every} fixes timed in turns: {inside} inside, {close} within {CLOSE:.0%} of the step\n"
+
+
 def served_lines(out: Path, times: Mapping[str, Any], reports: Mapping[str, Any], programs: Mapping[str, Labelled],
                  means: Means) -> Iterable[str]:  # fmt: skip
     """Say what one fix was worth to each batch's steps, beside what its finding says."""

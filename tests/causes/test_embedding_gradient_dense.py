@@ -56,6 +56,29 @@ def test_the_gradient_and_the_updates_of_a_large_table_are_one() -> None:
     assert 700_000 <= finding.fused_ns.mid < 900_000
 
 
+def test_plain_sgd_adds_the_rows_which_costs_little() -> None:
+    """Of 100 MB, too small for optimizers that have moments to update."""
+    step = Step()
+    step.gradient(400_000, 4096, 150_000)
+    inside = step.trace.op("Optimizer.step#SGD.step", step.now, 3_000)
+    step.call("aten::_foreach_add_", [[[400_000, WIDTH]]] * 2, ["TensorList"] * 2, 100_000, parent_row=inside)
+    inside["dur_ns"] = step.now - inside["start_ns"]
+    (finding,) = step.found()
+    assert finding.fused_ns is not None
+    assert finding.fused_ns.mid < 60_000
+    assert "plain SGD adds these" in finding.fix
+
+
+def test_sgd_with_momentum_goes_over_all_rows_and_is_left_alone() -> None:
+    step = Step()
+    step.gradient(400_000, 4096, 150_000)
+    inside = step.trace.op("Optimizer.step#SGD.step", step.now, 3_000)
+    for name in ("aten::_foreach_mul_", "aten::_foreach_add_"):
+        step.call(name, [[[400_000, WIDTH]]] * 2, ["TensorList"] * 2, 50_000, parent_row=inside)
+        inside["dur_ns"] = step.now - inside["start_ns"]
+    assert nothing_of(step)
+
+
 def nothing_of(step: Step) -> bool:
     return not step.found()
 

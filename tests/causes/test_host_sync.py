@@ -72,6 +72,26 @@ def by_host(trace: Trace, begin: int, step: int) -> int:
     return launches(trace, wait(trace, launches(trace, begin, lasting=1_000) + 3_000) + 20_000, lasting=1_000)
 
 
+def masked(trace: Trace, begin: int, step: int, looks: int = 3) -> int:
+    """Rows that a mask chooses, on a host that is late alone too: what looks for their places launches as well."""
+    at, stack = launches(trace, begin, lasting=1_000) + 3_000, frame(trace, "train.py(20): log")
+    spent = 20_000 * (looks + 1) + 20_000
+    index = trace.op("aten::index", at, spent, [[64, 8], [[64]]], ["float", "TensorList"], stack_row=stack)
+    op = trace.op("aten::nonzero", at + 500, spent - 18_000, parent_row=index, stack_row=stack)
+    for look in range(looks):
+        begin = at + 2_000 + 20_000 * look
+        trace.kernel("select", begin + 16_000, 1_000, launch=(begin + 10_000, 5_000), op=op, stack=stack)
+    read = at + 2_000 + 20_000 * looks
+    trace.copy("DtoH", read + 9_000, 1_500, 4, pageable=True, launch=(read + 3_000, 5_000), op=op, stack=stack)
+    trace.call("cudaStreamSynchronize", read + 8_500, 5_000, op_row=op, stack_row=stack)
+    trace.kernel("gather", at + spent - 3_000, 1_000, launch=(at + spent - 8_000, 4_000), op=index, stack=stack)
+    return launches(trace, at + spent + 20_000, lasting=1_000)
+
+
+def masked_by_more(trace: Trace, begin: int, step: int) -> int:
+    return masked(trace, begin, step, looks=6)
+
+
 def once(trace: Trace, begin: int, step: int) -> int:
     """A wait of one step among many."""
     return logged(trace, begin, step) if step == 1 else launches(trace, launches(trace, begin) + 30_000)
@@ -141,6 +161,12 @@ def test_where_the_host_is_late_anyhow_a_wait_costs_what_its_call_takes() -> Non
     saving = found.step_saving_ns
     assert saving.low == 0 < saving.mid < 4 * 10_000  # of each of four, less than the queue behind it takes to fill
     assert saving.mid < findings(logged)[0].step_saving_ns.mid
+
+
+def test_what_looks_for_the_places_of_a_mask_goes_with_its_wait() -> None:
+    number, mask, more = (findings(step)[0].step_saving_ns for step in (by_host, masked, masked_by_more))
+    assert 2 * number.mid < mask.mid < more.mid <= more.high
+    assert mask.low == more.low == 0
 
 
 def test_each_line_is_a_finding() -> None:

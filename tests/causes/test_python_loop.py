@@ -275,7 +275,22 @@ def pairs_of_each() -> Callable[[], Any]:
     return step
 
 
+def padded_rows() -> Callable[[], Any]:
+    """Rows of one tensor put into a padded batch, one after another."""
+    flat, table, lengths = torch.randint(1, 60, (44,)), torch.randn(60, 16), [3, 9, 5, 7, 4, 8, 6, 2]
+    starts = [sum(lengths[:at]) for at in range(8)]
+
+    def step() -> Any:
+        batch = flat.new_zeros(8, 9)
+        for at, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            batch[at, :length] = flat[start : start + length]
+        return table[batch].sum(1)
+
+    return step
+
+
 LOOPS = {
+    padded_rows: ("copies", 8),
     experts: ("experts", 8),
     masked_experts: ("experts", 6),
     boxes: ("boxes", 23),
@@ -506,7 +521,27 @@ def gradual_levels() -> Callable[[], Any]:
     return step
 
 
+def copies_into_several() -> Callable[[], Any]:
+    """As inputs are put where a compiled graph reads them: each has a buffer of its own."""
+    parts = [torch.randn(4 + at, 16) for at in range(10)]
+    buffers, weight = [torch.zeros_like(part) for part in parts], torch.randn(16, 16)
+
+    def step() -> Any:
+        for buffer, part in zip(buffers, parts, strict=True):
+            buffer.copy_(part)
+        return [buffers[0] @ weight, buffers[1] @ weight]
+
+    return step
+
+
+def casts() -> Callable[[], Any]:
+    """Copies that other operators make: each weight in half precision."""
+    weights = [torch.randn(8, 8 + at) for at in range(10)]
+    return lambda: torch.cat([weight.to(torch.bfloat16) for weight in weights], 1)
+
+
 NEAR_MISSES = (
+    copies_into_several, casts,
     one_layer_by_turns, message_passing, gradual_levels,
     layers_in_a_row, one_layer_again_and_again, power_iteration, sampler_with_schedule, own_output_as_input,
     queries_keys_values, four_small_calls, attended_recurrence, buckets, blocks_of_a_network, pyramid, sinkhorn,

@@ -169,6 +169,12 @@ def test_what_an_iteration_computes_decides_the_call(program: Loop, call: str) -
     assert found(program, "input_projection_in_loop") == []  # goes with it
 
 
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_layer_makes_the_inputs_product_once_which_is_said_where_the_loop_does_not(outside: bool) -> None:
+    (one,) = found(lstm(outside=outside), "recurrence_unfused")
+    assert ("product of all inputs is made once" in one.fix) is not outside
+
+
 @pytest.mark.parametrize(
     "program",
     [

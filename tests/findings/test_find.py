@@ -319,6 +319,20 @@ def test_idle_time_that_nothing_explains_is_said() -> None:
     assert sum("was idle for 463 ms without a recorded cause" in text for text in scan.warnings) == 1
 
 
+def test_idle_time_outside_of_steps_is_no_steps() -> None:
+    """An engine that was recorded for long before its one batch."""
+    trace = Trace(devices=(H200,))
+    trace.kernel("a", 1000, 500, launch=(900, 50))
+    trace.step(463_000_000, 20_000)
+    for at in range(4):
+        begin = 463_000_000 + 4_000 * at
+        trace.kernel("b", begin + 2_000, 3_900, launch=(begin, 500))
+    timeline = trace.timeline()
+    scan = find(timeline, row_sets(timeline), [], device_of(timeline), causes=CAUSES)
+    assert scan.summary.gpu_idle_ns > 400_000_000
+    assert not any("without a recorded cause" in text for text in scan.warnings)
+
+
 @pytest.mark.parametrize(
     ("start", "dur", "named"),
     [(50_000, 462_000_000, True), (50_000, 200_000_000, False), (463_100_000, 462_000_000, False)],

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
 from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.findings.record import Finding, Scan
+from tracemine.findings.transfers import transfers_of
 from tracemine.timeline import RecordedDevice
 
 H200 = RecordedDevice(ordinal=0, name="NVIDIA H200", sm_count=132)
@@ -88,6 +93,23 @@ def test_copies_that_other_work_hides_are_none() -> None:
     scan = _scanned(_offloading(work_us=900, beside=True))
     assert _found(scan) == []
     assert _note(scan) == []
+
+
+@pytest.mark.parametrize(("slowed", "share"), [(False, 0.3), (True, 0.1)])
+def test_a_copy_beside_which_a_kernel_runs_unprofiled_is_alone_for_less(slowed: bool, share: float) -> None:
+    trace = Trace(devices=(H200,))
+    trace.copy("HtoD", 0, 300, 1_000, launch=(-20, 5), stream=9)
+    trace.kernel(GEMM, 500, 200, launch=(490, 5))
+    timeline = trace.timeline()
+    begins, took = np.array([0, 100]), np.array([300, 200])
+    context: Any = SimpleNamespace(
+        timeline=timeline,
+        accounts=SimpleNamespace(dur_ns=took, steps=1, devices=1, in_step=np.ones(2, np.bool_)),
+        steps=SimpleNamespace(slowdown=object() if slowed else None, usual_times=(begins, begins + took)),
+        unprofiled=SimpleNamespace(mid_ns=1_000),
+    )
+    found = transfers_of(context)
+    assert found is not None and found.alone_share == share
 
 
 def test_copies_that_take_little_of_the_time_are_none() -> None:

@@ -113,6 +113,19 @@ def from_list(trace: Trace, begin: int, step: int) -> None:
     trace.op("aten::lift_fresh", begin + 1010, 5)
 
 
+def tensor_of_list(trace: Trace, begin: int, step: int) -> None:
+    """torch.tensor([…]).to("cuda")"""
+    for at, name in enumerate(("aten::lift_fresh", "aten::detach_")):
+        trace.op(name, begin + 400 + 20 * at, 5)
+    copied(trace, begin + 500, "HtoD", "aten::to", "aten::_to_copy", "aten::copy_", size=512)
+
+
+def detached(trace: Trace, begin: int, step: int) -> None:
+    """small = small.detach_().to("cuda"): of no list"""
+    trace.op("aten::detach_", begin + 420, 5)
+    copied(trace, begin + 500, "HtoD", "aten::to", "aten::_to_copy", "aten::copy_", size=512)
+
+
 def synchronize(trace: Trace, begin: int, step: int) -> None:
     """torch.cuda.synchronize()"""
     trace.call("cudaDeviceSynchronize", begin + 500, 400)
@@ -156,6 +169,7 @@ CASES: list[tuple[Step, str | None, str | None]] = [
     (first_asked, "number", None),
     *((truth, "truth", "branch"), (mask, "mask", "mask"), (to_host, "to_host", "to_host")),
     *((from_host, "from_host", "from_host"), (from_list, "from_list", "from_list")),
+    *((tensor_of_list, "from_list", "from_list"), (detached, "from_host", "from_host")),
     *((synchronize, "synchronize", "synchronize"), (event, "synchronize", "synchronize")),
     *((event_later, None, None), (pinned, None, None), (freed, None, None)),
 ]

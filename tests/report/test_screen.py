@@ -21,7 +21,8 @@ from tracemine.documents.at_once import ALSO
 from tracemine.documents.next_step import next_step
 from tracemine.documents.screen import first_screen, sure_of
 from tracemine.documents.words import cause_of
-from tracemine.findings.record import NOTHING, Range, Scan, Source
+from tracemine.findings.payback import AS_GRAPH
+from tracemine.findings.record import NOTHING, Range, Scan, Share, Source
 from tracemine.report import Drawing, render
 
 ROOT = Path(__file__).parents[2]
@@ -173,7 +174,7 @@ def fixed(first: str, second: str, *saves_ns: int) -> Scan:
 )
 def test_rows_that_one_compilation_does_are_said_to_be_one_edit(first: str, second: str, edit: str) -> None:
     found = first_screen(fixed(first, second, 1_000_000, 500_000))
-    assert found.at_once == f"1 and 2 in one edit (1,500 µs, 30%): {edit}"
+    assert found.at_once == f"1 and 2 in one edit (1,500 µs, 30%, sure: medium): {edit}"
 
 
 @pytest.mark.parametrize(
@@ -189,10 +190,42 @@ def test_rows_that_no_compilation_does_are_not(first: str, second: str, saves_ns
     assert first_screen(fixed(first, second, *saves_ns)).at_once == ""
 
 
+def test_one_edit_is_as_sure_as_the_least_sure_row_and_has_a_line_of_its_own_where_it_is_long() -> None:
+    loss = f"So:\n\n    loss = torch.compile(loss)\n\n{AS_GRAPH}."
+    scan = fixed(NORM_BY_COMPILE, loss, 1_000_000, 500_000)
+    edit = 'step = torch.compile(step, mode="reduce-overhead")  # what calls them all'
+    assert first_screen(scan).at_once.endswith(f"sure: medium): {edit}")
+    lines = screen(scan, width=100)
+    assert lines[lines.index(f"  {edit}") - 1].endswith("sure: medium):")
+
+
+def test_derivatives_that_a_compiler_refuses_are_no_edit_of_the_model() -> None:
+    twice = "So:\n\n    loss_of = torch.compile(lambda x: loss(torch.func.vmap(derivative)(x)))"
+    assert first_screen(fixed(NORM_BY_COMPILE, twice, 1_000_000, 500_000)).at_once == ""
+
+
+def test_what_to_do_is_cut_only_where_there_is_no_room() -> None:
+    long = (
+        "Call it once for all of them, which takes as many words as this has, more than one line holds, and some more"
+    )
+    scan = fixed(long, GRAPH, 1_000_000, 500_000)
+    assert not any(line.endswith("…") for line in screen(scan, width=140) if "Call it once" in line)
+    assert len(screen(msgspec.structs.replace(scan, warnings=MANY), width=100)) <= 24
+
+
+def test_an_idle_step_without_a_finding_leads_to_the_host() -> None:
+    bound = SCAN.summary.bound
+    assert bound is not None
+    for low, first in ((0.4, "top FILE --host"), (0.0, "scan FILE --all")):
+        idle = msgspec.structs.replace(bound, unprofiled_idle_share=Share(low, 0.5, 0.6))
+        summary = msgspec.structs.replace(SCAN.summary, bound=idle)
+        assert first_screen(msgspec.structs.replace(SCAN, findings=(), summary=summary)).commands[0] == first
+
+
 def test_the_same_edit_is_said_once() -> None:
     first, second = first_screen(fixed(GRAPH, GRAPH, 1_000_000, 500_000)).rows
     assert first.todo.endswith('model = torch.compile(model, mode="reduce-overhead")')
-    assert second.todo == "The same edit as 1"
+    assert second.todo == "Done by the edit of 1"
     first, second = first_screen(fixed(NORM_BY_COMPILE, NORM_BY_COMPILE, 1_000_000, 500_000)).rows
     assert first.todo == second.todo  # of two blocks
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tracemine.documents.next_step import statements
 from tracemine.documents.words import of_finding, saved_alone
+from tracemine.findings.payback import AS_GRAPH, GRAPH_MODE
 from tracemine.units import TimeUnit
 
 if TYPE_CHECKING:
@@ -20,12 +21,17 @@ _STRIP = re.compile(r"\w+ = torch\.compile\(lambda |@torch\.compile ")
 _NO_MODEL = ("optimizer", "attend")  # compiled alone: nothing else is in them
 _BLOCK = "block.forward"  # of any class
 _OF_MODEL = ("model", _BLOCK, "norm.forward", "forward")
-_GRAPH = 'mode="reduce-overhead"'
+_GRAPH = GRAPH_MODE
+_SURE = ("low", "medium", "high", "measured")
 _GAINS = 1.1  # of what the best of its rows saves
 
 
-def at_once(rows: Sequence[tuple[int, Finding]], unit: TimeUnit, whole_ns: int) -> str:
-    """Return which rows one torch.compile does, and what that saves; "" where the first row alone is about as much."""
+def at_once(rows: Sequence[tuple[int, Finding]], unit: TimeUnit, whole_ns: int, sure: Mapping[int, str]) -> str:
+    """Return which rows one torch.compile does, what that saves, and how sure it is; "" where the first row alone is
+    about as much.
+
+    sure: of each row, in the words of the table: all of them are as sure as the least.
+    """
     edits = {number: edit for number, one in rows if (edit := _edit(one))}
     if len(edits) < 2 or not any(_compiling(one.fix) for _, one in rows):
         return ""
@@ -35,8 +41,9 @@ def at_once(rows: Sequence[tuple[int, Finding]], unit: TimeUnit, whole_ns: int) 
         return ""
     numbers = [str(number) for number in edits]
     share = 100 * saves / max(whole_ns, 1)
-    of = f"{unit.text(saves)} {unit.name}, {share:.0f}%"
-    return f"{', '.join(numbers[:-1])} and {numbers[-1]} in one edit ({of}): {_one_edit(list(edits.values()))}"
+    least = min((sure[number] for number in edits), key=_SURE.index)
+    of = f"{unit.text(saves)} {unit.name}, {share:.0f}%, sure: {least}"
+    return f"{', '.join(numbers[:-1])} and {numbers[-1]} in one edit ({of}): {_whole(rows, edits)}"
 
 
 def said_once(rows: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:
@@ -45,14 +52,22 @@ def said_once(rows: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:
     rows: number, rule and what to do. One cause at two places is two edits; so is a block that is not named.
 
     >>> said_once([(1, "gap", "call it once"), (2, "gap", "call it once"), (3, "loop", "call it once")])
-    ('call it once', 'call it once', 'The same edit as 1')
+    ('call it once', 'call it once', 'Done by the edit of 1')
     """
     said = []
     for number, rule, todo in rows:
         above = (at for at, other, text in rows if at < number and text == todo and other != rule)
         first = None if _BLOCK in todo else next(above, None)
-        said.append(todo if first is None else f"The same edit as {first}")
+        said.append(todo if first is None else f"Done by the edit of {first}")
     return tuple(said)
+
+
+def _whole(rows: Sequence[tuple[int, Finding]], edits: Mapping[int, str]) -> str:
+    """Return the statement that does all of it: as a graph, where the host needs longer than what is left then."""
+    found = _one_edit(list(edits.values()))
+    if _GRAPH in found or not any(AS_GRAPH in one.fix for number, one in rows if number in edits):
+        return found
+    return re.sub(r"(= torch\.compile\(\w+)\)", rf"\1, {_GRAPH})", found, count=1)
 
 
 def _edit(finding: Finding) -> str:
@@ -72,7 +87,7 @@ def _compiling(fix: str) -> str:
     for one in statements(fix):
         if (found := _ITSELF.match(one)) is not None and not found["what"].startswith(_NO_MODEL):
             return one
-        if _STRIP.match(one):
+        if _STRIP.match(one) and "torch.func" not in one:  # which the model itself cannot be compiled for
             return _WHOLE
     return ""
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 3
 _WORTH = 0.01  # of the step, or of GPU time: a row
+_IDLE = 0.2  # of the step, at least: so much bounds it
 _LATER = 2  # times what it saves alone: its part once others are done
 _SURE = 0.3  # of the middle: ends of an interval that is sure
 _UNPROFILED = {"captured": "unprofiled, timed", "estimated": "unprofiled", "recorded": "as recorded"}
@@ -105,13 +106,21 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         alone=saved.name == "step_saving_ns",
         own=any(own_of(one, frames or {}) for _, one in saved.rows),
         rows=_said_once(rows, saved),
-        at_once=at_once(saved.rows, saved.unit, saved.whole_ns) if rows and saved.name == "step_saving_ns" else "",
+        at_once=_at_once(rows, saved),
         total=_total(scan, saved) if rows or scan.reported else "",
         nothing=nothing,
         unpriced=bool(unestimated(scan)),
         notes=_notes(scan),
-        commands=_commands(rows, judged=judged, verified=scan.trace.format not in NOT_RUN),
+        commands=_commands(
+            rows, judged=judged, verified=scan.trace.format not in {*NOT_RUN, "xla"}, idle=_idles(scan)
+        ),
     )
+
+
+def _at_once(rows: Sequence[ScreenRow], saved: _Saved) -> str:
+    if not rows or saved.name != "step_saving_ns":
+        return ""
+    return at_once(saved.rows, saved.unit, saved.whole_ns, {row.number: row.sure for row in rows})
 
 
 def _said_once(rows: Sequence[ScreenRow], saved: _Saved) -> tuple[ScreenRow, ...]:
@@ -290,9 +299,17 @@ def _sentence(text: str) -> str:
     return text if any(map(str.isupper, text.partition(" ")[0])) else text[:1].upper() + text[1:]
 
 
-def _commands(rows: Sequence[ScreenRow], *, judged: bool, verified: bool) -> tuple[str, ...]:
+def _idles(scan: Scan) -> bool:
+    """Return whether idle time is what bounds the step."""
+    bound = scan.summary.bound
+    return bound is not None and bound.unprofiled_idle_share is not None and bound.unprofiled_idle_share.low > _IDLE
+
+
+def _commands(rows: Sequence[ScreenRow], *, judged: bool, verified: bool, idle: bool) -> tuple[str, ...]:
     if not judged:
         return ("scan FILE --all",)
+    if not rows and idle:
+        return ("top FILE --host", "scan FILE --why-not", "scan FILE --all")
     if not rows:
         return ("scan FILE --all", "scan FILE --why-not", "scan FILE --format html -o report.html")
     number = rows[0].number

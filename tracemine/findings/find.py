@@ -27,6 +27,7 @@ from tracemine.findings.contract import kept
 from tracemine.findings.devices_apart import device_times
 from tracemine.findings.estimates import ESTIMATES
 from tracemine.findings.grouping import grouped
+from tracemine.findings.host_then import with_graph_mode
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.inside import inside_steps
 from tracemine.findings.library_shares import shares_text
@@ -105,7 +106,7 @@ def find(
     findings = _ranked(
         context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0, overlapping, known
     )
-    findings = with_loops(context, findings)
+    findings = with_loops(context, with_graph_mode(context, findings))
     scan = Scan(
         trace=_trace_summary(context, path),
         summary=_summary(context, findings, gaps_ns, graphs),
@@ -123,7 +124,15 @@ def _warnings(context: ScanContext, groups: Groups | None, graphs: int) -> tuple
     timeline, rows = context.timeline, context.rows
     exposed = (shares_text(context), exposed_text(context), communication_text(context))
     return (
-        *warnings_of(timeline, rows["gaps"], context.accounts, context.curves, context.steps.slowdown, captured=graphs),
+        *warnings_of(
+            timeline,
+            rows["gaps"],
+            context.accounts,
+            context.curves,
+            context.steps.slowdown,
+            captured=graphs,
+            within_ns=context.in_steps_ns,
+        ),
         *filter(None, [unclassified_text(rows["activities"], context.accounts), *exposed]),
         *loop_texts(timeline, rows["activities"], context.facts["activities"], groups, context.loops, context.device),
     )

@@ -20,7 +20,7 @@ from tracemine.findings.held_in import UNEXPLAINED, held_longest
 from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.compiled import compilations
-from tracemine.rows.table import Rows, category, number
+from tracemine.rows.table import IntArray, Rows, category, number
 from tracemine.timeline import RecordedDevice, Timeline, producer_of
 from tracemine.units import count_text, percent_text, ratio_text, time_text
 
@@ -71,8 +71,12 @@ def warnings_of(
     slowdown: Slowdown | None,
     *,
     captured: int,
+    within_ns: IntArray,
 ) -> tuple[str, ...]:
-    """Return a sentence each: the ingest's own, then what the findings rest on. captured: graphs, in this recording."""
+    """Return a sentence each: the ingest's own, then what the findings rest on.
+
+    captured: graphs, in this recording. within_ns: of each gap what of it lies in steps; all where none are known.
+    """
     ingest = timeline.meta.ingest
     texts = [*ingest.doubts, *ingest.warnings]
     if captured:
@@ -83,10 +87,10 @@ def warnings_of(
             "replays: tracemine scan REPLAYS --graph-capture THIS names their operators.",
         )
     texts += _gpu_texts(timeline, curves)
-    return (*texts, *_idle_texts(timeline, gaps, accounts), *_recording_texts(timeline, slowdown))
+    return (*texts, *_idle_texts(timeline, gaps, accounts, within_ns), *_recording_texts(timeline, slowdown))
 
 
-def _idle_texts(timeline: Timeline, gaps: Rows, accounts: Accounts) -> Iterator[str]:
+def _idle_texts(timeline: Timeline, gaps: Rows, accounts: Accounts, within_ns: IntArray) -> Iterator[str]:
     """Yield what is said of idle time that no finding explains."""
     missing_ns, missing = _idle_ns(gaps, "graph_not_recorded")
     if missing:
@@ -94,8 +98,8 @@ def _idle_texts(timeline: Timeline, gaps: Rows, accounts: Accounts) -> Iterator[
             f"Kernels of CUDA graphs are missing in this trace: for {time_text(missing_ns)} that look idle a graph may "
             "have been running, so nothing is claimed for them."
         )
-    unexplained_ns = sum(_idle_ns(gaps, cause)[0] for cause in UNEXPLAINED)
-    if unexplained_ns > _SHARE_TO_EXPLAIN * accounts.devices * accounts.span_ns:
+    unexplained_ns = int(within_ns[category(gaps, "cause").among(*UNEXPLAINED)].sum())
+    if unexplained_ns > _SHARE_TO_EXPLAIN * accounts.devices * accounts.judged_ns:
         yield (
             f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
             "launched long before and waited for an event or another rank, or by a call that is not recorded."

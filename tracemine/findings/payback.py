@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from tracemine.findings.record import Finding, Payback
 
-COMPILE = "torch.compile"
+COMPILE, GRAPH_MODE = "torch.compile", 'mode="reduce-overhead"'
+AS_GRAPH = f"the step compiled as a whole, with `{GRAPH_MODE}`, is one"  # a CUDA graph: in the fix of what compiles
 
 # What the first step of 27 models took under torch.compile, compilation in it, nine of them side by side on 16 cores
 # of an H100's host (benchmarks/recordings/record_compiled.py): the shortest, and the longest, an EfficientNet in

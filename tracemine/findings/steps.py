@@ -174,6 +174,12 @@ class Steps:
         least, usual, most = np.minimum(idle[:, self.next_row], self.recorded_ns)
         return least.astype(np.int64), usual.astype(np.int64), most.astype(np.int64)
 
+    @property
+    def usual_times(self) -> tuple[IntArray, IntArray]:
+        """When each activity starts and ends on a host of the usual pace."""
+        ran = self._unchanged[0]
+        return ran.starts[2].astype(np.int64), ran.ends[2].astype(np.int64)
+
     @cached_property
     def _unchanged(self) -> tuple[ReplayResult, Floats]:
         """The timeline run again on a host as fast as recorded, and on all others; how long devices were idle then."""

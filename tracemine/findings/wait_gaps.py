@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from tracemine.columns import codes, sorted_unique, unique_pairs
 from tracemine.findings.steps import Fix, Steps
-from tracemine.host.waits import Waits
-from tracemine.rows.ancestors import taken
+from tracemine.host.waits import WAITS, Waits
+from tracemine.perfmodel import Range
+from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, numbers, rows_of, take
 from tracemine.rows.host import HostThreads, named
 from tracemine.rows.iterations import Iterations
@@ -24,6 +25,7 @@ from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
 _WHOLE_DEVICE: Final = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
+_SELECTS: Final = "aten::nonzero"
 _PINNED_INSTEAD_BYTES: Final = 65_536  # pageable copies from so much on are a finding of their own
 _LEAST_NS: Final = 2_000  # of a gap, as recorded
 _LEAST_SHARE: Final = 0.25  # of a gap that goes without its wait: below that the host is late anyhow
@@ -36,6 +38,7 @@ class WaitGaps(Struct, frozen=True):
     place: IntArray  # of each wait a code: the same for the same line, operator and kind
     wait: IntArray  # of each gap the wait that it follows; −1: none, or three quarters of the gap stay without it
     freed_ns: tuple[IntArray, IntArray, IntArray]  # of each gap, unprofiled: least, usual, most
+    gone: BoolArray  # of each gap: what ends it is not launched without the wait
 
 
 def wait_gaps(
@@ -45,13 +48,18 @@ def wait_gaps(
     place, none = _places(timeline, waits), np.zeros(gaps.count, np.int64)
     chosen = _repeated(waits, place, counted, _asked(timeline, host, waits, counted))
     if not chosen.any() or not gaps.count:
-        return WaitGaps(place, none - 1, (none, none, none))
+        return WaitGaps(place, none - 1, (none, none, none), none > 0)
     calls = waits.call_row[chosen[waits.call_of]]
-    change = steps.change(Fix([], [], "each", unwaited=calls))
+    gone = _gone(timeline, waits, chosen)
+    rows = np.flatnonzero(gone >= 0)
+    gone_ns = int(numbers(timeline.activities["dur_ns"]).values[rows].sum())
+    fix = Fix([rows[:, None]], [Range(gone_ns, gone_ns, gone_ns)], "nothing", unwaited=calls)
+    change = steps.change(fix)
     with_waits, without = steps.gaps_ns(), steps.gaps_ns([change])
     (takes,) = steps.replay.takes([([change], steps.paces[::-1])])
     gained_ns = len(sorted_unique(steps.device)) * np.maximum(takes[:, 0] - takes[:, 1], 0.0)
-    wait = _followed(steps, waits, chosen, number(gaps, "next_row"))
+    following = number(gaps, "next_row")
+    wait = np.where(gone[following] >= 0, gone[following], _followed(steps, waits, chosen, following))
     least, usual, most = (
         _net(before - after, wait, most_ns)
         for before, after, most_ns in zip(with_waits, without, gained_ns.tolist(), strict=True)
@@ -59,7 +67,7 @@ def wait_gaps(
     late = category(gaps, "cause").among("host_bound") & (with_waits[1] < _STALL_NS)
     late &= np.where(flags(gaps, "between_steps"), number(gaps, "into_step_ns"), number(gaps, "dur_ns")) >= _LEAST_NS
     shorter = (usual > 0) & (usual >= _LEAST_SHARE * with_waits[1])
-    return WaitGaps(place, np.where(late & shorter, wait, -1), (least, usual, most))
+    return WaitGaps(place, np.where(late & shorter, wait, -1), (least, usual, most), gone[following] >= 0)
 
 
 def _asked(timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterations | None) -> BoolArray:
@@ -96,6 +104,24 @@ def _large_copies(timeline: Timeline, waits: Waits) -> BoolArray:
     copies[launch[launch >= 0]] = True
     found = np.zeros(len(waits), np.bool_)
     found[waits.call_of[copies[waits.call_row]]] = True
+    return found
+
+
+def _gone(timeline: Timeline, waits: Waits, chosen: BoolArray) -> IntArray:
+    """Return of each activity the chosen wait that it goes with: what looks for the places of a mask, and a copy of
+    numbers that Python made a tensor of. What does by value or by a known index, or keeps those numbers on the device,
+    launches none of it. −1: none.
+    """
+    parent, rows = rows_of(timeline.ops["parent_row"]), np.flatnonzero(chosen)
+    selects = categories(timeline.ops["name"]).among(_SELECTS)
+    made = np.zeros(len(selects), np.bool_)
+    lists = waits.op_row[rows[waits.kind[rows] == WAITS.index("from_list")]]
+    made[lists[lists >= 0]] = True
+    around = nearest(parent, selects | made)
+    op = taken(around, rows_of(timeline.api["op_row"])[waits.api_row[rows]])
+    of_op = np.full(len(selects) + 1, -1)
+    of_op[op[op >= 0]] = rows[op >= 0]
+    found: IntArray = of_op[taken(around, rows_of(timeline.activities["op_row"]))]
     return found
 
 

@@ -93,8 +93,22 @@ def with_known_captures(timeline: Timeline, path: Path, read: Callable[[Path], T
             found = with_capture(timeline, read(beside), str(beside))
             return _warned(found, [f"That trace is {beside.name}, which lies next to it."])
         except TracemineError as error:
+            if not _of_one_name(path, beside):
+                continue
             reasons.append(f"{beside.name}, which lies next to it, does not explain the replays: it {error.message}.")
     return _warned(timeline, reasons[:1])
+
+
+def _of_one_name(path: Path, beside: Path) -> bool:
+    """Return whether a capture is called as the trace, as far as it is called anything: others are other programs'.
+
+    >>> _of_one_name(Path("qwen_decode.json"), Path("llama_capture.json"))
+    False
+    >>> _of_one_name(Path("qwen_decode.json"), Path("qwen_capture_0.json"))
+    True
+    """
+    name = re.split(r"(?i)capture|bs_\d", beside.name, maxsplit=1)[0].rstrip("_-.")
+    return beside.parent != path.parent or path.name.startswith(name)
 
 
 def captures_beside(path: Path) -> list[Path]:

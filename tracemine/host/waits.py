@@ -36,6 +36,7 @@ _OPERATORS: Final[tuple[tuple[Wait, re.Pattern[str]], ...]] = (  # the more spec
     ("number", re.compile(r"^aten::(item|_local_scalar_dense)$")),
 )
 _LISTS: Final = re.compile(r"^aten::(lift_fresh|lift)$")  # what `torch.tensor` calls on what it has made
+_DETACHED: Final = re.compile(r"^aten::detach_$")  # what it calls last
 _OF_EVENTS: Final = re.compile(r"EventSynchronize")
 _RECORDS: Final = re.compile(r"^(cuda|hip|cu)EventRecord")
 _FEW_BYTES: Final = 65_536
@@ -147,7 +148,9 @@ def _copies(timeline: Timeline, op: IntArray, call: IntArray, launch_row: IntArr
 
 
 def _made_of_lists(timeline: Timeline, thread: IntArray, outer: IntArray) -> BoolArray:
-    """Return which operators are followed on their thread, before another one of theirs, by what makes a tensor."""
+    """Return which operators are followed on their thread, before another one of theirs, by what makes a tensor of what
+    Python has; or come right behind it, as in `torch.tensor(list).to(device)`.
+    """
     ops = timeline.ops
     if not ops.num_rows:
         return np.zeros(len(outer), np.bool_)
@@ -156,7 +159,10 @@ def _made_of_lists(timeline: Timeline, thread: IntArray, outer: IntArray) -> Boo
     top = top[np.argsort(thread[top], kind="stable")]
     place = np.full(ops.num_rows + 1, -1)
     place[top] = np.arange(len(top))
-    following = np.append(top, -1)[np.where(place[outer] >= 0, place[outer] + 1, len(top))]
-    lists = named(categories(ops["name"]), _LISTS)
-    made: BoolArray = (following >= 0) & lists[following]
-    return made
+    lists, detached = (np.append(named(categories(ops["name"]), each)[top], False) for each in (_LISTS, _DETACHED))
+    at = np.where(place[outer] >= 0, place[outer], len(top))
+    before = np.maximum(at - 1, 0)
+    behind = lists[before] | (detached[before] & lists[np.maximum(at - 2, 0)])
+    same = thread[np.append(top, -1)[before]] == thread[outer]
+    made: BoolArray = lists[np.minimum(at + 1, len(top))] | (behind & same & (at > 0))
+    return made & (at < len(top))

@@ -27,10 +27,16 @@ _GAP_SHARE = {
     "launch_latency": (0.5, 1.0, 1.0),
     "host_bound": (0.5, 1.0, 1.0),
     "synchronisation": (0.0, 0.5, 1.0),
+    # What is launched before a wait for a mask's places, or with a list that is copied, goes as a whole: 308 and 346 us
+    # were measured where the host's part came to 240 and 215 (benchmarks/results/labelled_h200.md).
+    "gone_with_wait": (0.0, 1.0, 1.0),
     # In training, of the model's, before the calls' own cost (TRAINED_CALL_NS): as CUDA graphs autograd still runs, and
     # hands each parameter its gradient; in the default mode kernels get fewer, and are launched one by one.
     "in_training": (0.3, 0.9, 1.0),
     "compiled": (0.0, 0.4, 1.0),
+    # Derivatives of derivatives, taken by torch.func: as many operators, less of autograd's own work. Of one program a
+    # ninth of what its gaps came to (as above).
+    "derived_twice": (0.0, 0.15, 1.0),
     # The host still dispatches what it launches in a round: loops whose rounds need each other won nothing to 47 % of
     # it once they waited less often (benchmarks/programs/score.py).
     "after_wait": (0.0, 0.35, 1.0),

@@ -50,7 +50,11 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
 
 def rows_of(screen: Screen, width: int) -> Iterator[Text]:
     """Yield the lines of a screen, none wider than that."""
-    above, below = [*_above_notes(screen, width)], [*_commands(screen, width)]
+    below = [*_commands(screen, width)]
+    room = MOST_LINES - len(below) - min(len(screen.notes), 1 if screen.unpriced else _NOTES)
+    above = [*_above_notes(screen, width, 2)]
+    if len(above) > room:  # what to do gives way: the whole of it is in `explain`
+        above = [*_above_notes(screen, width, 1)]
     yield from above
     yield from _notes(screen, width, MOST_LINES - len(above) - len(below))
     yield from below
@@ -60,7 +64,8 @@ def _commands(screen: Screen, width: int) -> Iterator[Text]:
     return _wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, _folded(width))
 
 
-def _above_notes(screen: Screen, width: int) -> Iterator[Text]:
+def _above_notes(screen: Screen, width: int, most: int) -> Iterator[Text]:
+    """Yield all but notes and commands. most: lines of what to do."""
     yield from _wrapped(screen.doubts, width, "bold red", 2 if screen.rows else 3)
     yield from _wrapped(screen.headline, width, _BOLD, 2)
     yield from _about(screen, width)
@@ -69,8 +74,8 @@ def _above_notes(screen: Screen, width: int) -> Iterator[Text]:
         yield from bar_rows(screen.bar, width)
     yield from _wrapped(screen.beside, width, _DIM, 1)
     yield Text()
-    yield from _table(screen, width)
-    yield from _wrapped(screen.at_once, width, "bold cyan", _folded(width))
+    yield from _table(screen, width, most)
+    yield from _together(screen.at_once, width, most)
     yield from _wrapped(screen.total, width, _BOLD if screen.rows else "", 2)
     for number, text in enumerate(screen.nothing):
         yield from _wrapped(text, width, "" if number else _BOLD, 2)
@@ -113,8 +118,18 @@ def bar_rows(parts: Sequence[BarPart], width: int) -> Iterator[Text]:
     yield below
 
 
-def _table(screen: Screen, width: int) -> Iterator[Text]:
-    """Yield the head, and two lines a finding: what it is, and what to do."""
+def _together(text: str, width: int, most: int) -> Iterator[Text]:
+    """Yield what one edit does of several rows, and the edit, which has a line of its own where both do not fit."""
+    said, behind, edit = text.partition("): ")
+    if most < 2 or cell_len(text) <= width or cell_len(edit) > width - _GAP:
+        yield from _wrapped(text, width, "bold cyan", _folded(width))
+        return
+    yield Text(f"{said}{behind}".rstrip(), "bold cyan")
+    yield Text(f"{' ' * _GAP}{edit}", "bold cyan")
+
+
+def _table(screen: Screen, width: int, most: int) -> Iterator[Text]:
+    """Yield the head, and of each finding a line with what it is, and what to do in so many lines at most."""
     if not screen.rows:
         return
     heads = {
@@ -133,7 +148,7 @@ def _table(screen: Screen, width: int) -> Iterator[Text]:
     yield Text(_joined(below, widths), _DIM)
     for row, each in zip(screen.rows, cells, strict=True):
         yield _styled(_joined(each, widths), widths)
-        yield from _todo(row, width, widths["number"] + _GAP)
+        yield from _todo(row, width, widths["number"] + _GAP, most)
 
 
 def _widths(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
@@ -170,8 +185,8 @@ def _styled(text: str, widths: dict[str, int]) -> Text:
     return drawn
 
 
-def _todo(row: ScreenRow, width: int, indent: int) -> Iterator[Text]:
-    for one in _wrapped(row.todo, width - indent, "cyan", 1):
+def _todo(row: ScreenRow, width: int, indent: int, most: int) -> Iterator[Text]:
+    for one in _wrapped(row.todo, width - indent, "cyan", most):
         yield Text.assemble(" " * indent, one)
 
 

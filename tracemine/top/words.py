@@ -60,7 +60,7 @@ KIND_WORDS: Mapping[str, str] = {
 }
 _HOST_UNRECORDED: Mapping[HostBy, str] = {
     **{name: _UNRECORDED[name] for name in ("line", "module", "operator")},
-    "phase": "no engine is known that has phases (vLLM, SGLang, Hugging Face generate): record with_stack=True",
+    "phase": "no engine is known that has phases (vLLM, SGLang, Hugging Face generate)",
     "tree": _UNRECORDED["line"],
 }
 
@@ -92,7 +92,7 @@ def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: S
         return
     outer = [row for row in rows if row.parent is None]
     if len(outer) == 1 and outer[0].name is None and (why := _HOST_UNRECORDED.get(by)):
-        yield why
+        yield f"{why}: record with_stack=True" if by == "phase" and not timeline.stacks.num_rows else why
     if any(kind.kind == "not_recorded" for kind in kinds):
         yield "no operators were recorded: what the host does in no call may be anything"
     if unseen := [KIND_WORDS[kind.kind] for kind in kinds if kind.host_ns is None]:

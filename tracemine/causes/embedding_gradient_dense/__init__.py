@@ -6,6 +6,6 @@ estimate.py  gradients of the rows that were looked up
 
 from tracemine.causes.cause import Cause
 from tracemine.causes.embedding_gradient_dense.columns import COLUMNS
-from tracemine.causes.embedding_gradient_dense.estimate import estimate
+from tracemine.causes.embedding_gradient_dense.estimate import FACTS, estimate
 
-CAUSE = Cause(rule="embedding_gradient_dense", columns=COLUMNS, estimate=estimate, part="optimizer")
+CAUSE = Cause(rule="embedding_gradient_dense", columns=COLUMNS, estimate=estimate, facts=FACTS, part="optimizer")

@@ -17,7 +17,7 @@ from tracemine.findings.labels import label_of
 from tracemine.flow import Evidence
 from tracemine.host.waits import WAITS
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import closed_gaps
+from tracemine.perfmodel import NOTHING, closed_gaps
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, joined, mapped, rows_of, take
 from tracemine.rows.table import BoolArray, IntArray
@@ -62,14 +62,20 @@ def goes_with_wait(context: ScanContext, matrix: IntArray) -> bool:
 
 
 def estimate_waits(context: ScanContext, matrix: IntArray) -> ClassEstimate:
-    """Estimate gaps by how much of each goes without the waits, and is still there."""
+    """Estimate gaps by how much of each goes without the waits, and is still there; at most all of it."""
     gaps = matrix.reshape(-1)
-    least, usual, most = (
+    least, usual, _ = (
         np.minimum(now[gaps], freed[gaps])
         for now, freed in zip(context.unprofiled_gaps_ns, context.wait_gaps.freed_ns, strict=True)
     )
-    dur_ns = context.facts["gaps"].dur_ns[gaps]
-    saving, told = closed_gaps(dur_ns, "synchronisation", (least, usual, most), context.steps.slowdown)
+    most, dur_ns = context.unprofiled_gaps_ns[2][gaps], context.facts["gaps"].dur_ns[gaps]
+    gone = context.wait_gaps.gone[gaps]
+    saving, told = NOTHING, dict[str, None]()
+    for chosen, cause in ((gone, "gone_with_wait"), (~gone, "synchronisation")):
+        if chosen.any():
+            alone = (least[chosen], usual[chosen], most[chosen])
+            closed, assumed = closed_gaps(dur_ns[chosen], cause, alone, context.steps.slowdown)
+            saving, told = saving + closed, told | dict.fromkeys(assumed)
     found = of_gaps(context, matrix, saving, (_ASSUMED, *told))
     label = label_of(context.timeline, _facts_of(context, gaps[:1]), np.zeros(1, np.int64))
     return replace(found, label=label, evidence=Evidence.CONSISTENT.name.lower())

@@ -29,6 +29,10 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     dur_ns = context.facts["gaps"].dur_ns
     most = dur_ns[matrix].reshape(-1)
     environment = context.environment
+    if environment.derived_twice and not (environment.compiled or environment.replayed):
+        return of_gaps(
+            context, matrix, *closed(context, matrix, most, ((np.ones(len(most), np.bool_), "derived_twice"),))
+        )
     if not context.training:
         at_once = 2 * int(most[context.alike[following]].sum()) > int(most.sum())
         if environment.compiled or environment.replayed or at_once:

@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 
 from tracemine.causes.python_loop.kinds import KINDS, Body, over
+from tracemine.columns import sorted_unique
 from tracemine.rows.ancestors import engine_of, taken
-from tracemine.rows.arrow import coded, rows_of
+from tracemine.rows.arrow import categories, coded, rows_of
 from tracemine.rows.table import (
     BoolArray,
     Categories,
@@ -34,10 +35,11 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     if len(inside):
         inside = inside[np.argsort(loop[inside], kind="stable")]
         left_out = _left_out(activities)
+        assigns = _assigns(sources, activities)
         of_engine = taken(engine_of(sources.timeline), rows_of(sources.timeline.activities["op_row"])) >= 0
         for rows in np.split(inside, np.flatnonzero(np.diff(loop[inside])) + 1):
             if not left_out[rows].any() and not of_engine[rows].all():
-                found = over(_body(activities, rows[~of_engine[rows]]))
+                found = over(_body(activities, rows[~of_engine[rows]], assigns))
                 kinds[rows] = -1 if found is None else KINDS.index(found)
     return {"loop_over": coded(KINDS, kinds)}
 
@@ -52,10 +54,41 @@ def _left_out(activities: Rows) -> BoolArray:
     for name in _CLAIMED:
         valid = numbers_of(activities, name).valid
         found |= True if valid is None else valid
-    return found
+    copies: BoolArray = category(activities, "sweep_kind").among("copy")  # no finding of that cause
+    return found & ~copies
 
 
-def _body(activities: Rows, rows: IntArray) -> Body:
+def _assigns(sources: Sources, activities: Rows) -> BoolArray:
+    """Return which activities an assignment that the program itself makes launched, from device to device; none where
+    ranks communicate, whose buckets are filled by such copies.
+    """
+    ops = sources.timeline.ops
+    if (category(activities, "collective").codes >= 0).any():
+        return np.zeros(activities.count, np.bool_)
+    parent, is_op = rows_of(ops["parent_row"]), categories(ops["kind"]).among("op")
+    outermost = np.append(categories(ops["name"]).among("aten::copy_") & ~np.append(is_op, False)[parent], False)
+    across = categories(sources.timeline.activities["copy_kind"]).among("HtoD", "DtoH")
+    return outermost[rows_of(sources.timeline.activities["op_row"])] & ~across
+
+
+def _joined(activities: Rows, rows: IntArray) -> bool:
+    """Return whether something reads what most iterations wrote, as one tensor: else each may have a buffer of its own,
+    as the inputs of a compiled graph have.
+    """
+    graph = activities.graph
+    if graph is None:
+        return False
+    wrote = np.zeros(len(graph.known) + 1, np.bool_)
+    wrote[graph.activity_node[rows]] = True
+    wrote[-1] = False
+    count = np.bincount(graph.consumer[wrote[graph.producer] & ~wrote[graph.consumer]])
+    reader = int(count.argmax()) if len(count) else 0
+    span = slice(int(graph.read_begin[reader]), int(graph.read_begin[reader + 1]))
+    several = len(sorted_unique(graph.read_buffer[span]))
+    return 2 * int(count.max(initial=0)) > len(rows) > 2 * several
+
+
+def _body(activities: Rows, rows: IntArray, assigns: BoolArray) -> Body:
     names = _values(category(activities, "op"), rows)
     work = rows[~category(activities, "operation").among("_local_scalar_dense")[rows]]
     return Body(
@@ -65,6 +98,7 @@ def _body(activities: Rows, rows: IntArray) -> Body:
         dependence=next(iter(_values(category(activities, "loop_dependence"), rows[:1])), None),
         differs=next(iter(_values(category(activities, "loop_differs"), rows[:1])), None),
         sizes=bool(flags(activities, "loop_sizes")[rows[0]]),
+        assigns=bool(assigns[rows].all()) and _joined(activities, rows),
     )
 
 
@@ -78,5 +112,5 @@ COLUMNS = Columns(
         ColumnDoc("loop_over", "categories", "what the loop goes over, inferred from what its body calls and how its iterations depend on each other, one of " + ", ".join(f"`{kind}`" for kind in KINDS), _NONE),
     ),
     derive=_columns,
-    needs=(*_CLAIMED, "update_style"),
+    needs=(*_CLAIMED, "sweep_kind", "update_style"),
 )  # fmt: skip

@@ -20,6 +20,7 @@ Over = Literal[
     "layers",  # the same layer with weights of its own
     "samples",  # the same on parts of a tensor, or on tensors of one shape
     "lengths",  # the same on as many rows as each has
+    "copies",  # parts of a tensor, or tensors, put into one
 ]
 
 _IN_STEPS: Final = frozenset({"embedding", "gather", "norm", "random", "reduction", "loss", "softmax"})
@@ -51,6 +52,7 @@ class Body(Struct, frozen=True, kw_only=True):
     dependence: str | None
     differs: str | None
     sizes: bool
+    assigns: bool = False  # all that is done is `a[…] = b`, on the device, of one `a` that is read as a whole
 
 
 class LoopForm(Struct, frozen=True, kw_only=True):
@@ -111,11 +113,14 @@ FORMS: Final = (
     LoopForm(over="lengths", classes=(frozenset({"gemm"}),), only=_ROWWISE, differs=("slices", "tensors"), sizes=True),
     LoopForm(over="lengths", only=_ROWWISE | _MASKED, differs=("slices", "numbers"), sizes=True),
 )  # fmt: skip
-KINDS: Final = tuple(dict.fromkeys(form.over for form in FORMS))
+_COPIES: Final = LoopForm(
+    over="copies", dependence=("independent",), only=frozenset({"copy"}), differs=("slices", "tensors", "numbers")
+)
+KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, _COPIES)))
 
 
 def over(body: Body) -> Over | None:
-    """Return what a loop goes over; None: nothing that has a form of its own, or only copies.
+    """Return what a loop goes over; None: nothing that has a form of its own, or only moves that are no assignments.
 
     >>> step = Body(operations=frozenset({"mul", "add"}), classes=frozenset({"pointwise"}), in_place=False,
     ...     dependence="carried", differs="slices", sizes=False)
@@ -123,5 +128,5 @@ def over(body: Body) -> Over | None:
     'scan'
     """
     if body.classes <= _MOVES:
-        return None
+        return _COPIES.over if body.assigns and _COPIES.fits(body) else None
     return next((form.over for form in FORMS if form.fits(body)), None)

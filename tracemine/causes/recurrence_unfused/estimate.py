@@ -80,14 +80,18 @@ def layer(spent: Mapping[str, float], turns: int) -> Estimate:
 
 
 def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
-    """Return what the recurrence computes."""
+    """Return what the recurrence computes, and whether it makes its inputs' product anew in each iteration."""
     if rule.id != "recurrence_unfused":
         return {}
-    kind = category(context.rows["activities"], "recurrence_kind")
-    return {"recurrence": text_at(kind, int(classes[0].matrix[0, 0]))}
+    kind, part = (category(context.rows["activities"], name) for name in ("recurrence_kind", "recurrence_part"))
+    projected = any(bool(part.among("projection")[one.matrix[0]].any()) for one in classes)
+    return {"recurrence": text_at(kind, int(classes[0].matrix[0, 0])), "projected": projected}
 
 
 FACTS = AdviceFacts(
-    docs={"recurrence": FactDoc("what a loop computes as `recurrence_kind` says it", text=True, values=KINDS)},
+    docs={
+        "recurrence": FactDoc("what a loop computes as `recurrence_kind` says it", text=True, values=KINDS),
+        "projected": FactDoc("of a recurrence: its iterations make products that need nothing of its state"),
+    },
     find=_facts,
 )
