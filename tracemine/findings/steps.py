@@ -363,13 +363,16 @@ def _busy_ns(replay: Replay, device: IntArray) -> int:
 OTHER_PROFILERS: Final = ("nsys", "proton", "rocpd")  # formats that other profilers than PyTorch's write
 
 
+_MEASURED: Final = ("kineto", "xla")  # formats of recorders whose cost for the host was measured
+
+
 def slowdown_of(timeline: Timeline) -> Slowdown | None:
     """Return what recording does to the host, by what was recorded, in the light window where there is one. None
-    without host events, and for recorders other than PyTorch's, whose cost was not measured.
+    without host events, and for recorders whose cost was not measured.
     """
     if timeline.light.num_rows:
         return SLOWDOWNS["light"]
-    if timeline.meta.format != "kineto" or not timeline.ops.num_rows:
+    if timeline.meta.format not in _MEASURED or not timeline.ops.num_rows:
         return None
     if timeline.meta.format == "xla":
         return SLOWDOWNS["jax_loops" if _replays_in_loops(timeline) else "jax"]
