@@ -361,8 +361,6 @@ def _busy_ns(replay: Replay, device: IntArray) -> int:
 
 
 OTHER_PROFILERS: Final = ("nsys", "proton", "rocpd")  # formats that other profilers than PyTorch's write
-
-
 _MEASURED: Final = ("kineto", "xla")  # formats of recorders whose cost for the host was measured
 
 
