@@ -15,7 +15,7 @@ from tests.timelines import Trace
 from tracemine.causes import load_rules
 from tracemine.findings.accounting import Accounts, most_saved
 from tracemine.findings.record import Range, Scan
-from tracemine.findings.steps import slowdown_of
+from tracemine.findings.recorder import slowdown_of
 from tracemine.formats import open_trace
 from tracemine.perfmodel import SLOWDOWNS
 from tracemine.perfmodel.unprofiled import captured, estimated

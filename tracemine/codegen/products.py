@@ -65,13 +65,23 @@ def fits(registers: int, shared: int) -> bool:
 def predicted(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, tile: tuple[int, ...]) -> tuple[int, int]:
     """Return about how many registers a thread takes, and bytes of shared memory, of what ptxas makes of a tile."""
     high, wide, deep, warps, stages, *_ = tile
-    few, found = product_class(kernel) == FEW, ir.contractions(kernel)
+    few = product_class(kernel) == FEW
     high = 16 if few and prod(axis.size for axis in kernel.rows) <= 16 else high
     if held_columns(kernel):
         wide = max(16, 1 << (prod(axis.size for axis in kernel.columns) - 1).bit_length())
-    sides = {(n.left, high) for n in found} | {(n.right, wide) for n in found}
-    widths = [(lines, min(itemsize(buffers[b].dtype) or 4 for b in ir.buffers_of(side))) for side, lines in sides]
-    shared = (stages - few) * deep * sum(lines * width for lines, width in widths)
+    shared = (stages - few) * deep * _depth_bytes(buffers, kernel, high, wide)
+    return 40 + int(high * wide / (32 * warps) * _tiles_held(kernel)), shared
+
+
+def _depth_bytes(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, high: int, wide: int) -> int:
+    """Return the bytes of operands' tiles for each element of the depth; what several products read counts once."""
+    products = ir.contractions(kernel)
+    sides = {(n.left, high) for n in products} | {(n.right, wide) for n in products}
+    return sum(lines * min(itemsize(buffers[b].dtype) or 4 for b in ir.buffers_of(side)) for side, lines in sides)
+
+
+def _tiles_held(kernel: LoopKernel) -> float:
+    """Return how many tiles of float32 a program's registers hold: sums, what is reduced in flight, what is loaded."""
     inside = [n for n in ir.nodes_of(kernel) if isinstance(n, ir.Reduce)]
     flight = {below for n in inside for below in (n, *ir.below(n))}
     dear = any(isinstance(n, ir.Op) and expression(n.name).ulp > _CHEAP_ULP for n in flight) or any(
@@ -79,8 +89,7 @@ def predicted(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, tile: tup
     )
     free_axes, mine = ir.FreeAxes(()), {axis.number for axis in (*kernel.rows, *kernel.columns)}
     beside = sum(free_axes(load) >= mine for load in ir.loads(kernel))
-    tiles = len(found) + dear + beside / 2
-    return 40 + int(high * wide / (32 * warps) * tiles), shared
+    return len(ir.contractions(kernel)) + dear + beside / 2
 
 
 def reduces(kernel: LoopKernel) -> bool:

@@ -242,10 +242,8 @@ def factors(axes: Axes, tensor: Tensor) -> tuple[Tensor, Tensor] | None:
     """
     if not isinstance(tensor, Reduction) or tensor.kind != "sum" or tensor.dtype != FLOAT:
         return None
-    each = tensor.arg
-    while isinstance(each, Cast) and not each.always:
-        each = each.arg
-    if not isinstance(each, Pointwise) or each.operation != "mul" or each.dims != tensor.arg.dims:
+    each = _multiplied(tensor.arg)
+    if each is None:
         return None
     left, right = each.args
     if isinstance(left, ScalarArg) or isinstance(right, ScalarArg) or left.dtype != right.dtype:
@@ -261,3 +259,13 @@ def columns_of(axes: Axes, tensor: Tensor) -> Dim:
     assert isinstance(tensor, Reduction | CumulativeSum)  # noqa: S101  (what `fronts` gives)
     over = tensor.over if isinstance(tensor, Reduction) else (tensor.along,)
     return reduce(lambda found, d: found + axes.leaves(tensor.arg.dims[d]), over, ())
+
+
+def _multiplied(tensor: Tensor) -> Pointwise | None:
+    """Return the multiplication that a tensor is, below casts that may be left out."""
+    dims = tensor.dims
+    while isinstance(tensor, Cast) and not tensor.always:
+        tensor = tensor.arg
+    if not isinstance(tensor, Pointwise) or tensor.operation != "mul" or tensor.dims != dims:
+        return None
+    return tensor

@@ -12,7 +12,7 @@ from tracemine.columns import MISSING, numbers
 from tracemine.doctor.record import Doubt
 from tracemine.documents.trust import cut_off
 from tracemine.findings import Scan
-from tracemine.findings.steps import slowdown_of
+from tracemine.findings.recorder import slowdown_of
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, ratio_text, time_text
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from tracemine.columns import sorted_unique
 from tracemine.findings.blockers import blockers, derived_twice, in_model, model_calls
 from tracemine.findings.facts import backward_ops
-from tracemine.findings.steps import OTHER_PROFILERS
+from tracemine.findings.recorder import OTHER_PROFILERS
 from tracemine.matching.advice import Fact
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of

@@ -8,7 +8,7 @@ from tracemine.findings.accounting import Accounts
 from tracemine.findings.context import ScanContext
 from tracemine.findings.facts import Facts
 from tracemine.findings.record import Recorded, Spent
-from tracemine.findings.steps import slowdown_of
+from tracemine.findings.recorder import slowdown_of
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline

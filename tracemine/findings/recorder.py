@@ -1,21 +1,55 @@
-"""Idle time that exists only because an execution trace was recorded: it writes down every tensor of a long list."""
+"""What a recorder adds: how much it slows the host, and idle time that exists only because something was recorded."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 
 from tracemine.calls import Call, calls_of
 from tracemine.columns import numbers
+from tracemine.perfmodel import SLOWDOWNS, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Rows, number
 from tracemine.timeline import Timeline
 
 _LIST, _FEWEST_TENSORS = "TensorList", 16
 _BUFFERED = 5  # kernels of a module: one with fewer is no command buffer
+OTHER_PROFILERS: Final = ("nsys", "proton", "rocpd")  # formats that other profilers than PyTorch's write
+_MEASURED: Final = ("kineto", "xla")  # formats of recorders whose cost for the host was measured
+
+
+def slowdown_of(timeline: Timeline) -> Slowdown | None:
+    """Return what recording does to the host, by what was recorded, in the light window where there is one. None
+    without host events, and for recorders whose cost was not measured.
+    """
+    if timeline.light.num_rows:
+        return SLOWDOWNS["light"]
+    if timeline.meta.format not in _MEASURED or not timeline.ops.num_rows:
+        return None
+    if timeline.meta.format == "xla":
+        return SLOWDOWNS["jax_loops" if _replays_in_loops(timeline) else "jax"]
+    # torch gives these ids out only while it writes an execution trace
+    traced = timeline.ops["record_function_id"].null_count < timeline.ops.num_rows
+    stacks = timeline.stacks.num_rows > 0
+    kinds = {
+        (True, True): "both",
+        (True, False): "execution_trace",
+        (False, True): "stacks",
+        (False, False): "operators",
+    }
+    return SLOWDOWNS[kinds[traced, stacks]]
+
+
+def _replays_in_loops(timeline: Timeline) -> bool:
+    """Return whether most activities are of graphs that a loop of a compiled module replays, turn by turn."""
+    turns, graphs = timeline.instructions["turn"], timeline.activities["graph_id"]
+    return bool(2 * turns.null_count < len(turns) and 2 * graphs.null_count < len(graphs))
 
 
 def of_recorder(timeline: Timeline, gaps: Rows) -> BoolArray:
-    """Return the gaps that passed mostly within an operator on a list of many tensors, where such a trace was written.
+    """Return the gaps that passed mostly within an operator on a list of many tensors, which an execution trace writes
+    down one by one, where one was recorded.
 
     torch gives operators ids of their own only while it writes an execution trace.
     """

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -20,9 +19,10 @@ from tracemine.findings.critical_path import replay_of
 from tracemine.findings.happened import Floats
 from tracemine.findings.light import in_light
 from tracemine.findings.light_cost import fitted, host_takes, left, told
+from tracemine.findings.recorder import slowdown_of
 from tracemine.findings.replay import Replay, ReplayResult, gained
 from tracemine.findings.scenarios import Change
-from tracemine.perfmodel import COMPILED_CALL_NS, SLOWDOWNS, Range, Slowdown, Unprofiled, fitted_slowdown
+from tracemine.perfmodel import COMPILED_CALL_NS, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, timing_spread
 from tracemine.rows.arrow import rows_of
@@ -358,38 +358,6 @@ def _busy_ns(replay: Replay, device: IntArray) -> int:
         begin = replay.start[rows]
         longest = max(longest, int(uncovered(begin, begin + replay.dur[rows]).sum()))
     return longest
-
-
-OTHER_PROFILERS: Final = ("nsys", "proton", "rocpd")  # formats that other profilers than PyTorch's write
-_MEASURED: Final = ("kineto", "xla")  # formats of recorders whose cost for the host was measured
-
-
-def slowdown_of(timeline: Timeline) -> Slowdown | None:
-    """Return what recording does to the host, by what was recorded, in the light window where there is one. None
-    without host events, and for recorders whose cost was not measured.
-    """
-    if timeline.light.num_rows:
-        return SLOWDOWNS["light"]
-    if timeline.meta.format not in _MEASURED or not timeline.ops.num_rows:
-        return None
-    if timeline.meta.format == "xla":
-        return SLOWDOWNS["jax_loops" if _replays_in_loops(timeline) else "jax"]
-    # torch gives these ids out only while it writes an execution trace
-    traced = timeline.ops["record_function_id"].null_count < timeline.ops.num_rows
-    stacks = timeline.stacks.num_rows > 0
-    kinds = {
-        (True, True): "both",
-        (True, False): "execution_trace",
-        (False, True): "stacks",
-        (False, False): "operators",
-    }
-    return SLOWDOWNS[kinds[traced, stacks]]
-
-
-def _replays_in_loops(timeline: Timeline) -> bool:
-    """Return whether most activities are of graphs that a loop of a compiled module replays, turn by turn."""
-    turns, graphs = timeline.instructions["turn"], timeline.activities["graph_id"]
-    return bool(2 * turns.null_count < len(turns) and 2 * graphs.null_count < len(graphs))
 
 
 def idle_before(starts: Floats, ends: Floats, device: IntArray) -> Floats:

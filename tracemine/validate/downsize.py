@@ -145,16 +145,20 @@ def smaller(graph: Graph) -> Graph:
     whole = at_sizes(graph, {axis: min(size, sizes[k % len(sizes)]) for k, (axis, size) in enumerate(axes)})
     if whole is not None and elements(whole) <= MOST_ELEMENTS:
         return whole
-    current = whole or graph
-    for size in sizes * 4 if whole is None else [_SHORTEST] * len(axes):
-        if elements(current) <= MOST_ELEMENTS:
+    return _one_by_one(graph, sizes * 4) if whole is None else _one_by_one(whole, [_SHORTEST] * len(axes))
+
+
+def _one_by_one(graph: Graph, sizes: Iterable[int]) -> Graph:
+    """Return the graph with one axis after another at these sizes, the largest that a call allows first."""
+    for size in sizes:
+        if elements(graph) <= MOST_ELEMENTS:
             break
-        tried = (at_sizes(current, {axis: size}) for axis, here in _largest_first(current) if here > size)
-        found = next((one for one in tried if one is not None), None)
-        if found is None:
+        tried = (at_sizes(graph, {axis: size}) for axis, here in _largest_first(graph) if here > size)
+        made = next((one for one in tried if one is not None), None)
+        if made is None:
             break
-        current = found
-    return current
+        graph = made
+    return graph
 
 
 def _largest_first(graph: Graph) -> list[tuple[int, int]]:

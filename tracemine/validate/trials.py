@@ -229,10 +229,8 @@ def tensors(graph: Graph, trial: Trial) -> list[torch.Tensor]:
             tensor.copy_(torch.where(tensor.isinf(), 1.0, tensor))
         if trial.kind == "small next to 1" and len(entry.spec.shape) == most and tensor.is_floating_point():
             tensor.mul_(2.0**-20)
-        if trial.kind in (INTEGERS, "rows of zeros") and len(found) in ignored and tensor.dim():
-            tensor[::3] = ignored[len(found)]
-        if trial.kind == "rows of zeros" and entry.below is None and tensor.dim() and 0 not in tensor.stride():
-            tensor[::2] = 0
+        if trial.kind in (INTEGERS, "rows of zeros") and tensor.dim():
+            _write_rows(tensor, entry, ignored.get(len(found)), trial)
         if trial.kind == "equal inputs" and entry.below is None and tensor.is_floating_point():
             _make_alike(tensor, found, generator)
         found.append(tensor)
@@ -251,6 +249,14 @@ def _make_alike(tensor: torch.Tensor, before: Sequence[torch.Tensor], generator:
     same = next((t for t in before if t.shape == tensor.shape and t.dtype == tensor.dtype), None)
     if same is not None and 0 not in tensor.stride():
         tensor.copy_(torch.where(torch.rand(tensor.shape, generator=generator) < 0.5, same, tensor))
+
+
+def _write_rows(tensor: torch.Tensor, entry: GraphInput, ignored: int | None, trial: Trial) -> None:
+    """Write into every third row of classes the one that means none, and zeros into every second row of others."""
+    if ignored is not None:
+        tensor[::3] = ignored
+    if trial.kind == "rows of zeros" and entry.below is None and 0 not in tensor.stride():
+        tensor[::2] = 0
 
 
 def _ignored(graph: Graph) -> dict[int, int]:

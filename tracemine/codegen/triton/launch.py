@@ -223,17 +223,22 @@ def _taken(part: SubKernel) -> list[str]:
     return texts([*part.parameters(part.takes), part.rows, *part.columns])
 
 
+def _parts(group: Sequence[Schedule], numbered: str) -> tuple[list[SubKernel], tuple[int, ...]]:
+    """Return a launch's kernels, those with one code next to each other, and of each the first that has its code."""
+    parts = [SubKernel(schedule, numbered) for schedule in group]
+    codes: list[object] = [part.code() for part in parts] if len(parts) > 1 else [None]
+    order = adjacent(*_kinds([codes.index(code) for code in codes], parts))
+    parts, codes = [parts[place] for place in order], [codes[place] for place in order]
+    return parts, tuple(codes.index(code) for code in codes)
+
+
 def launches(program: LoopProgram, stem: str, options: CodegenOptions) -> list[KernelLaunch]:
     """Group kernels into launches: those of one level and one kind, and with them small ones of another kind."""
     groups = _grouped([Schedule(program, kernel, options) for kernel in program.kernels])
     found: list[KernelLaunch] = []
     for k, group in enumerate(groups):
         turned = group[0].mode != PRODUCT and _turned(group, found)
-        parts = [SubKernel(schedule, "block" if turned or len(group) > 1 else PROGRAM) for schedule in group]
-        codes: list[object] = [part.code() for part in parts] if len(parts) > 1 else [None]
-        order = adjacent(*_kinds([codes.index(code) for code in codes], parts))
-        parts, codes = [parts[place] for place in order], [codes[place] for place in order]
-        shared = tuple(codes.index(code) for code in codes)
+        parts, shared = _parts(group, "block" if turned or len(group) > 1 else PROGRAM)
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
         called = tuple(members(*_kinds(shared, parts)))
         found.append(KernelLaunch(name, tuple(parts), options.rounds, shared, called, turned))

@@ -7,7 +7,7 @@ them: then each of a row's numbers is joined with what the blocks before gave.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -90,6 +90,18 @@ class ProductBody(Body):
 
     def print(self) -> list[str]:
         """Return the lines, indented."""
+        self._say_tile()
+        self._indices(self.kernel.rows, "row")
+        if self.walked:
+            self._walk()
+        else:
+            self._say_columns("0" if self.held else "column_block")
+        for store in self.kernel.stores:
+            self.store(store)
+        return self.lines
+
+    def _say_tile(self) -> None:
+        """Print which part of a sum, batch and block of rows and columns a tile is of."""
         batches, split = sizes(self.kernel.batch, self.names), self.kernel.split
         self._note_sizes((*self.kernel.batch, *([split] if split else [])))
         apart = [batches] * bool(self.kernel.batch) + [self.names.axis(split) if split else ""] * bool(split)
@@ -108,14 +120,6 @@ class ProductBody(Body):
             block = "block"
         for line in _PLACE if reduces(self.kernel) else (*_PLACE, _COLUMN_BLOCK):
             self.say(line.format(block=block))
-        self._indices(self.kernel.rows, "row")
-        if self.walked:
-            self._walk()
-        else:
-            self._say_columns("0" if self.held else "column_block")
-        for store in self.kernel.stores:
-            self.store(store)
-        return self.lines
 
     def _say_columns(self, begin: str) -> None:
         for line in _COLUMN:
@@ -184,6 +188,13 @@ class ProductBody(Body):
         first, step = ("part * KBLOCK", f"{parts} * KBLOCK") if split else ("0", "KBLOCK")
         self.say(f"for start in range({first}, {self._inner}, {step}):")
         self._indent += 1
+        self._add_products(names)
+        self._indent -= 1
+        self._names = before | names
+        return names[node]
+
+    def _add_products(self, names: Mapping[ir.Contraction, str]) -> None:
+        """Print the loop's body: it loads a tile of each operand, and adds each product to its sum, which is named."""
         for line in _INNER:
             self.say(line.format(inner=self._inner))
         operands: dict[str, list[str]] = {}
@@ -191,14 +202,10 @@ class ProductBody(Body):
         for side in _SIDES:
             with self._side(side):
                 self._indices(self.kernel.contracted, _SIDES[side][0][side == "left"])
-                operands[side] = [self._operand(getattr(n, side), n.dtype, side) for n in found]
-        for at, n in enumerate(found):
-            left, right = operands["left"][at], operands["right"][at]
+                operands[side] = [self._operand(getattr(n, side), n.dtype, side) for n in names]
+        for left, right, (n, name) in zip(operands["left"], operands["right"], names.items(), strict=True):
             precise = ', input_precision="ieee"' if n.dtype == "float32" else ""
-            self.say(f"{names[n]} = tl.dot({left}, {right}, {names[n]}{precise})", n)
-        self._indent -= 1
-        self._names = before | names
-        return names[node]
+            self.say(f"{name} = tl.dot({left}, {right}, {name}{precise})", n)
 
     @contextmanager
     def _side(self, side: str) -> Iterator[None]:
@@ -260,16 +267,20 @@ class ProductBody(Body):
         self._raw[node] = name
         return name
 
+    def _may_describe(self, node: ir.Load) -> bool:
+        """Return whether a descriptor may read what is loaded: all of it, once, along one axis that is summed."""
+        if product_class(self.kernel) == FEW:  # nothing is gained by them
+            return False
+        uses = [*(n.buffer for n in ir.loads(self.kernel)), *(s.buffer for s in self.kernel.stores)]
+        return node.guard is None and uses.count(node.buffer) == 1 and len(self.kernel.contracted) == 1
+
     def _describes(self, node: ir.Load, side: str) -> Described | None:
         """Return how an operand lies that a descriptor reads: a tile's lines and its sum are one axis each of it."""
-        uses = [*(n.buffer for n in ir.loads(self.kernel)), *(s.buffer for s in self.kernel.stores)]
-        if product_class(self.kernel) == FEW or uses.count(node.buffer) > 1:  # of a few rows nothing is gained by them
+        if not self._may_describe(node):
             return None
         tile = self.kernel.rows if side == "left" else self.kernel.columns
         places = [place.axis if isinstance(place, ir.LoopIndex) else None for place in node.index]
-        if node.guard is not None or len(tile) != 1 or len(self.kernel.contracted) != 1 or None in places:
-            return None
-        if tile[0] not in places or self.kernel.contracted[0] not in places:
+        if len(tile) != 1 or None in places or not {tile[0], self.kernel.contracted[0]} <= {*places}:
             return None
         lines, inner = places.index(tile[0]), places.index(self.kernel.contracted[0])
         strides = self.program.buffers[node.buffer].strides
