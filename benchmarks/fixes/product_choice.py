@@ -16,7 +16,7 @@ from math import log
 from pathlib import Path
 
 from benchmarks.fixes.product_kernels import Case, cases, graph_of
-from tracemine.codegen.choice import Rates, refusal, times_us
+from tracemine.codegen.choice import ClassRates, refusal, times_us
 from tracemine.codegen.loop_ir import LoopKernel, LoopProgram
 from tracemine.codegen.options import WHATEVER
 from tracemine.codegen.partition import plan
@@ -57,15 +57,17 @@ def of_products(program: LoopProgram) -> LoopKernel | None:
     return next((kernel for kernel in program.kernels if kernel.contracted), None)
 
 
-def fitted(kind: str, seen: list[tuple[LoopKernel, float, float]]) -> Rates:
+def fitted(kind: str, seen: list[tuple[LoopKernel, float, float]]) -> ClassRates:
     """Return rates that are nearest to what was measured of some shapes: ours, and the best of what else there is."""
 
-    def off(rates: Rates) -> float:
+    def off(rates: ClassRates) -> float:
         pairs = [(times_us(kernel, rates), (ours, others)) for kernel, ours, others in seen]
         return sum(log(a / b / 1e3) ** 2 for told, was in pairs for a, b in zip(told, was, strict=True))
 
     every = (
-        Rates(kind=CLASSES[kind], ours=ours, half=half, library=library, library_half=other, rest=rest, passes=passes)
+        ClassRates(
+            kind=CLASSES[kind], ours=ours, half=half, library=library, library_half=other, rest=rest, passes=passes
+        )
         for ours, half, library, other, rest in product(*TRIED.values(), RESTS[kind])
         for passes in (PASSES[kind],)
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tracemine.causes.xla_attention_unfused.detect import Case, cases
-from tracemine.causes.xla_attention_unfused.reading import Array, Instruction
+from tracemine.causes.xla_attention_unfused.reading import Array, ModuleInstruction
 from tracemine.ops.dtypes import itemsize
 
 SCORES, HEADS = (32, 512, 512), (32, 512, 64)
@@ -19,10 +19,10 @@ def array(shape: tuple[int, ...], *makers: int, dtype: str = "bfloat16") -> Arra
     return Array(shape, dtype, math.prod(shape) * (itemsize(dtype) or 1), makers)
 
 
-def made(*rows: dict[str, Any]) -> list[Instruction]:
+def made(*rows: dict[str, Any]) -> list[ModuleInstruction]:
     """Instructions, in order: what is not said of one is nothing."""
     found = [
-        Instruction(
+        ModuleInstruction(
             number=at,
             name=f"i{at}",
             kind=row["kind"],

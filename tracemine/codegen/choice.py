@@ -31,7 +31,7 @@ _TILES = {HELD: (128, 256), WALKED: (128, 256), TWO: (128, 128)}
 _CODES = frozenset({"int8", "uint8"})
 
 
-class Rates(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": "class"}, kw_only=True):
+class ClassRates(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": "class"}, kw_only=True):
     """What was measured of a class: the fields are explained where the rows stand."""
 
     kind: str
@@ -45,8 +45,8 @@ class Rates(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": "cl
 
 
 @cache
-def _rates() -> dict[str, Rates]:
-    rows = msgspec.convert(table_beside(__file__, "product_rates.toml")["rates"], list[Rates])
+def _rates() -> dict[str, ClassRates]:
+    rows = msgspec.convert(table_beside(__file__, "product_rates.toml")["rates"], list[ClassRates])
     return {row.kind: row for row in rows}
 
 
@@ -85,7 +85,7 @@ def _has_codes(program: LoopProgram, kernel: LoopKernel) -> bool:
     return any(program.buffers[load.buffer].dtype in _CODES for load in ir.loads(kernel))
 
 
-def times_us(kernel: LoopKernel, row: Rates) -> tuple[float, float]:
+def times_us(kernel: LoopKernel, row: ClassRates) -> tuple[float, float]:
     """Return what a kernel is predicted to take, and the library's product with a kernel behind it, in microseconds."""
     rows, columns, batch, inner = (
         prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns, kernel.batch, kernel.contracted)

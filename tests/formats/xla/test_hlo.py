@@ -9,15 +9,15 @@ import pytest
 from tests.formats.xla.make_hlo import Made, Op, array, both, fused, parameter, simple
 from tests.formats.xla.test_join import PROGRAM, layers, loop, turns
 from tracemine.errors import InputError
-from tracemine.formats.xla.hlo import Module, module_of
+from tracemine.formats.xla.hlo import HloModule, module_of
 from tracemine.formats.xla.hlo_tables import tensors_table
 from tracemine.formats.xla.instructions import body_of, items_of
-from tracemine.formats.xla.join import Program
+from tracemine.formats.xla.join import HloProgram
 from tracemine.formats.xla.storages import Storages, depends
 from tracemine.formats.xla.values import Values
 
 
-def read(made: Made) -> Module:
+def read(made: Made) -> HloModule:
     proto = made.proto()
     return module_of(memoryview(proto), (0, len(proto)))
 
@@ -94,7 +94,7 @@ def test_changed_bytes_are_an_error_or_a_module() -> None:
         for _ in range(chosen.randint(1, 4)):
             changed[chosen.randrange(len(changed))] = chosen.randrange(256)
         try:
-            program = Program(module_of(memoryview(bytes(changed)), (0, len(changed))))
+            program = HloProgram(module_of(memoryview(bytes(changed)), (0, len(changed))))
         except InputError:
             continue
         found = turns(program, 3)

@@ -8,17 +8,17 @@ import numpy as np
 
 from tests.formats.xla.make_hlo import Made, Op, array, blas, both, element, fused, parameter, simple
 from tracemine.formats.xla.hlo import module_of
-from tracemine.formats.xla.join import Joined, Kernels, Program, joined
+from tracemine.formats.xla.join import HloProgram, Joined, RecordedKernels, joined
 from tracemine.formats.xla.storages import Storages, depends
-from tracemine.formats.xla.values import Part, Values
+from tracemine.formats.xla.values import ArrayPart, Values
 
 X = array("f32", 64, 64)
 PROGRAM = 7
 
 
-def program_of(made: Made) -> Program:
+def program_of(made: Made) -> HloProgram:
     proto = made.proto()
-    return Program(module_of(memoryview(proto), (0, len(proto))))
+    return HloProgram(module_of(memoryview(proto), (0, len(proto))))
 
 
 def layers(count: int = 3) -> Made:
@@ -50,10 +50,10 @@ def launched(
     return [(buffer, name, launch, number, commands) for number, name in nodes.items()]
 
 
-def kernels(rows: list[tuple[Any, ...]], device: int = 0) -> Kernels:
+def kernels(rows: list[tuple[Any, ...]], device: int = 0) -> RecordedKernels:
     count = len(rows)
     columns = [*zip(*rows, strict=True)]
-    return Kernels(
+    return RecordedKernels(
         program=np.full(count, PROGRAM),
         instruction=columns[0],
         name=columns[1],
@@ -66,7 +66,7 @@ def kernels(rows: list[tuple[Any, ...]], device: int = 0) -> Kernels:
     )
 
 
-def names(program: Program, found: Joined) -> list[str]:
+def names(program: HloProgram, found: Joined) -> list[str]:
     return [program.items[found.item[at]].instruction.name if at >= 0 else "" for at in found.owner.tolist()]
 
 
@@ -187,7 +187,7 @@ def loop() -> Made:
     )
 
 
-def turns(program: Program, count: int) -> Joined:
+def turns(program: HloProgram, count: int) -> Joined:
     inside = ("slice_fusion", "product_fusion", "add_fusion", "write_fusion", "count_fusion")
     ops = [*inside * count, "last_fusion"]
     return joined({PROGRAM: program}, kernels([(op, op, at, -1, 0) for at, op in enumerate(ops)]))
@@ -206,7 +206,7 @@ def test_a_loop_hands_on_its_state_and_updates_a_part_of_its_results() -> None:
     assert sum_taken == next(t.storage for t in by_run[6] if t.given)
     written = [t for run in (3, 8, 13) for t in by_run[run] if t.given]
     assert len({t.storage for t in written}) == 1
-    assert [t.part for t in written] == [Part(256 * at, (256,), (1,)) for at in range(3)]
+    assert [t.part for t in written] == [ArrayPart(256 * at, (256,), (1,)) for at in range(3)]
     assert by_run[15][0].storage == written[0].storage
 
 

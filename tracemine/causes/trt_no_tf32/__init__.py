@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.trt_precision_gap.engine import Engine
+from tracemine.causes.trt_precision_gap.engine import TrtEngine
 from tracemine.causes.trt_precision_gap.prices import Prices
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
@@ -20,7 +20,7 @@ _SLOWER = (1.0, 1.5, 3.0)  # than the engine's products of TF32, for the channel
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate products at the rate of those that are computed in TF32, no faster than their bytes are moved."""
-    engine = Engine.of(context.timeline)
+    engine = TrtEngine.of(context.timeline)
     rates = [
         peer.work / peer.ns
         for peer in engine.layers

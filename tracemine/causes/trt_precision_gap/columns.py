@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.causes.trt_precision_gap.engine import Engine
+from tracemine.causes.trt_precision_gap.engine import TrtEngine
 from tracemine.causes.trt_precision_gap.parts import PARTS, parts
 from tracemine.rows.table import Categories, Column, ColumnDoc, Columns, Numbers, Rows, Sources
 
@@ -12,7 +12,7 @@ from tracemine.rows.table import Categories, Column, ColumnDoc, Columns, Numbers
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     code = np.full(activities.count, -1, np.int32)
     place = np.zeros(activities.count, np.int64)
-    engine = Engine.of(sources.timeline)
+    engine = TrtEngine.of(sources.timeline)
     for number, (what, first) in parts(engine).items() if engine.layers else ():
         row = engine.layers[number].activity
         code[row], place[row] = PARTS.index(what), first

@@ -19,7 +19,7 @@ _NAMESPACE = "TensorRT::"
 _PRODUCTS = ("conv", "gemm")
 
 
-class Operand(Struct, frozen=True):
+class LayerOperand(Struct, frozen=True):
     """A tensor as a layer reads or writes it. `elements`: those of padding too; None: not known."""
 
     storage: int
@@ -39,8 +39,8 @@ class EngineLayer(Struct, frozen=True):
     activity: int
     kind: str
     ns: int
-    reads: tuple[Operand, ...]
-    writes: tuple[Operand, ...]
+    reads: tuple[LayerOperand, ...]
+    writes: tuple[LayerOperand, ...]
     facts: dict[str, str]
     is_product: bool
 
@@ -79,22 +79,22 @@ class EngineLayer(Struct, frozen=True):
         return sum(operand.nbytes(itemsize_bytes) for operand in (*self.reads, *self.writes))
 
 
-class Engine(Struct, frozen=True, dict=True):
+class TrtEngine(Struct, frozen=True, dict=True):
     """An engine's layers in their order."""
 
     layers: list[EngineLayer]
 
     @staticmethod
-    def of(timeline: Timeline) -> Engine:
+    def of(timeline: Timeline) -> TrtEngine:
         """Return the engine that a timeline is of; one without layers where it is of something else."""
         if timeline.meta.format != "tensorrt":
-            return Engine([])
-        given: dict[tuple[int, bool], list[Operand]] = defaultdict(list)
+            return TrtEngine([])
+        given: dict[tuple[int, bool], list[LayerOperand]] = defaultdict(list)
         columns = ("op_row", "is_output", "storage_id", "dtype", "shape", "numel")
         for row, is_output, storage, dtype, shape, numel in zip(
             *(timeline.tensors[name].to_pylist() for name in columns), strict=True
         ):
-            given[row, is_output].append(Operand(storage, dtype or "", tuple(shape), numel if shape else None))
+            given[row, is_output].append(LayerOperand(storage, dtype or "", tuple(shape), numel if shape else None))
         activity = {row: at for at, row in enumerate(numbers(timeline.activities["op_row"], -1).tolist())}
         spent = numbers(timeline.activities["dur_ns"]).tolist()
         calls = calls_of(timeline)
@@ -114,7 +114,7 @@ class Engine(Struct, frozen=True, dict=True):
                     is_product=call.op_class in _PRODUCTS,
                 )
             )
-        return Engine(joined)
+        return TrtEngine(joined)
 
     @cached_property
     def makers(self) -> dict[int, EngineLayer]:

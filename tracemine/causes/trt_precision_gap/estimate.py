@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracemine.causes.trt_precision_gap.engine import Engine
+from tracemine.causes.trt_precision_gap.engine import TrtEngine
 from tracemine.causes.trt_precision_gap.prices import Prices
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
@@ -20,7 +20,7 @@ _SAYS = (
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate regions of one form, all of their layers together."""
-    engine = Engine.of(context.timeline)
+    engine = TrtEngine.of(context.timeline)
     prices = Prices(engine)
     by_activity = {layer.activity: layer for layer in engine.layers}
     saved = [prices.saved_ns(by_activity[row]) for row in matrix.reshape(-1).tolist()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracemine.causes.trt_precision_gap.engine import WIDE, Engine, EngineLayer
+from tracemine.causes.trt_precision_gap.engine import WIDE, EngineLayer, TrtEngine
 
 PARTS = ("gap", "alone", "input", "output", "reformat", "pad", "no_tf32")
 # What lies between a product and what narrows its result again, and would itself work on narrow elements.
@@ -16,7 +16,7 @@ _TF32 = "tf32"
 _VECTOR = 4  # channels that a tactic of TF32 takes at once
 
 
-def parts(engine: Engine) -> dict[int, tuple[str, int]]:
+def parts(engine: TrtEngine) -> dict[int, tuple[str, int]]:
     """Return of each layer's number what it is part of, and of which place of it, by its first layer."""
     placed: dict[int, tuple[str, int]] = {}
     for what, members in (*_gaps(engine), *_alone(engine), *_others(engine), *_without_tf32(engine)):
@@ -26,7 +26,7 @@ def parts(engine: Engine) -> dict[int, tuple[str, int]]:
     return placed
 
 
-def _gaps(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
+def _gaps(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
     """Yield regions in which the results of narrow products are wide before they are narrowed again."""
     regions: list[dict[int, EngineLayer]] = []
     for layer in engine.layers:
@@ -44,7 +44,7 @@ def _gaps(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
         yield "gap", [member for member in region.values() if member.activity >= 0]
 
 
-def _upwards(engine: Engine, layer: EngineLayer) -> dict[int, EngineLayer]:
+def _upwards(engine: TrtEngine, layer: EngineLayer) -> dict[int, EngineLayer]:
     """Return a layer and those before it up to the narrow products whose wide results it reads."""
     members, left = {layer.number: layer}, [layer]
     while left:
@@ -59,7 +59,7 @@ def _upwards(engine: Engine, layer: EngineLayer) -> dict[int, EngineLayer]:
     return members
 
 
-def _alone(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
+def _alone(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
     """Yield conversions of precision that no layer took in; after a global pooling there is next to nothing of them."""
     for layer in engine.layers:
         if layer.kind not in ("Quantize", "Dequantize") or layer.activity < 0 or engine.is_given(layer):
@@ -70,7 +70,7 @@ def _alone(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
             yield "alone", [layer, *wide]
 
 
-def _others(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
+def _others(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
     """Yield conversions at the engine's ends and inside, and pads before pools."""
     for layer in engine.layers:
         users = engine.users(layer)
@@ -84,7 +84,7 @@ def _others(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
             yield "pad", [layer]
 
 
-def _without_tf32(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
+def _without_tf32(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
     """Yield products of FP32 that no tactic of TF32 takes, where others have one."""
     multiplied = [layer for layer in engine.layers if layer.is_product and layer.reads[:1]]
     multiplied = [layer for layer in multiplied if layer.reads[0].dtype == "float32" and layer.activity >= 0]
@@ -92,7 +92,7 @@ def _without_tf32(engine: Engine) -> Iterator[tuple[str, list[EngineLayer]]]:
         yield from (("no_tf32", [layer]) for layer in multiplied if _takes_no_tf32(layer))
 
 
-def _onwards(engine: Engine, layer: EngineLayer) -> list[EngineLayer]:
+def _onwards(engine: TrtEngine, layer: EngineLayer) -> list[EngineLayer]:
     """Return a conversion and those behind it that each alone read what the one before gives."""
     placed = [layer]
     while len(users := engine.users(placed[-1])) == 1 and users[0].kind in _CONVERTS and users[0] not in placed:

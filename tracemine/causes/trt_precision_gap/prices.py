@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tracemine.causes.trt_precision_gap.engine import NARROW, Engine, EngineLayer
+from tracemine.causes.trt_precision_gap.engine import NARROW, EngineLayer, TrtEngine
 
 Ends = tuple[float, float, float]  # low, middle, high, in nanoseconds
 
@@ -19,7 +19,7 @@ _NOTHING: Ends = (0.0, 0.0, 0.0)
 class Prices(Struct, frozen=True, dict=True):
     """Prices of an engine's layers."""
 
-    engine: Engine
+    engine: TrtEngine
 
     @cached_property
     def bytes_per_ns(self) -> float | None:

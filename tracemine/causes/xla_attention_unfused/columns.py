@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.causes.xla_attention_unfused.detect import FINDINGS, Case, Left, cases
-from tracemine.causes.xla_attention_unfused.reading import Instruction, Runs, modules, runs_of
+from tracemine.causes.xla_attention_unfused.detect import FINDINGS, Case, LeftWork, cases
+from tracemine.causes.xla_attention_unfused.reading import InstructionRuns, ModuleInstruction, modules, runs_of
 from tracemine.rows.arrow import coded
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, IntArray, Numbers, Rows, Sources, category
@@ -68,8 +68,8 @@ def _activities(graph: NodeGraph, node: int) -> IntArray:
 
 
 def _occurrences(
-    runs: Runs, read: dict[int, list[Instruction]], graph: NodeGraph, node: IntArray
-) -> Iterator[tuple[Case, list[tuple[int, Left]]]]:
+    runs: InstructionRuns, read: dict[int, list[ModuleInstruction]], graph: NodeGraph, node: IntArray
+) -> Iterator[tuple[Case, list[tuple[int, LeftWork]]]]:
     """Yield each case in each execution of its module: the rows of `instructions`, and what is left of each."""
     for program, given in read.items():
         mine = np.flatnonzero(runs.program == program)
@@ -85,8 +85,8 @@ def _occurrences(
 
 
 def _op_by_op(
-    runs: Runs, read: dict[int, list[Instruction]], node: IntArray
-) -> Iterator[tuple[Case, list[tuple[int, Left]]]]:
+    runs: InstructionRuns, read: dict[int, list[ModuleInstruction]], node: IntArray
+) -> Iterator[tuple[Case, list[tuple[int, LeftWork]]]]:
     """Yield stretches of modules of one kernel or two."""
     size = np.bincount(runs.execution, minlength=1)
     order = np.lexsort((runs.op_row, runs.execution))
@@ -103,7 +103,7 @@ def _op_by_op(
         yield Case("op by op", {}, modules_of), [(rows[at], left) for at, left in zip(kept, lefts, strict=True)]
 
 
-def _passes(given: Sequence[Instruction]) -> Iterator[Left]:
+def _passes(given: Sequence[ModuleInstruction]) -> Iterator[LeftWork]:
     """Yield what is left of each: a pass over the largest array for the whole, and one for each reduction whose result
     is needed before another can begin.
     """
@@ -111,7 +111,7 @@ def _passes(given: Sequence[Instruction]) -> Iterator[Left]:
     reduced = False
     for at, each in enumerate(given):
         wide = 2 * max((array.nbytes for array in each.gives), default=0) >= largest
-        yield Left(nbytes=2 * largest if at == 0 or (wide and reduced) else 0)
+        yield LeftWork(nbytes=2 * largest if at == 0 or (wide and reduced) else 0)
         reduced = each.kind == "reduction" or (reduced and not wide)
 
 

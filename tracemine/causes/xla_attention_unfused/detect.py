@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tracemine.causes.xla_attention_unfused.reading import Array, Instruction
+from tracemine.causes.xla_attention_unfused.reading import Array, ModuleInstruction
 
 _HALF: Final = frozenset({"bfloat16", "float16"})
 _FEWEST_SCORES: Final = 256  # queries, and keys
@@ -30,7 +30,7 @@ FINDINGS: Final = (
 )
 
 
-class Left(Struct, frozen=True):
+class LeftWork(Struct, frozen=True):
     """What an instruction leaves: operations at the rate of a call of a library, and bytes."""
 
     flops: int = 0
@@ -42,13 +42,13 @@ class Case(Struct, frozen=True):
     """One case: positions of instructions, each with what is left of it."""
 
     finding: str
-    parts: dict[int, Left]
+    parts: dict[int, LeftWork]
     count: int = 1  # of what it is: layers, products
 
 
-def _attention(given: Sequence[Instruction]) -> Iterator[Case]:
+def _attention(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products of queries and keys, a softmax, a product with the values; and all that works on arrays as large."""
-    spaces: dict[tuple[int, int, int], list[Instruction]] = {}
+    spaces: dict[tuple[int, int, int], list[ModuleInstruction]] = {}
     for instruction in given:
         for array in instruction.gives if instruction.kind == "product" and instruction.flops else ():
             space = _scores(array)
@@ -62,19 +62,19 @@ def _attention(given: Sequence[Instruction]) -> Iterator[Case]:
 
 
 def _layers(
-    given: Sequence[Instruction], products: Sequence[Instruction], space: tuple[int, int, int]
-) -> dict[int, Left]:
+    given: Sequence[ModuleInstruction], products: Sequence[ModuleInstruction], space: tuple[int, int, int]
+) -> dict[int, LeftWork]:
     """Return all that works on scores, with what fused calls in place of these products do."""
     touching = [each for each in given if _touches(each, space) and each.kind != "collective"]
-    members = {each.number: Left() for each in touching}
+    members = {each.number: LeftWork() for each in touching}
     trained = sum(each.kind == "product" for each in touching) > 2 * len(products)
     causal = any(_is_causal(given, number, space) for number in members)
     for first in products:
         flops = 2 * first.flops // (2 if causal else 1)
-        members[first.number] = Left(flops, "attention half")
+        members[first.number] = LeftWork(flops, "attention half")
         if trained:
             values = next(reader for reader in _consumers(given, first, space) if given[reader].kind == "product")
-            members[values] = Left(int(_BACKWARD * flops), "attention_backward half")
+            members[values] = LeftWork(int(_BACKWARD * flops), "attention_backward half")
     return members
 
 
@@ -95,11 +95,11 @@ def _is_like(array: Array, space: tuple[int, int, int]) -> bool:
     return array.elements == space[0]
 
 
-def _touches(instruction: Instruction, space: tuple[int, int, int]) -> bool:
+def _touches(instruction: ModuleInstruction, space: tuple[int, int, int]) -> bool:
     return any(_is_like(array, space) for array in (*instruction.takes, *instruction.gives))
 
 
-def _consumers(given: Sequence[Instruction], first: Instruction, space: tuple[int, int, int]) -> list[int]:
+def _consumers(given: Sequence[ModuleInstruction], first: ModuleInstruction, space: tuple[int, int, int]) -> list[int]:
     """Return what scores go through, and nothing else as large, up to the product that reads them last."""
     found = {first.number}
     for instruction in given[first.number + 1 :]:
@@ -110,7 +110,7 @@ def _consumers(given: Sequence[Instruction], first: Instruction, space: tuple[in
     return sorted(found - {first.number})
 
 
-def _is_softmax(given: Sequence[Instruction], first: Instruction, space: tuple[int, int, int]) -> bool:
+def _is_softmax(given: Sequence[ModuleInstruction], first: ModuleInstruction, space: tuple[int, int, int]) -> bool:
     """Return whether scores become weights: exponentials, sums over a row, and a product that takes the result."""
     behind = [given[at] for at in _consumers(given, first, space)]
     between = [instruction for instruction in behind if instruction.kind != "product"]
@@ -122,7 +122,7 @@ def _is_softmax(given: Sequence[Instruction], first: Instruction, space: tuple[i
     return weighs and "exponential" in body and "reduce" in body
 
 
-def _is_causal(given: Sequence[Instruction], number: int, space: tuple[int, int, int]) -> bool:
+def _is_causal(given: Sequence[ModuleInstruction], number: int, space: tuple[int, int, int]) -> bool:
     instruction = given[number]
     if {"iota", "compare", "select"} <= instruction.body:
         return True
@@ -131,7 +131,7 @@ def _is_causal(given: Sequence[Instruction], number: int, space: tuple[int, int,
     return any(not maker.takes and {"iota", "compare"} <= maker.body for maker in makers)
 
 
-def _dense_scatter(given: Sequence[Instruction]) -> Iterator[Case]:
+def _dense_scatter(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Zeros, a few elements scattered into them where they lie, and what reads all of it."""
     for instruction in given:
         targets = [array for array in instruction.takes if "scatter" in instruction.body and array.makers]
@@ -140,20 +140,20 @@ def _dense_scatter(given: Sequence[Instruction]) -> Iterator[Case]:
             written = sum(array.elements for array in instruction.gives)
             if whole.nbytes < _DENSE_BYTES or written * _FEW > whole.elements:
                 continue
-            parts = {zeros: Left(), instruction.number: Left()}
+            parts = {zeros: LeftWork(), instruction.number: LeftWork()}
             for reader in instruction.readers:
                 if given[reader].kind in ("elementwise", "reduction", "movement"):
                     read = sum(a.nbytes for a in given[reader].takes if instruction.number in a.makers)
-                    parts[reader] = Left(nbytes=given[reader].nbytes - read)
+                    parts[reader] = LeftWork(nbytes=given[reader].nbytes - read)
             yield Case("dense scatter", parts)
 
 
-def _loop_work(given: Sequence[Instruction]) -> Iterator[Case]:
+def _loop_work(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products in a loop that need nothing of the iteration before, with what only they read."""
     for loop in dict.fromkeys(instruction.loop for instruction in given if instruction.trips >= _LEAST_TRIPS):
         free = [instruction for instruction in given if instruction.loop == loop and not instruction.needs_turn]
         parts = {
-            instruction.number: Left(
+            instruction.number: LeftWork(
                 instruction.flops,
                 _rate(instruction),
                 3 * sum(a.nbytes for a in instruction.gives) // max(_parts(instruction), 1),
@@ -169,16 +169,16 @@ def _loop_work(given: Sequence[Instruction]) -> Iterator[Case]:
                 and instruction.readers
                 and all(reader in parts for reader in instruction.readers)
             ):
-                parts[instruction.number] = Left()
+                parts[instruction.number] = LeftWork()
         yield Case("loop work", parts, sum(given[at].kind == "product" for at in parts))
 
 
-def _rate(instruction: Instruction) -> str:
+def _rate(instruction: ModuleInstruction) -> str:
     half = any(array.dtype in _HALF for array in instruction.takes)
     return "product half" if half else "product fp32" if instruction.precision == "HIGHEST" else "product tf32"
 
 
-def _float32(given: Sequence[Instruction]) -> Iterator[Case]:
+def _float32(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products of float32 for which full precision is asked."""
     for instruction in given:
         wide = all(array.dtype == "float32" for array in instruction.takes)
@@ -190,11 +190,11 @@ def _float32(given: Sequence[Instruction]) -> Iterator[Case]:
             and wide
         ):
             yield Case(
-                "float32 product", {instruction.number: Left(instruction.flops, "product tf32", instruction.nbytes)}
+                "float32 product", {instruction.number: LeftWork(instruction.flops, "product tf32", instruction.nbytes)}
             )
 
 
-def _odd(given: Sequence[Instruction]) -> Iterator[Case]:
+def _odd(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products in half precision of which a size is wide and no multiple of 8."""
     for instruction in given:
         sizes = {
@@ -208,10 +208,12 @@ def _odd(given: Sequence[Instruction]) -> Iterator[Case]:
             and instruction.flops
             and any(size > _WIDE and size % _ALIGNED for size in sizes)
         ):
-            yield Case("odd product", {instruction.number: Left(instruction.flops, "product half", instruction.nbytes)})
+            yield Case(
+                "odd product", {instruction.number: LeftWork(instruction.flops, "product half", instruction.nbytes)}
+            )
 
 
-def _partials(given: Sequence[Instruction]) -> Iterator[Case]:
+def _partials(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Partial sums of a product, in float32, that one instruction adds up."""
     for instruction in given:
         parts = _parts(instruction)
@@ -222,10 +224,10 @@ def _partials(given: Sequence[Instruction]) -> Iterator[Case]:
         if sums and "reduce" in reader.body:
             own = sum(array.nbytes for array in reader.takes if instruction.number not in array.makers)
             left = own + sum(array.nbytes for array in reader.gives)
-            yield Case("partial sums", {reader.number: Left(nbytes=left)})
+            yield Case("partial sums", {reader.number: LeftWork(nbytes=left)})
 
 
-def _parts(instruction: Instruction) -> int:
+def _parts(instruction: ModuleInstruction) -> int:
     """Return into how many parts the sum of a product may be split; 0: it is not."""
     result = instruction.gives[0] if instruction.kind == "product" and instruction.gives else None
     if result is None or result.dtype != "float32" or len(result.shape) < 3:
@@ -234,7 +236,7 @@ def _parts(instruction: Instruction) -> int:
     return parts if 1 < parts <= _MOST_PARTS and any(parts in array.shape for array in instruction.takes) else 0
 
 
-def _layouts(given: Sequence[Instruction]) -> Iterator[Case]:
+def _layouts(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Copies into another layout, in front of a convolution or behind one."""
     for instruction in given:
         large = instruction.nbytes >= _LEAST_COPIED
@@ -247,15 +249,15 @@ def _layouts(given: Sequence[Instruction]) -> Iterator[Case]:
             continue
         makers = [given[maker] for array in instruction.takes for maker in array.makers]
         if any(one.kind == "convolution" for one in (*makers, *(given[reader] for reader in instruction.readers))):
-            yield Case("layout copy", {instruction.number: Left()})
+            yield Case("layout copy", {instruction.number: LeftWork()})
 
 
-DETECTORS: Final[tuple[Callable[[Sequence[Instruction]], Iterator[Case]], ...]] = (
+DETECTORS: Final[tuple[Callable[[Sequence[ModuleInstruction]], Iterator[Case]], ...]] = (
     *(_attention, _dense_scatter, _loop_work, _float32, _odd, _partials, _layouts),
 )
 
 
-def cases(given: Sequence[Instruction]) -> Iterator[Case]:
+def cases(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Yield all cases in a module, of which no two have an instruction in common."""
     taken = set[int]()
     for detect in DETECTORS:

@@ -38,7 +38,7 @@ class Array(Struct, frozen=True):
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-class Instruction(Struct, frozen=True, kw_only=True):
+class ModuleInstruction(Struct, frozen=True, kw_only=True):
     """One instruction; numbers are positions in its module."""
 
     number: int
@@ -61,7 +61,7 @@ class Instruction(Struct, frozen=True, kw_only=True):
         return sum(each.nbytes for each in (*self.takes, *self.gives))
 
 
-class Runs(Struct, frozen=True):
+class InstructionRuns(Struct, frozen=True):
     """Executions of instructions: one entry a row of the table `instructions`."""
 
     op_row: IntArray
@@ -71,15 +71,15 @@ class Runs(Struct, frozen=True):
     strings: tuple[str, ...]
 
 
-def runs_of(timeline: Timeline) -> Runs:
+def runs_of(timeline: Timeline) -> InstructionRuns:
     """Return the executions of instructions of a timeline."""
     table = timeline.instructions
     names, strings = string_ids(table.column("name"))
     op_row, program, execution = (numbers(table.column(name)) for name in ("op_row", "program", "execution"))
-    return Runs(op_row, program, execution, names, strings)
+    return InstructionRuns(op_row, program, execution, names, strings)
 
 
-def modules(flow: Flow, graph: NodeGraph, runs: Runs) -> Iterator[tuple[int, list[Instruction]]]:
+def modules(flow: Flow, graph: NodeGraph, runs: InstructionRuns) -> Iterator[tuple[int, list[ModuleInstruction]]]:
     """Yield each module that ran, by its program's id, with its instructions in order."""
     node_of = np.full(flow.timeline.ops.num_rows, -1)
     node_of[flow.nodes.op_row] = np.arange(len(flow.nodes))
@@ -112,7 +112,7 @@ class _Facts:
         self._read_of = np.full(tensors.num_rows, -1)
         self._read_of[reads.tensor_row] = np.arange(len(reads.node))
 
-    def instructions(self, rows: IntArray, nodes: IntArray, runs: Runs) -> list[Instruction]:
+    def instructions(self, rows: IntArray, nodes: IntArray, runs: InstructionRuns) -> list[ModuleInstruction]:
         """Return the instructions of rows of `instructions`, each with its node."""
         number = {node: at for at, node in enumerate(nodes.tolist()) if node >= 0}
         found = []
@@ -122,7 +122,7 @@ class _Facts:
             arrays = [(self._array(tensor, number), bool(self._given[tensor])) for tensor in range(begin, end)]
             text = {name: self._text(name, row) for name in _TEXTS}
             found.append(
-                Instruction(
+                ModuleInstruction(
                     number=at,
                     name=text["name"],
                     kind=self._kinds[1][self._kinds[0][op_row]].removeprefix("xla::"),

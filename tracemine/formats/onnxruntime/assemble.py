@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from tracemine.formats.onnxruntime.events import Event, Recorded
+from tracemine.formats.onnxruntime.events import Event, RecordedEvents
 from tracemine.formats.onnxruntime.model import Model
 from tracemine.formats.onnxruntime.notes import notes_of
 from tracemine.formats.onnxruntime.patterns import Graph
-from tracemine.formats.onnxruntime.runs import Node, Runs
+from tracemine.formats.onnxruntime.runs import CountedRuns, Node
 from tracemine.formats.small_tables import small_table, tensor_row
 from tracemine.timeline import IngestReport, Meta, Timeline
 from tracemine.version import __version__
@@ -34,7 +34,9 @@ _LARGEST = 1 << 40
 Shape = tuple[str | None, list[int]]  # dtype and sizes
 
 
-def assemble(recorded: Recorded, runs: Runs, model: Model | None, extra: Sequence[str], source: str) -> Timeline:
+def assemble(
+    recorded: RecordedEvents, runs: CountedRuns, model: Model | None, extra: Sequence[str], source: str
+) -> Timeline:
     """Return the timeline of the runs that count."""
     names = list(dict.fromkeys(node.name for run in runs.runs for node in run.nodes))
     graph = None if model is None else Graph(model, names)
@@ -69,7 +71,7 @@ def assemble(recorded: Recorded, runs: Runs, model: Model | None, extra: Sequenc
 
 
 def _rows(
-    runs: Runs, model: Model | None, graph: Graph | None
+    runs: CountedRuns, model: Model | None, graph: Graph | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return operators, launches, activities and tensors of all runs."""
     ops, api, activities, tensors = (list[dict[str, Any]]() for _ in range(4))

@@ -19,7 +19,7 @@ _LATEST_US = 1 << 52
 _BAD_LINE = "line that is no event"
 
 
-class Arguments(Struct, frozen=True):
+class NodeArguments(Struct, frozen=True):
     """What is recorded of a node or a kernel."""
 
     op_name: str = ""
@@ -38,7 +38,7 @@ class Event(Struct, frozen=True):
     dur: int | float
     pid: int = 0
     tid: int = 0
-    args: Arguments = field(default_factory=Arguments)
+    args: NodeArguments = field(default_factory=NodeArguments)
 
     @property
     def start_ns(self) -> int:
@@ -51,7 +51,7 @@ class Event(Struct, frozen=True):
         return round(self.dur * 1_000)
 
 
-class Recorded(Struct, frozen=True):
+class RecordedEvents(Struct, frozen=True):
     """The events of a file, and what became of those that are none."""
 
     events: list[Event]
@@ -63,7 +63,7 @@ _ALL = msgspec.json.Decoder(list[Event])
 _ONE = msgspec.json.Decoder(Event)
 
 
-def read_events(source: FileSource, progress: Progress | None) -> Recorded:
+def read_events(source: FileSource, progress: Progress | None) -> RecordedEvents:
     """Return the events of a profile. Raises InputError where there is none."""
     text = _content(source, progress)
     try:
@@ -80,7 +80,7 @@ def read_events(source: FileSource, progress: Progress | None) -> Recorded:
             hint="call session.run, then session.end_profiling, before the process ends",
         )
     kept.sort(key=lambda event: event.ts)
-    return Recorded(kept, dropped, truncated or source.truncated)
+    return RecordedEvents(kept, dropped, truncated or source.truncated)
 
 
 def _by_lines(text: bytes) -> tuple[list[Event], Counter[str], bool]:

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from tracemine.formats.onnxruntime.events import MOST_EVENTS, Recorded
+from tracemine.formats.onnxruntime.events import MOST_EVENTS, RecordedEvents
 from tracemine.formats.onnxruntime.patterns import FUSED, Graph
-from tracemine.formats.onnxruntime.runs import Node, Runs
+from tracemine.formats.onnxruntime.runs import CountedRuns, Node
 from tracemine.units import count_text, percent_text, time_text
 
 ALL_LEVELS = "graph_optimization_level = ORT_ENABLE_ALL"
@@ -17,7 +17,7 @@ _NO_FALLBACK = 'session_options.add_session_config_entry("session.disable_cpu_ep
 _MOST_NAMED = 4
 
 
-def notes_of(recorded: Recorded, runs: Runs, graph: Graph | None, extra: Sequence[str]) -> Iterator[str]:
+def notes_of(recorded: RecordedEvents, runs: CountedRuns, graph: Graph | None, extra: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each thing that a reader must know."""
     nodes = [node for run in runs.runs for node in run.nodes]
     on_gpu = any(node.kernels for node in nodes)
@@ -50,7 +50,7 @@ def _whose_times(nodes: Sequence[Node], *, on_gpu: bool) -> Iterator[str]:
     )
 
 
-def _runs(recorded: Recorded, runs: Runs) -> Iterator[str]:
+def _runs(recorded: RecordedEvents, runs: CountedRuns) -> Iterator[str]:
     if runs.first_ns is not None:
         yield f"The first run, of {time_text(runs.first_ns)}, is left out: it loads and tunes."
     if runs.replays:
@@ -64,7 +64,7 @@ def _runs(recorded: Recorded, runs: Runs) -> Iterator[str]:
         yield "The file is cut off: session.end_profiling() writes its end. What came before is read."
 
 
-def _shares(runs: Runs) -> str:
+def _shares(runs: CountedRuns) -> str:
     spent = Counter[str]()
     for run in runs.runs:
         for node in run.nodes:
@@ -76,7 +76,7 @@ def _shares(runs: Runs) -> str:
     return f"A run takes the host {took}, of {count_text(count, 'node')}: {named} of their time."
 
 
-def _fallback(runs: Runs) -> Iterator[str]:
+def _fallback(runs: CountedRuns) -> Iterator[str]:
     """Yield which nodes the CPU computes between those of a GPU, with the copies that this takes."""
     nodes = runs.runs[-1].nodes
     on_gpu = [at for at, node in enumerate(nodes) if not node.on_cpu]

@@ -33,7 +33,7 @@ SkipSimplifiedLayerNormalization Softmax Softplus Sqrt Sub Tanh Where"""
 _JOINED = frozenset(_WORDS.split())
 
 
-class Found(Struct, frozen=True):
+class FoundNodes(Struct, frozen=True):
     """Nodes, by name, that are one thing."""
 
     what: str
@@ -56,7 +56,7 @@ class Graph:
             for name in self.types
         }
 
-    def fused(self) -> Iterator[Found]:
+    def fused(self) -> Iterator[FoundNodes]:
         """Yield what ONNX Runtime would fuse, no node twice."""
         taken: set[str] = set()
         for what, path in FUSED:
@@ -64,14 +64,14 @@ class Graph:
                 nodes = self._along(name, path, taken)
                 if nodes:
                     taken.update(nodes)
-                    yield Found(what, nodes)
+                    yield FoundNodes(what, nodes)
 
-    def islands(self) -> Iterator[Found]:
+    def islands(self) -> Iterator[FoundNodes]:
         """Yield nodes that compute in floating point between two of integers."""
         what, path = ISLAND
         for name in self.types:
             if nodes := self._along(name, path, set()):
-                yield Found(what, nodes)
+                yield FoundNodes(what, nodes)
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return nodes that alone read what another gives, where both could be one kernel."""

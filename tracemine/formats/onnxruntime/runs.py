@@ -46,7 +46,7 @@ class Run(Struct):
     nodes: list[Node] = field(default_factory=list)
 
 
-class Runs(Struct, frozen=True):
+class CountedRuns(Struct, frozen=True):
     """The runs that count, and how many do not: the first loads and tunes, a graph's replay names no node."""
 
     runs: list[Run]
@@ -54,7 +54,7 @@ class Runs(Struct, frozen=True):
     replays: int
 
 
-def runs_of(events: Sequence[Event]) -> Runs:
+def runs_of(events: Sequence[Event]) -> CountedRuns:
     """Return the runs of a profile. Events are in order of their start."""
     spans = sorted(
         {(event.start_ns, event.dur_ns) for event in events if event.cat == "Session" and event.name == "model_run"}
@@ -68,7 +68,7 @@ def runs_of(events: Sequence[Event]) -> Runs:
     runs = _with_nodes(spans, timed)
     with_nodes = [run for run in runs if run.nodes]
     first = with_nodes[0].dur_ns if len(with_nodes) > 1 else None
-    return Runs(with_nodes[1:] if first is not None else with_nodes, first, len(runs) - len(with_nodes))
+    return CountedRuns(with_nodes[1:] if first is not None else with_nodes, first, len(runs) - len(with_nodes))
 
 
 def _with_nodes(spans: list[tuple[int, int]], nodes: Sequence[Node]) -> list[Run]:

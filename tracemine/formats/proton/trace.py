@@ -43,7 +43,7 @@ class _Args(Struct):
     metrics: dict[str, Any] = field(default_factory=dict)
 
 
-class _Event(Struct):
+class _ProtonEvent(Struct):
     ph: str = ""
     cat: str = ""
     name: str = ""
@@ -71,13 +71,13 @@ def _ns(us: float) -> int:
 
 
 class _Object(Struct):
-    traceEvents: list[_Event]
+    traceEvents: list[_ProtonEvent]
 
 
 class _Kernel(Struct):
     """A kernel, and the number of its launch's flow; −1: not known."""
 
-    event: _Event
+    event: _ProtonEvent
     stream: int | None
     launch: int = -1
 
@@ -85,8 +85,8 @@ class _Kernel(Struct):
 class _Host(Struct):
     """What ran on the host: scopes in order, and launches by their flows' numbers."""
 
-    scopes: list[_Event]
-    launches: dict[int, _Event]
+    scopes: list[_ProtonEvent]
+    launches: dict[int, _ProtonEvent]
     replays: set[int]  # launches of several kernels: a CUDA graph each
 
 
@@ -114,7 +114,9 @@ def read_trace(content: bytes | bytearray, path: str) -> Timeline:
     return _timeline(meta, kernels, host, lanes)
 
 
-def _report(events: Sequence[_Event], timed: Sequence[_Event], kernels: Sequence[_Kernel], host: _Host) -> IngestReport:
+def _report(
+    events: Sequence[_ProtonEvent], timed: Sequence[_ProtonEvent], kernels: Sequence[_Kernel], host: _Host
+) -> IngestReport:
     own = [event for event in timed if event.cat == "kernel" and event.own]
     says = (
         own_work_text(sum(event.dur_ns for event in own), sum(kernel.event.dur_ns for kernel in kernels)),
@@ -128,7 +130,7 @@ def _report(events: Sequence[_Event], timed: Sequence[_Event], kernels: Sequence
     )
 
 
-def _events(content: bytes | bytearray) -> list[_Event]:
+def _events(content: bytes | bytearray) -> list[_ProtonEvent]:
     try:
         objects = [msgspec.json.decode(content, type=_Object)]
     except msgspec.DecodeError:
@@ -136,7 +138,7 @@ def _events(content: bytes | bytearray) -> list[_Event]:
     return [event for each in objects for event in each.traceEvents]
 
 
-def _kernels(events: Iterable[_Event], lanes: dict[int, int]) -> list[_Kernel]:
+def _kernels(events: Iterable[_ProtonEvent], lanes: dict[int, int]) -> list[_Kernel]:
     """Return the program's kernels in order of start. Without names of lanes, a lane's number is its stream's."""
     found = []
     for event in events:
@@ -146,13 +148,13 @@ def _kernels(events: Iterable[_Event], lanes: dict[int, int]) -> list[_Kernel]:
     return sorted(found, key=lambda kernel: (kernel.event.start_ns, kernel.stream or 0))
 
 
-def _host(events: Sequence[_Event], kernels: Sequence[_Kernel]) -> _Host:
+def _host(events: Sequence[_ProtonEvent], kernels: Sequence[_Kernel]) -> _Host:
     """Return scopes and launches, and give each kernel its launch's number.
 
     A flow leads from the begin of a launch to the begin of its kernel, and of a graph's replay to the first one.
     """
     ran = [e for e in events if e.cat in ("scope", "metric") and e.ph == "X" and e.args.call_stack]
-    at: dict[tuple[int, int], _Event] = {}
+    at: dict[tuple[int, int], _ProtonEvent] = {}
     for event in sorted(ran, key=lambda e: len(e.args.call_stack)):  # of several the innermost
         at[event.tid, event.start_ns] = event
     flows = [e for e in events if e.cat == "flow" and e.id >= 0]
@@ -165,7 +167,9 @@ def _host(events: Sequence[_Event], kernels: Sequence[_Kernel]) -> _Host:
     return _Host(order, launches, replays)
 
 
-def _launched(kernels: Sequence[_Kernel], launches: dict[int, _Event], ends: dict[tuple[int, int], int]) -> set[int]:
+def _launched(
+    kernels: Sequence[_Kernel], launches: dict[int, _ProtonEvent], ends: dict[tuple[int, int], int]
+) -> set[int]:
     """Give each kernel its launch's number, and return those of several kernels."""
     last: dict[int, int] = {}
     counts = Counter[int]()
@@ -228,11 +232,11 @@ def _why_unowned(kernel: _Kernel, host: _Host) -> str:
     return "graph_replay" if kernel.launch in host.replays else "outside_any_op"
 
 
-def _host_times(event: _Event, lanes: dict[int, int]) -> dict[str, int]:
+def _host_times(event: _ProtonEvent, lanes: dict[int, int]) -> dict[str, int]:
     return {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": lanes.get(event.tid, event.tid)}
 
 
-def _ops(scopes: Sequence[_Event], lanes: dict[int, int], contexts: Contexts) -> pa.Table:
+def _ops(scopes: Sequence[_ProtonEvent], lanes: dict[int, int], contexts: Contexts) -> pa.Table:
     """Return scopes as annotations, each with the innermost one around it."""
     rows = [
         {
@@ -252,11 +256,11 @@ def _ops(scopes: Sequence[_Event], lanes: dict[int, int], contexts: Contexts) ->
     return table_of("ops", columns | {"parent_row": row_numbers(parents)}, len(rows))
 
 
-def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_Event]:
+def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
     """Return the outermost scopes that are steps: those of a name, but for a number at its end, that occur several
     times, one after another on one thread, and of such names the one in which most GPU time was launched.
     """
-    by_name: dict[tuple[int, str], list[_Event]] = {}
+    by_name: dict[tuple[int, str], list[_ProtonEvent]] = {}
     for event in host.scopes:
         if len(event.args.call_stack) == _OUTERMOST:
             by_name.setdefault((event.tid, _COUNTER.sub("", event.args.call_stack[-1])), []).append(event)
@@ -267,7 +271,7 @@ def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_Event]:
     ][:_MOST_NAMES]
     calls = [(host.launches[k.launch].start_ns, k.event.dur_ns) for k in kernels if k.launch >= 0]
 
-    def launched_ns(scopes: list[_Event]) -> int:
+    def launched_ns(scopes: list[_ProtonEvent]) -> int:
         spans = _Spans(scopes)
         return sum(ns for at, ns in calls if spans.at(at) is not None)
 
@@ -277,7 +281,7 @@ def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_Event]:
 class _Spans:
     """Spans one after another."""
 
-    def __init__(self, events: Sequence[_Event]) -> None:
+    def __init__(self, events: Sequence[_ProtonEvent]) -> None:
         self._start = np.array([event.start_ns for event in events], np.int64)
         self._end = np.array([event.start_ns + event.dur_ns for event in events], np.int64)
 

@@ -38,7 +38,7 @@ class _Node(Struct):
     children: list[_Node] = field(default_factory=list)
 
 
-class _Leaf(Struct):
+class _KernelLeaf(Struct):
     """A kernel in a scope."""
 
     stack: tuple[str, ...]
@@ -102,22 +102,22 @@ def read_tree(content: bytes | bytearray, path: str) -> Timeline:
     )
 
 
-def _leaves(root: _Node) -> list[_Leaf]:
+def _leaves(root: _Node) -> list[_KernelLeaf]:
     """Return what has a time of its own: inclusive times are made by the viewer, none is in the file.
 
     What is stated of a scope in which one kernel alone ran is stated of that kernel.
     """
     left: list[tuple[tuple[str, ...], _Node]] = [((), root)]
-    timed, stating = list[_Leaf](), dict[tuple[str, ...], dict[str, Any]]()
+    timed, stating = list[_KernelLeaf](), dict[tuple[str, ...], dict[str, Any]]()
     while left:
         above, node = left.pop()
-        leaf = _Leaf((*above, node.frame.name or UNNAMED), node.metrics)
+        leaf = _KernelLeaf((*above, node.frame.name or UNNAMED), node.metrics)
         if leaf.ns:
             timed.append(leaf)
         elif any(stated(node.metrics).values()):
             stating[leaf.stack] = node.metrics
         left += [(leaf.stack, child) for child in reversed(node.children)]
-    inside: dict[tuple[str, ...], list[_Leaf]] = {}
+    inside: dict[tuple[str, ...], list[_KernelLeaf]] = {}
     for leaf in timed if stating else ():
         for depth in range(1, len(leaf.stack)):
             inside.setdefault(leaf.stack[:depth], []).append(leaf)

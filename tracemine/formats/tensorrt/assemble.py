@@ -17,7 +17,7 @@ from msgspec import Struct
 from tracemine.formats.small_tables import small_table, tensor_row
 from tracemine.formats.tensorrt.files import damaged
 from tracemine.formats.tensorrt.layers import EngineTensor, Layer
-from tracemine.formats.tensorrt.times import Profile, Runs
+from tracemine.formats.tensorrt.times import Profile, WholeRuns
 from tracemine.timeline import IngestReport, Meta, Timeline
 from tracemine.units import count_text, time_text
 from tracemine.version import __version__
@@ -37,7 +37,7 @@ class _Timed(Struct, frozen=True):
     ns: int
 
 
-def assemble(layers: Sequence[Layer], profile: Profile, runs: Runs, path: Path) -> Timeline:
+def assemble(layers: Sequence[Layer], profile: Profile, runs: WholeRuns, path: Path) -> Timeline:
     """Return the timeline of one run of an engine. Raises InputError where the layers are of another engine."""
     spent = [spent_on.ns for spent_on in profile.times]
     total_ns = sum(spent)
@@ -144,7 +144,7 @@ def _tensors(layer: Layer, row: int, numbers: dict[str, int]) -> Iterator[dict[s
             )
 
 
-def _warnings(timed: Sequence[_Timed], profile: Profile, runs: Runs, total_ns: float) -> Iterator[str]:
+def _warnings(timed: Sequence[_Timed], profile: Profile, runs: WholeRuns, total_ns: float) -> Iterator[str]:
     yield "TensorRT's profile has no starts: layers lie end to end here, and gaps between them are not known."
     spent_ns = sum(timed_layer.ns for timed_layer in timed)
     if runs.compute_ns is None:

@@ -31,7 +31,7 @@ class Profile(Struct, frozen=True):
     runs: int | None
 
 
-class Runs(Struct, frozen=True):
+class WholeRuns(Struct, frozen=True):
     """What is known of whole runs, while no layer was timed."""
 
     compute_ns: int | None = None  # median of the GPU's time
@@ -58,7 +58,7 @@ def read_profile(path: Path) -> Profile:
     return Profile(times, runs)
 
 
-def read_runs(exports: dict[Export, list[Path]], profile: Path) -> Runs:
+def read_runs(exports: dict[Export, list[Path]], profile: Path) -> WholeRuns:
     """Return what the exports next to a profile say of whole runs: those that are named most like it."""
     times, summaries = (_of_engine(exports.get(kind, []), profile) for kind in (Export.TIMES, Export.SUMMARY))
     compute_ns, device, read = None, None, list[str]()
@@ -72,7 +72,7 @@ def read_runs(exports: dict[Export, list[Path]], profile: Path) -> Runs:
         known = [spent_ms for spent_ms in spent if spent_ms is not None]
         compute_ns = round(median(known) * _NS_OF_MS) if known else compute_ns
         read.append(times.name)
-    return Runs(compute_ns, device, read)
+    return WholeRuns(compute_ns, device, read)
 
 
 def _of_engine(files: list[Path], profile: Path) -> Path | None:

@@ -20,7 +20,7 @@ _LONGEST = 19  # digits
 _BETWEEN = b"},{"
 
 
-class _Event(msgspec.Struct):
+class _ChromeEvent(msgspec.Struct):
     name: str = ""
     ph: str = ""
     pid: int = 0
@@ -31,7 +31,7 @@ class _Event(msgspec.Struct):
 
 
 class _Document(msgspec.Struct):
-    events: list[_Event] = msgspec.field(default_factory=list, name="traceEvents")
+    events: list[_ChromeEvent] = msgspec.field(default_factory=list, name="traceEvents")
 
 
 def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
@@ -72,7 +72,7 @@ def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
 
 
 def _activities(
-    events: list[_Event], planes: dict[int, str], lines: dict[tuple[int, int], str], strings: Strings
+    events: list[_ChromeEvent], planes: dict[int, str], lines: dict[tuple[int, int], str], strings: Strings
 ) -> Columns:
     device_of = {pid: int(match[1]) for pid, name in planes.items() if (match := GPU.fullmatch(name))}
     streams = {key: int(match[1]) for key, name in lines.items() if (match := STREAM.match(name))}
@@ -84,7 +84,7 @@ def _activities(
     return rec.in_order(gpu, "device", "stream")
 
 
-def _events(content: bytes | bytearray) -> tuple[list[_Event], bool]:
+def _events(content: bytes | bytearray) -> tuple[list[_ChromeEvent], bool]:
     try:
         return msgspec.json.decode(content, type=_Document).events, False
     except msgspec.ValidationError as error:
@@ -99,7 +99,9 @@ def _events(content: bytes | bytearray) -> tuple[list[_Event], bool]:
             raise InputError(says, hint="pass the .xplane.pb of the same run, or record once more") from error
 
 
-def _host(events: list[_Event], kind: str, threads: dict[tuple[int, int], int], strings: Strings, few: bool) -> Columns:
+def _host(
+    events: list[_ChromeEvent], kind: str, threads: dict[tuple[int, int], int], strings: Strings, few: bool
+) -> Columns:
     numbers, texts, holds = HOST_PARTS[kind]
     found = [] if kind == "frame" and not few else [event for event in events if holds(event.name)]
     columns = _columns(found, numbers, texts, strings, kind)
@@ -108,7 +110,7 @@ def _host(events: list[_Event], kind: str, threads: dict[tuple[int, int], int], 
 
 
 def _columns(
-    events: list[_Event], numbers: dict[str, str], texts: dict[str, str], strings: Strings, kind: str = ""
+    events: list[_ChromeEvent], numbers: dict[str, str], texts: dict[str, str], strings: Strings, kind: str = ""
 ) -> Columns:
     names = [host_name(_text(event.args, "long_name") or event.name, kind) for event in events]
     times = np.array([(event.ts, event.dur) for event in events], np.float64).reshape(-1, 2)

@@ -10,7 +10,7 @@ from tracemine.columns import Array, codes, examples
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.kineto.stacks import CallPaths
 from tracemine.formats.xla.hlo_executions import programs_of, rows_of
-from tracemine.formats.xla.join import Program
+from tracemine.formats.xla.join import HloProgram
 from tracemine.formats.xla.recording import Columns, Recording
 
 EVIDENCE = ("compiler", "consistent")
@@ -63,7 +63,7 @@ def executions_of(recording: Recording) -> Executions:
     )
 
 
-def _of_programs(recording: Recording, programs: dict[int, Program]) -> Executions:
+def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Executions:
     found = rows_of(recording, programs)
     return Executions(
         rows={"launch": found.launch, "number": found.number, "stack": found.stack, **found.columns},

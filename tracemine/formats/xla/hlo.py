@@ -115,7 +115,7 @@ class Shape(Struct, frozen=True):
         return tuple(((at, *index), leaf) for at, member in enumerate(self.members) for index, leaf in member.leaves)
 
 
-class Instruction(Struct, frozen=True):
+class HloInstruction(Struct, frozen=True):
     """One instruction. Ids are unique in a module; newer ones hold the computation's in their upper half."""
 
     id: int
@@ -155,7 +155,7 @@ class Computation(Struct, frozen=True):
 
     id: int
     name: str
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[HloInstruction, ...]
     root: int
 
 
@@ -167,7 +167,7 @@ class Frame(Struct, frozen=True):
     line: int
 
 
-class Module(Struct, frozen=True, dict=True):
+class HloModule(Struct, frozen=True, dict=True):
     """A module."""
 
     id: int
@@ -180,7 +180,7 @@ class Module(Struct, frozen=True, dict=True):
     places: dict[tuple[int, Index], tuple[int, int]]  # of what an instruction defines: allocation and offset
 
     @cached_property
-    def instructions(self) -> dict[int, Instruction]:
+    def instructions(self) -> dict[int, HloInstruction]:
         """Return all instructions by id."""
         return {
             instruction.id: instruction
@@ -197,7 +197,7 @@ class Module(Struct, frozen=True, dict=True):
                 takers.setdefault(operand, []).append(instruction.id)
         return {key: tuple(ids) for key, ids in takers.items()}
 
-    def in_order(self, computation: int) -> tuple[Instruction, ...]:
+    def in_order(self, computation: int) -> tuple[HloInstruction, ...]:
         """Return a computation's instructions as they are executed: as scheduled, which need not be as written."""
         written = self.computations.get(computation)
         if written is None:
@@ -208,7 +208,7 @@ class Module(Struct, frozen=True, dict=True):
         own = {instruction.id: instruction for instruction in written.instructions}
         return tuple(own[id] for id in scheduled if id in own)
 
-    def stack(self, instruction: Instruction) -> tuple[Frame, ...]:
+    def stack(self, instruction: HloInstruction) -> tuple[Frame, ...]:
         """Return the Python stack of an instruction, outermost first."""
         frames, at = list[Frame](), instruction.frame
         while 0 < at <= len(self.frames) and len(frames) < _DEEPEST:
@@ -219,12 +219,12 @@ class Module(Struct, frozen=True, dict=True):
         return tuple(reversed(frames))
 
 
-def module_of(data: memoryview, span: Span) -> Module:
+def module_of(data: memoryview, span: Span) -> HloModule:
     """Return the module of an `HloProto`. Raises InputError where the bytes are none."""
     proto = read(data, span, _PROTO)
     fields = read(data, proto["module"] or (0, 0), _MODULE)
     computations = [_computation(data, each) for each in fields["computations"]]
-    return Module(
+    return HloModule(
         id=fields["id"],
         name=fields["name"],
         entry=fields["entry"],
@@ -244,13 +244,13 @@ def _computation(data: memoryview, span: Span) -> Computation:
     )
 
 
-def _instruction(data: memoryview, span: Span, computation: int) -> Instruction:
+def _instruction(data: memoryview, span: Span, computation: int) -> HloInstruction:
     fields = read(data, span, _INSTRUCTION)
     metadata = read(data, fields["metadata"] or (0, 0), _METADATA)
     dot = read(data, fields["dot"] or (0, 0), _DOT)
     slices = [read(data, each, _SLICE) for each in fields["slices"]]
     config = fields["config"] or (0, 0)
-    return Instruction(
+    return HloInstruction(
         id=fields["id"],
         name=fields["name"],
         opcode=fields["opcode"],

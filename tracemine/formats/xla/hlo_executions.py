@@ -15,17 +15,17 @@ from tracemine.formats.arrow import MISSING
 from tracemine.formats.kineto.stacks import CallPaths, call_paths
 from tracemine.formats.xla.hlo import module_of
 from tracemine.formats.xla.hlo_tables import instructions_table, recorded_dtype, tensors_table
-from tracemine.formats.xla.join import Joined, Kernels, Program, joined
+from tracemine.formats.xla.join import HloProgram, Joined, RecordedKernels, joined
 from tracemine.formats.xla.recording import Recording, Strings
 from tracemine.formats.xla.storages import Storages
-from tracemine.formats.xla.values import Read
+from tracemine.formats.xla.values import TakenArray
 
 _OUTER: Final = re.compile(r"^(?:p?jit\([^()]*\)/)+")  # of an op_name
 _ENCLOSES: Final = ("command_buffer::execute", "GpuExecutable::ExecuteThunks")
 _COPY: Final = re.compile(r"^memcpy\d", re.IGNORECASE)  # a kernel that a graph's copy became
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionRows(msgspec.Struct, frozen=True, kw_only=True):
     """Executions, in order: what `executions.Executions` holds of them."""
 
     launch: Array
@@ -41,7 +41,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def programs_of(recording: Recording) -> dict[int, Program]:
+def programs_of(recording: Recording) -> dict[int, HloProgram]:
     """Return the modules that ran. Raises InputError where one is damaged."""
     if recording.data is None:
         return {}
@@ -49,11 +49,11 @@ def programs_of(recording: Recording) -> dict[int, Program]:
     programs = {}
     for number, module in recording.modules.items():
         if number in ran:
-            programs[number] = Program(module_of(recording.data, module.span))
+            programs[number] = HloProgram(module_of(recording.data, module.span))
     return programs
 
 
-def rows_of(recording: Recording, programs: dict[int, Program]) -> Rows:
+def rows_of(recording: Recording, programs: dict[int, HloProgram]) -> ExecutionRows:
     """Return the executions of the instructions of these modules."""
     found = joined(programs, _kernels(recording))
     first = np.full(len(found.item), -1)
@@ -71,7 +71,7 @@ def rows_of(recording: Recording, programs: dict[int, Program]) -> Rows:
     }
     number = np.arange(len(found.item))
     number[storages.unknown] = -1
-    return Rows(
+    return ExecutionRows(
         number=number,
         launch=recording.gpu["launch"][first],
         columns=columns,
@@ -95,7 +95,7 @@ def _warnings(found: Joined) -> tuple[str, ...]:
     )
 
 
-def _kernels(recording: Recording) -> Kernels:
+def _kernels(recording: Recording) -> RecordedKernels:
     gpu, host, strings = recording.gpu, recording.host, recording.strings
     launch = gpu["launch"]
     known = launch >= 0
@@ -108,7 +108,7 @@ def _kernels(recording: Recording) -> Kernels:
         host["commands"][np.where(buffer >= 0, buffer, 0)] if len(host["start_ns"]) else np.zeros(len(launch), np.int64)
     )
     node = gpu["graph_node_id"]
-    return Kernels(
+    return RecordedKernels(
         program=np.where(known, gpu["program"], -1),  # what no call launched has no place in order
         instruction=[strings[at] if at >= 0 else "" for at in gpu["hlo_op"].tolist()],
         name=[strings[at] if at >= 0 else "" for at in gpu["name"].tolist()],
@@ -144,11 +144,11 @@ def _distinct(found: Joined) -> tuple[list[tuple[int, int]], Array]:
     return [*known], of
 
 
-def _texts(program: Program, storages: Storages, module: int, item: int) -> dict[str, str | None]:
+def _texts(program: HloProgram, storages: Storages, module: int, item: int) -> dict[str, str | None]:
     """Return the texts of an instruction's rows of `ops`."""
     instruction, body = program.items[item].instruction, program.bodies[item]
     reads, results = storages.reads_and_results(module, item)
-    given: list[Read | None] = [None] * len(instruction.operands)
+    given: list[TakenArray | None] = [None] * len(instruction.operands)
     for read in reads:
         given[read.position] = read
     taken = [read for read in given if read is not None]
@@ -172,7 +172,7 @@ def _json(value: Any) -> str:
 
 
 def _stacks(
-    programs: dict[int, Program], distinct: Sequence[tuple[int, int]], strings: Strings
+    programs: dict[int, HloProgram], distinct: Sequence[tuple[int, int]], strings: Strings
 ) -> tuple[Array, CallPaths]:
     """Return of each instruction the row of its stack (−1: none), and the stacks."""
     parent, frame, last = list[int](), list[int](), list[int]()

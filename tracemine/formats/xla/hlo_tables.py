@@ -12,10 +12,10 @@ from tracemine.columns import Array, texts
 from tracemine.formats.arrow import MISSING, booleans, integers, lists
 from tracemine.formats.xla.hlo import Shape
 from tracemine.formats.xla.instructions import trips
-from tracemine.formats.xla.join import Joined, Program
+from tracemine.formats.xla.join import HloProgram, Joined
 from tracemine.formats.xla.recording import Strings
 from tracemine.formats.xla.storages import Storages, depends
-from tracemine.formats.xla.values import Part
+from tracemine.formats.xla.values import ArrayPart
 from tracemine.timeline import TABLES
 
 _RECORDED: Final = {  # how a profiler of torch writes an element type
@@ -41,9 +41,9 @@ def tensors_table(storages: Storages, found: Joined) -> pa.Table:
     facts = np.array([(t.run, t.given, t.position, t.list_index, t.storage) for t in given], np.int64).reshape(-1, 5)
     order = np.lexsort((facts[:, 3], facts[:, 2], facts[:, 1], facts[:, 0]))
     facts, given = facts[order], [given[at] for at in order.tolist()]
-    shapes: dict[tuple[Shape, Part | None], int] = {}
+    shapes: dict[tuple[Shape, ArrayPart | None], int] = {}
     of = np.array([shapes.setdefault((t.shape, t.part), len(shapes)) for t in given], np.int64)
-    parts = [part or Part(0, shape.dims, shape.strides) for shape, part in shapes]
+    parts = [part or ArrayPart(0, shape.dims, shape.strides) for shape, part in shapes]
     strings = Strings()
     dtype = np.array([strings[recorded_dtype(shape.dtype)] for shape, _ in shapes], np.int64)
     size = np.array([max(shape.bits // 8, 1) for shape, _ in shapes], np.int64)
@@ -70,7 +70,7 @@ def tensors_table(storages: Storages, found: Joined) -> pa.Table:
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _count(part: Part) -> int:
+def _count(part: ArrayPart) -> int:
     return int(np.prod(part.dims, dtype=np.int64))
 
 
@@ -81,7 +81,7 @@ def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
 
 
 def instructions_table(
-    programs: dict[int, Program], storages: Storages, found: Joined, distinct: Sequence[tuple[int, int]], of: Array
+    programs: dict[int, HloProgram], storages: Storages, found: Joined, distinct: Sequence[tuple[int, int]], of: Array
 ) -> pa.Table:
     """Return what instruction each run is of: `distinct` ones, as module and item, and of each run which."""
     needs = {module: depends(storages.values(module), program) for module, program in programs.items()}
@@ -105,7 +105,7 @@ def instructions_table(
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _facts(program: Program, module: int, item: int) -> dict[str, str | int | None]:
+def _facts(program: HloProgram, module: int, item: int) -> dict[str, str | int | None]:
     one, body = program.items[item], program.bodies[item]
     loop = program.module.instructions.get(one.loop) if one.loop else None
     return {

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tracemine.formats.xla.hlo import Instruction, Module, Shape
+from tracemine.formats.xla.hlo import HloInstruction, HloModule, Shape
 
 _SILENT: Final = frozenset(  # start no work
     (
@@ -44,14 +44,14 @@ LIBRARY: Final = ("__cublas", "__cudnn", "__cusolver", "__cufft")  # of targets,
 _AROUND: Final = frozenset({"while", "call", "async-start", "conditional"})
 
 
-class Item(Struct, frozen=True):
+class ScheduledInstruction(Struct, frozen=True):
     """An instruction that starts work, at its place in the schedule."""
 
-    instruction: Instruction
+    instruction: HloInstruction
     loop: int  # id of the innermost `while` around it; 0: none
 
 
-class Body(Struct, frozen=True):
+class InstructionBody(Struct, frozen=True):
     """What an instruction computes."""
 
     kind: str  # of CLASSES
@@ -61,20 +61,22 @@ class Body(Struct, frozen=True):
     precision: str  # of a product, as configured: `DEFAULT`, `HIGHEST`
 
 
-def items_of(module: Module) -> list[Item]:
+def items_of(module: HloModule) -> list[ScheduledInstruction]:
     """Return what starts work in the order of the schedule; a loop's body stands there once."""
-    items = list[Item]()
+    items = list[ScheduledInstruction]()
     _collect(module, module.entry, 0, items, [module.entry])
     return items
 
 
-def _collect(module: Module, computation: int, loop: int, items: list[Item], seen: list[int]) -> None:
+def _collect(
+    module: HloModule, computation: int, loop: int, items: list[ScheduledInstruction], seen: list[int]
+) -> None:
     """Add what a computation starts; each is called from one place, and `seen` once."""
     for instruction in module.in_order(computation):
         if instruction.opcode in _SILENT:
             continue
         if instruction.opcode not in _AROUND:
-            items.append(Item(instruction, loop))
+            items.append(ScheduledInstruction(instruction, loop))
             continue
         for called in instruction.called[:1] if instruction.opcode == "while" else instruction.called:
             if called not in seen:
@@ -82,14 +84,14 @@ def _collect(module: Module, computation: int, loop: int, items: list[Item], see
                 _collect(module, called, instruction.id if instruction.opcode == "while" else loop, items, seen)
 
 
-def trips(loop: Instruction) -> int:
+def trips(loop: HloInstruction) -> int:
     """Return how many iterations a `while` has; 0 where that is not known."""
     known = loop.config.get("known_trip_count")
     text = str(known.get("n", "")) if isinstance(known, dict) else ""
     return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
-def body_of(module: Module, instruction: Instruction) -> Body:
+def body_of(module: HloModule, instruction: HloInstruction) -> InstructionBody:
     """Return what an instruction computes, by what is in it and never by its name."""
     inside = list(_inside(module, instruction))
     opcodes = frozenset(inner.opcode for inner in inside)
@@ -100,10 +102,10 @@ def body_of(module: Module, instruction: Instruction) -> Body:
     if instruction.opcode == "custom-call" and kind == "product":
         flops = _call_flops(module, instruction)
     precision = _precision(instruction) or max((inner.precision for inner in products), default="")
-    return Body(kind, opcodes, library, flops, precision)
+    return InstructionBody(kind, opcodes, library, flops, precision)
 
 
-def _kind(instruction: Instruction, opcodes: frozenset[str], library: str) -> str:
+def _kind(instruction: HloInstruction, opcodes: frozenset[str], library: str) -> str:
     if instruction.opcode == "custom-call":
         lower = instruction.target.lower()
         return next((kind for part, kind in _TARGETS if part in lower), "custom")
@@ -117,7 +119,7 @@ def _kind(instruction: Instruction, opcodes: frozenset[str], library: str) -> st
     return "movement" if opcodes - _WIRING <= _MOVING else "elementwise"
 
 
-def _inside(module: Module, instruction: Instruction) -> Iterator[Instruction]:
+def _inside(module: HloModule, instruction: HloInstruction) -> Iterator[HloInstruction]:
     """Yield the instructions of a fusion, or the one alone; computations that reductions apply are not looked into."""
     left, seen = [instruction], set[int]()
     while left:
@@ -130,26 +132,26 @@ def _inside(module: Module, instruction: Instruction) -> Iterator[Instruction]:
             left += inner.instructions
 
 
-def _backend(instruction: Instruction) -> str:
+def _backend(instruction: HloInstruction) -> str:
     fusion = instruction.config.get("fusion_backend_config") if instruction.fusion_kind == "kCustom" else None
     return str(fusion.get("kind", "")) if isinstance(fusion, dict) else ""
 
 
-def _precision(instruction: Instruction) -> str:
+def _precision(instruction: HloInstruction) -> str:
     gemm = instruction.config.get("gemm_backend_config")
     given = gemm.get("precision_config") if isinstance(gemm, dict) else None
     operands = given.get("operand_precision") if isinstance(given, dict) else None
     return str(operands[0]) if isinstance(operands, list) and operands else ""
 
 
-def _dot_flops(module: Module, instruction: Instruction) -> int:
+def _dot_flops(module: HloModule, instruction: HloInstruction) -> int:
     first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
     if first is None or instruction.opcode != "dot":
         return 0
     return 2 * instruction.shape.elements * _extent(first.shape, instruction.contracting[0])
 
 
-def _call_flops(module: Module, instruction: Instruction) -> int:
+def _call_flops(module: HloModule, instruction: HloInstruction) -> int:
     gemm = instruction.config.get("gemm_backend_config")
     dims = gemm.get("dot_dimension_numbers") if isinstance(gemm, dict) else None
     first = module.instructions.get(instruction.operands[0]) if instruction.operands else None

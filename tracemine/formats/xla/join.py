@@ -16,8 +16,8 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import Array
-from tracemine.formats.xla.hlo import Instruction, Module
-from tracemine.formats.xla.instructions import LIBRARY, Body, Item, body_of, items_of
+from tracemine.formats.xla.hlo import HloInstruction, HloModule
+from tracemine.formats.xla.instructions import LIBRARY, InstructionBody, ScheduledInstruction, body_of, items_of
 
 _SETS: Final = re.compile(r"memset", re.IGNORECASE)
 _COPIES: Final = re.compile(r"memcpy", re.IGNORECASE)
@@ -33,7 +33,7 @@ _NODES: Final = {
 _ANY: Final = re.compile("[cksdr]")
 
 
-class Kernels(Struct, frozen=True, kw_only=True):
+class RecordedKernels(Struct, frozen=True, kw_only=True):
     """What is known of each activity, aligned with the rows of `activities`. −1, or "": not recorded."""
 
     program: Array  # id of its module
@@ -60,18 +60,18 @@ class Joined(Struct, frozen=True, kw_only=True):
     apart: int  # launches of command buffers whose kernels are not distinguished
 
 
-class Program(Struct, frozen=True, dict=True):
+class HloProgram(Struct, frozen=True, dict=True):
     """A module, with what its instructions are."""
 
-    module: Module
+    module: HloModule
 
     @cached_property
-    def items(self) -> list[Item]:
+    def items(self) -> list[ScheduledInstruction]:
         """Return what starts work, in order."""
         return items_of(self.module)
 
     @cached_property
-    def bodies(self) -> list[Body]:
+    def bodies(self) -> list[InstructionBody]:
         """Return what each of these computes."""
         return [body_of(self.module, item.instruction) for item in self.items]
 
@@ -111,7 +111,7 @@ class Program(Struct, frozen=True, dict=True):
             (candidate.kernel or candidate.name) == group or self._equal(candidate, instruction) for candidate in others
         )
 
-    def _equal(self, one: Instruction, other: Instruction) -> bool:
+    def _equal(self, one: HloInstruction, other: HloInstruction) -> bool:
         """Return whether two fusions do the same: their instructions, shapes and layouts, and what takes what."""
         return self._written(one.id) == self._written(other.id)
 
@@ -177,7 +177,7 @@ def _shared_out(letters: str, kinds: Sequence[str]) -> list[int] | None:
     return owner
 
 
-def joined(programs: dict[int, Program], kernels: Kernels) -> Joined:
+def joined(programs: dict[int, HloProgram], kernels: RecordedKernels) -> Joined:
     """Return the executions of instructions, and which activities are part of each."""
     item = np.full(len(kernels.program), -1)
     order = np.lexsort((np.arange(len(item)), kernels.launch, kernels.launch_ns))
@@ -213,7 +213,7 @@ def _runs(rows: Array, keys: Array) -> list[Array]:
     return np.split(rows, np.flatnonzero(np.diff(keys[rows])) + 1) if len(rows) else []
 
 
-def _of_nodes(program: Program, nodes: dict[int, str], commands: int, begin: int) -> dict[int, int] | None:
+def _of_nodes(program: HloProgram, nodes: dict[int, str], commands: int, begin: int) -> dict[int, int] | None:
     """Return the item of each node of a command buffer; None where those of libraries cannot be distinguished."""
     own = {number: begin + number for number in nodes if number < commands}
     calls = [at for at in range(begin, begin + commands) if at - begin not in nodes]
@@ -236,12 +236,12 @@ class _Run(Struct, frozen=True):
     launch: int
     run: int
 
-    def goes_on(self, program: Program, at: int, within: int, launch: int, node: int) -> bool:
+    def goes_on(self, program: HloProgram, at: int, within: int, launch: int, node: int) -> bool:
         """Return whether one more activity is of this run: of a graph's launch, or of a library's call."""
         same = at == self.item and within == self.within
         return same and (launch == self.launch if node >= 0 else bool(program.bodies[at].library))
 
-    def turn_of(self, program: Program, at: int, within: int) -> int:
+    def turn_of(self, program: HloProgram, at: int, within: int) -> int:
         """Return the iteration that the next item is of; −1: it is of another execution of the module."""
         if within != self.within:
             return -1
@@ -251,7 +251,7 @@ class _Run(Struct, frozen=True):
         return -1 if at <= self.item and within < 0 else 0
 
 
-def _executions(programs: dict[int, Program], kernels: Kernels, item: Array, apart: int) -> Joined:
+def _executions(programs: dict[int, HloProgram], kernels: RecordedKernels, item: Array, apart: int) -> Joined:
     """Number executions of modules, iterations of loops, and runs of instructions."""
     rows = np.flatnonzero(item >= 0)
     rows = rows[np.lexsort((rows, item[rows], kernels.launch[rows], kernels.launch_ns[rows]))]

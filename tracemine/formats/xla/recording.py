@@ -56,7 +56,7 @@ WAITING_FRAME = re.compile(r"^\$.*[: ]block_until_ready$", re.DOTALL)
 WAIT = "jax.block_until_ready"
 
 
-class Module(Struct, frozen=True):
+class CompiledModule(Struct, frozen=True):
     """A compiled module: its name without the number, and where its HloProto lies in `Recording.data`."""
 
     name: str
@@ -83,7 +83,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     devices: tuple[RecordedDevice, ...]
     vendors: dict[int, str]
     data: memoryview | None = None
-    modules: dict[int, Module]
+    modules: dict[int, CompiledModule]
     versions: dict[str, str]
     base_ns: int = 0
     without_frames: bool = False  # there are too many

@@ -37,7 +37,7 @@ _PLANES, _EVENTS = 1, 4
 _LINE_NUMBER, _LINE_NAME, _LINE_START = 1, 2, 3
 
 
-class Line(Struct, frozen=True):
+class PlaneLine(Struct, frozen=True):
     """A line of a plane: one stream of a GPU, or one thread of the host."""
 
     number: int
@@ -51,14 +51,14 @@ class Plane(Struct, frozen=True):
 
     number: int
     name: str
-    lines: tuple[Line, ...]
+    lines: tuple[PlaneLine, ...]
     event_names: dict[int, str]  # by the id that events have
     event_stats: dict[int, tuple[Span, ...]]  # of those event names that have any
     stat_names: dict[int, str]
     stats: dict[str, Value]
 
 
-class Space(Struct, frozen=True):
+class XSpace(Struct, frozen=True):
     """What one file holds. `truncated`: its last plane is not whole, and was left out."""
 
     data: memoryview
@@ -74,7 +74,7 @@ class Space(Struct, frozen=True):
         return text_of(self.data, value) if isinstance(value, tuple) else str(value)
 
 
-class Events(Struct, frozen=True):
+class LineEvents(Struct, frozen=True):
     """Events of a line as columns, in the order of the file."""
 
     names: Array  # ids in the plane's event_names
@@ -95,7 +95,7 @@ class Events(Struct, frozen=True):
         return np.where(kinds == DOUBLE, values.view(np.float64), np.where(whole, values, np.nan))
 
 
-def open_space(data: memoryview) -> Space:
+def open_space(data: memoryview) -> XSpace:
     """Return the planes of a file.
 
     Raises InputError, with the offset, where the bytes are no such file. One that ends within a plane is `truncated`.
@@ -112,15 +112,15 @@ def open_space(data: memoryview) -> Space:
         except InputError:
             if len(data) - at > _LONGEST_HEAD:
                 raise
-            return Space(data, tuple(planes), truncated=True)
+            return XSpace(data, tuple(planes), truncated=True)
         if begin + length > len(data):
-            return Space(data, tuple(planes), truncated=True)
+            return XSpace(data, tuple(planes), truncated=True)
         if tag >> 3 == _PLANES:
             if tag & 7 != 2:
                 raise damaged("a plane is no message", at)
             planes.append(_plane(data, (begin, begin + length)))
         at = begin + length if tag & 7 == 2 else _behind(data, at)
-    return Space(data, tuple(planes))
+    return XSpace(data, tuple(planes))
 
 
 _LONGEST_HEAD = 20  # bytes: two numbers
@@ -155,7 +155,7 @@ def _entries(data: memoryview, spans: Sequence[Span]) -> Iterator[tuple[int, Spa
         yield entry["key"], entry["value"] or (span[1], span[1])
 
 
-def _line(data: memoryview, span: Span) -> Line:
+def _line(data: memoryview, span: Span) -> PlaneLine:
     """Return what stands in front of a line's events; they are not looked at."""
     number, name, start = 0, "", 0
     wires = {_LINE_NUMBER: 0, _LINE_NAME: 2, _LINE_START: 0}
@@ -170,7 +170,7 @@ def _line(data: memoryview, span: Span) -> Line:
             name = text_of(data, value)
         elif field == _LINE_START:
             start = signed(value)
-    return Line(number, name, start, span)
+    return PlaneLine(number, name, start, span)
 
 
 def _stats(data: memoryview, spans: Sequence[Span], names: dict[int, str]) -> dict[str, Value]:
@@ -190,7 +190,7 @@ def _plain(data: memoryview, kind: int, value: int, names: dict[int, str]) -> Va
     return names.get(value, "") if kind == REF else value
 
 
-def text_ids(space: Space, plane: Plane, events: Events, stat: str, number: Callable[[str], int]) -> Array:
+def text_ids(space: XSpace, plane: Plane, events: LineEvents, stat: str, number: Callable[[str], int]) -> Array:
     """Return a stat's texts as `number` gives ids to them, −1 where an event has none (int32)."""
     kinds, values = events.kinds[stat], events.values[stat]
     found = np.full(len(kinds), -1, np.int32)
@@ -205,8 +205,8 @@ def text_ids(space: Space, plane: Plane, events: Events, stat: str, number: Call
 
 
 def events_of(
-    space: Space, plane: Plane, line: Line, wanted: Sequence[str], skipped: Sequence[int] = ()
-) -> Iterator[Events]:
+    space: XSpace, plane: Plane, line: PlaneLine, wanted: Sequence[str], skipped: Sequence[int] = ()
+) -> Iterator[LineEvents]:
     """Yield the events of a line, some ten thousand at a time, with those of their stats that are `wanted`.
 
     Events whose name is among `skipped` are stepped over. Raises InputError, with the offset, where it is damaged.
@@ -224,4 +224,4 @@ def events_of(
                 if number in stats:
                     rows = (cells[0] == event) & (of_kind[name] == 0)
                     of_kind[name][rows], values[name][rows] = stats[number]
-        yield Events(cells[0], cells[1], cells[2], values, of_kind)
+        yield LineEvents(cells[0], cells[1], cells[2], values, of_kind)

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from tracemine.columns import Array
 from tracemine.formats.xla.hlo import Index, Shape
-from tracemine.formats.xla.join import Joined, Program
-from tracemine.formats.xla.values import Part, Read, Result, Value, Values
+from tracemine.formats.xla.join import HloProgram, Joined
+from tracemine.formats.xla.values import ArrayPart, GivenArray, TakenArray, Value, Values
 
 _LASTS: Final = np.iinfo(np.int64).max
 
 
-class Tensor(Struct, frozen=True):
+class ArrayOfRun(Struct, frozen=True):
     """One array that a run of an instruction takes or gives."""
 
     run: int
@@ -30,7 +30,7 @@ class Tensor(Struct, frozen=True):
     list_index: int  # where an operand is a tuple; −1: it is none
     storage: int
     shape: Shape
-    part: Part | None
+    part: ArrayPart | None
 
 
 class _Execution(Struct):
@@ -44,21 +44,21 @@ class _Execution(Struct):
 class Storages:
     """Storages of all runs, given in order."""
 
-    def __init__(self, programs: dict[int, Program]) -> None:
+    def __init__(self, programs: dict[int, HloProgram]) -> None:
         self._programs = programs
         self._values = {number: Values(program.module) for number, program in programs.items()}
         self._executions: dict[int, _Execution] = {}
         self._constants: dict[tuple[int, int, Value], int] = {}
         self._last: list[int] = []  # of each storage the last run that takes it
-        self.tensors: list[Tensor] = []
+        self.tensors: list[ArrayOfRun] = []
         self.unknown: list[int] = []  # runs in a loop in a loop, of which iterations are not distinguished
-        self._facts: dict[tuple[int, int], tuple[list[Read], list[Result]]] = {}
+        self._facts: dict[tuple[int, int], tuple[list[TakenArray], list[GivenArray]]] = {}
 
     def values(self, program: int) -> Values:
         """Return the values of a module."""
         return self._values[program]
 
-    def reads_and_results(self, program: int, item: int) -> tuple[list[Read], list[Result]]:
+    def reads_and_results(self, program: int, item: int) -> tuple[list[TakenArray], list[GivenArray]]:
         """Return what an item of a module takes and gives."""
         known = self._facts.get((program, item))
         if known is None:
@@ -85,16 +85,16 @@ class Storages:
             index = -1 if members.count(read.position) == 1 else at - members.index(read.position)
             target = any(result.into == read.position for result in results)
             part = _updated(state, storage, read.shape, read.part) if target else read.part
-            self.tensors.append(Tensor(run, False, read.position, index, storage, read.shape, part))
+            self.tensors.append(ArrayOfRun(run, False, read.position, index, storage, read.shape, part))
         for at, result in enumerate(results):
             storage = self._new(run) if result.into < 0 else taken[members.index(result.into)]
-            self._give(state, Tensor(run, True, at, -1, storage, result.shape, None), result, program)
+            self._give(state, ArrayOfRun(run, True, at, -1, storage, result.shape, None), result, program)
 
-    def _give(self, state: _Execution, tensor: Tensor, result: Result, program: int) -> None:
+    def _give(self, state: _Execution, tensor: ArrayOfRun, result: GivenArray, program: int) -> None:
         """Note what one run gives."""
         run, storage = tensor.run, tensor.storage
         if result.into >= 0:
-            part = _updated(state, storage, result.shape, Part(0, (result.updates,), (1,)))
+            part = _updated(state, storage, result.shape, ArrayPart(0, (result.updates,), (1,)))
             state.filled[storage] = (0 if part is None else part.offset) + result.updates
             tensor = replace(tensor, part=part)
         state.held[result.value] = storage
@@ -154,16 +154,16 @@ class Storages:
         return number
 
 
-def _updated(state: _Execution, storage: int, whole: Shape, part: Part | None) -> Part | None:
+def _updated(state: _Execution, storage: int, whole: Shape, part: ArrayPart | None) -> ArrayPart | None:
     """Return where an update is: updates of one storage are taken to lie behind each other."""
     if part is None:
         return None
     offset = state.filled.get(storage, 0)
     fits = offset + sum(part.dims[:1]) <= whole.elements
-    return Part(offset if fits else 0, part.dims, part.strides)
+    return ArrayPart(offset if fits else 0, part.dims, part.strides)
 
 
-def depends(values: Values, program: Program) -> list[bool]:
+def depends(values: Values, program: HloProgram) -> list[bool]:
     """Return of each item in a loop whether it needs what the iteration before made; outside of loops it does not."""
     carried: dict[int, frozenset[Index]] = {loop: values.carried(loop) for loop in values.loops}
     needs: dict[int, bool] = {}

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tracemine.formats.xla.hlo import Index, Instruction, Module, Shape
+from tracemine.formats.xla.hlo import HloInstruction, HloModule, Index, Shape
 
 _PASSING: Final = frozenset({"bitcast", "opt-barrier", "copy-done", "domain", "add-dependency", "all-reduce-done"})
 _DONE: Final = frozenset({"async-done", "async-update"})
@@ -20,7 +20,7 @@ _DEEPEST: Final = 64
 Value = tuple[int, Index]  # what an instruction defines
 
 
-class Part(Struct, frozen=True):
+class ArrayPart(Struct, frozen=True):
     """Which elements of an array: where the first lies, their shape and strides."""
 
     offset: int
@@ -28,16 +28,16 @@ class Part(Struct, frozen=True):
     strides: tuple[int, ...]
 
 
-class Read(Struct, frozen=True):
+class TakenArray(Struct, frozen=True):
     """An array that an instruction takes."""
 
     position: int  # of the operand
     value: Value
     shape: Shape
-    part: Part | None  # None: all of it
+    part: ArrayPart | None  # None: all of it
 
 
-class Result(Struct, frozen=True):
+class GivenArray(Struct, frozen=True):
     """An array that an instruction gives."""
 
     value: Value
@@ -46,7 +46,7 @@ class Result(Struct, frozen=True):
     updates: int  # elements of it that are written
 
 
-class Loop(Struct, frozen=True):
+class WhileLoop(Struct, frozen=True):
     """A `while`: what its body gets and gives."""
 
     parameter: int
@@ -59,10 +59,10 @@ class Loop(Struct, frozen=True):
 class Values(Struct, frozen=True, dict=True):
     """The values of a module."""
 
-    module: Module
+    module: HloModule
 
     @cached_property
-    def callers(self) -> dict[int, Instruction]:
+    def callers(self) -> dict[int, HloInstruction]:
         """Return what calls each computation, of those that start work."""
         callers = {}
         for instruction in self.module.instructions.values():
@@ -71,7 +71,7 @@ class Values(Struct, frozen=True, dict=True):
         return callers
 
     @cached_property
-    def loops(self) -> dict[int, Loop]:
+    def loops(self) -> dict[int, WhileLoop]:
         """Return the loops by their instruction's id."""
         loops = {}
         for instruction in self.module.instructions.values():
@@ -86,7 +86,7 @@ class Values(Struct, frozen=True, dict=True):
             known = instruction.config.get("known_induction_variable")
             text = str(known.get("tuple_index", "")) if isinstance(known, dict) else ""
             around = self.callers.get(instruction.computation)
-            loops[instruction.id] = Loop(
+            loops[instruction.id] = WhileLoop(
                 parameter=parameters[0].id,
                 root=body.root,
                 counter=int(text) if text.isdecimal() else -1,
@@ -107,7 +107,7 @@ class Values(Struct, frozen=True, dict=True):
             instruction, index = before
         return instruction, index
 
-    def _passed(self, each: Instruction, index: Index) -> Value | None:
+    def _passed(self, each: HloInstruction, index: Index) -> Value | None:
         """Return what an instruction only passes on; None: it does something with it."""
         if each.opcode == "tuple" and index and 0 <= index[0] < len(each.operands):
             return each.operands[index[0]], index[1:]
@@ -117,7 +117,7 @@ class Values(Struct, frozen=True, dict=True):
         into |= dict.fromkeys(_PASSING, index)
         return (each.operands[0], into[each.opcode]) if each.opcode in into else None
 
-    def _called(self, each: Instruction, index: Index) -> Value | None:
+    def _called(self, each: HloInstruction, index: Index) -> Value | None:
         """Return the same across a call: what a parameter is given, or what the computation returns."""
         if each.opcode == "parameter":
             caller = self.callers.get(each.computation)
@@ -130,17 +130,17 @@ class Values(Struct, frozen=True, dict=True):
             return body.root, index
         return (body.root, index[1:]) if index[:1] == (1,) else None
 
-    def reads(self, instruction: Instruction) -> list[Read]:
+    def reads(self, instruction: HloInstruction) -> list[TakenArray]:
         """Return what an instruction takes."""
         reads = []
         for position, operand in enumerate(instruction.operands):
             given = self.module.instructions.get(operand)
             for index, shape in () if given is None else given.shape.leaves:
                 part = self._part(instruction, position) if not index else None
-                reads.append(Read(position, self.origin(operand, index), shape, part))
+                reads.append(TakenArray(position, self.origin(operand, index), shape, part))
         return reads
 
-    def results(self, instruction: Instruction) -> list[Result]:
+    def results(self, instruction: HloInstruction) -> list[GivenArray]:
         """Return what an instruction gives, but for the workspace of a library's call."""
         leaves = instruction.shape.leaves
         if instruction.opcode == "custom-call" and len(leaves) > 1:
@@ -154,7 +154,7 @@ class Values(Struct, frozen=True, dict=True):
         results = []
         for index, shape in leaves:
             into, count = self._update(instruction, index)
-            results.append(Result((instruction.id, index), shape, into, shape.elements if into < 0 else count))
+            results.append(GivenArray((instruction.id, index), shape, into, shape.elements if into < 0 else count))
         return results
 
     @cached_property
@@ -183,9 +183,9 @@ class Values(Struct, frozen=True, dict=True):
             if index[:1] != (of_loop.counter,) and self.origin(of_loop.root, index) != (of_loop.parameter, index)
         )
 
-    def _inner(self, each: Instruction, index: Index) -> Instruction | None:
+    def _inner(self, each: HloInstruction, index: Index) -> HloInstruction | None:
         """Return the instruction in a fusion's body that makes a result."""
-        inner: Instruction | None = each
+        inner: HloInstruction | None = each
         for _ in range(_DEEPEST):
             if inner is None:
                 return None
@@ -200,7 +200,7 @@ class Values(Struct, frozen=True, dict=True):
             inner = self.module.instructions.get(following)
         return None
 
-    def _update(self, instruction: Instruction, index: Index) -> tuple[int, int]:
+    def _update(self, instruction: HloInstruction, index: Index) -> tuple[int, int]:
         """Return the operand whose memory a result updates, and how many elements it writes; (−1, 0): none."""
         maker = self._inner(instruction, index)
         if maker is None or maker.opcode not in _UPDATES or len(maker.operands) < 2:
@@ -219,7 +219,7 @@ class Values(Struct, frozen=True, dict=True):
         same = given not in places or places.get((instruction.id, index)) == places[given]
         return (position, update.shape.elements) if same else (-1, 0)
 
-    def _part(self, instruction: Instruction, position: int) -> Part | None:
+    def _part(self, instruction: HloInstruction, position: int) -> ArrayPart | None:
         """Return the part of an operand that is read; None: all of it."""
         given = self.module.instructions.get(instruction.operands[position])
         if instruction.opcode != "fusion":
@@ -234,16 +234,16 @@ class Values(Struct, frozen=True, dict=True):
             return None
         return self._read_by(users, taken.shape)
 
-    def _parameter(self, fusion: Instruction, position: int) -> Instruction | None:
+    def _parameter(self, fusion: HloInstruction, position: int) -> HloInstruction | None:
         body = self.module.computations.get(fusion.called[0]) if fusion.called else None
         inside = () if body is None else body.instructions
         return next((inner for inner in inside if inner.opcode == "parameter" and inner.parameter == position), None)
 
-    def _users(self, of: Instruction | None) -> list[Instruction]:
+    def _users(self, of: HloInstruction | None) -> list[HloInstruction]:
         users = () if of is None else self.module.users.get(of.id, ())
         return [self.module.instructions[user] for user in users]
 
-    def _read_by(self, users: list[Instruction], whole: Shape) -> Part | None:
+    def _read_by(self, users: list[HloInstruction], whole: Shape) -> ArrayPart | None:
         """Return what slices, lookups and updates read of the array that they take first."""
         if any(user.opcode not in _PARTIAL and user.opcode not in _UPDATES for user in users):
             return None
@@ -252,11 +252,11 @@ class Values(Struct, frozen=True, dict=True):
             offset = sum(start * stride for start, stride in zip(first.starts, whole.strides, strict=True))
             if not 0 <= offset < max(whole.elements, 1):
                 return None
-            return Part(offset, first.shape.dims, whole.strides)
+            return ArrayPart(offset, first.shape.dims, whole.strides)
         count = 0
         for user in users:
-            part: Instruction | None = user
+            part: HloInstruction | None = user
             if user.opcode in _UPDATES and len(user.operands) > 1:
                 part = self.module.instructions.get(user.operands[_UPDATES[user.opcode]])
             count += whole.elements if part is None else part.shape.elements
-        return Part(0, (count,), (1,)) if count < whole.elements else None
+        return ArrayPart(0, (count,), (1,)) if count < whole.elements else None

@@ -20,8 +20,8 @@ from tracemine.formats.xla.planes import (
     TASK,
     host_name,
 )
-from tracemine.formats.xla.recording import Columns, Module, Recording, Strings
-from tracemine.formats.xla.space import Events, Line, Plane, Space, events_of, text_ids
+from tracemine.formats.xla.recording import Columns, CompiledModule, Recording, Strings
+from tracemine.formats.xla.space import LineEvents, Plane, PlaneLine, XSpace, events_of, text_ids
 from tracemine.timeline import RecordedDevice
 
 _PROGRAM = re.compile(r"(?P<name>.*)\((?P<number>\d{1,19})\)", re.DOTALL)
@@ -31,7 +31,7 @@ _VERSIONS = ("jax_version", "jaxlib_version", "cuda_runtime_version", "cuda_driv
 _VERSION = re.compile(r"[\w.+ -]{1,40}")
 
 
-def recording_of(space: Space) -> Recording:
+def recording_of(space: XSpace) -> Recording:
     """Return what a file recorded. Raises InputError, with the offset, where a line is damaged."""
     strings = Strings()
     base_ns = _number(space, TASK, "profile_start_time") or 0
@@ -68,17 +68,17 @@ def recording_of(space: Space) -> Recording:
     )
 
 
-def _named(space: Space, name: str) -> Iterator[Plane]:
+def _named(space: XSpace, name: str) -> Iterator[Plane]:
     return (plane for plane in space.planes if plane.name == name)
 
 
-def _number(space: Space, plane_name: str, stat: str) -> int | None:
+def _number(space: XSpace, plane_name: str, stat: str) -> int | None:
     found = (plane.stats.get(stat) for plane in _named(space, plane_name))
     return next((value for value in found if isinstance(value, int)), None)
 
 
 def _activities(
-    space: Space, plane: Plane, line: Line, device: int, strings: Strings, base_ns: int
+    space: XSpace, plane: Plane, line: PlaneLine, device: int, strings: Strings, base_ns: int
 ) -> Iterator[Columns]:
     stream = STREAM.match(line.name)
     wanted = (*rec.GPU_NUMBERS.values(), *rec.GPU_TEXTS.values(), OCCUPANCY)
@@ -96,7 +96,7 @@ def _activities(
 
 
 def _columns(
-    space: Space, plane: Plane, line: Line, events: Events, strings: Strings, base_ns: int, kind: str = ""
+    space: XSpace, plane: Plane, line: PlaneLine, events: LineEvents, strings: Strings, base_ns: int, kind: str = ""
 ) -> Columns:
     distinct, code = np.unique(events.names, return_inverse=True)
     names = [plane.event_names.get(number, "") for number in distinct.tolist()]
@@ -108,10 +108,10 @@ def _columns(
     }
 
 
-def _host_columns(space: Space, strings: Strings, base_ns: int) -> tuple[dict[str, Columns], list[Line]]:
+def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[str, Columns], list[PlaneLine]]:
     """Return events of the host's threads by what they are, in order, and the threads."""
     parts: dict[str, list[Columns]] = {kind: [] for kind in HOST_PARTS}
-    threads: list[Line] = []
+    threads: list[PlaneLine] = []
     for plane in _named(space, HOST):
         for line in plane.lines:
             thread = len(threads)
@@ -131,7 +131,7 @@ def _host_columns(space: Space, strings: Strings, base_ns: int) -> tuple[dict[st
 
 
 def _events_of_kind(
-    space: Space, plane: Plane, line: Line, kind: str, strings: Strings, base_ns: int
+    space: XSpace, plane: Plane, line: PlaneLine, kind: str, strings: Strings, base_ns: int
 ) -> Iterator[Columns]:
     numbers, texts, holds = HOST_PARTS[kind]
     skipped = [number for number, name in plane.event_names.items() if not holds(name)]
@@ -143,7 +143,7 @@ def _events_of_kind(
         }
 
 
-def modules_of(space: Space) -> dict[int, Module]:
+def modules_of(space: XSpace) -> dict[int, CompiledModule]:
     """Return the compiled modules by program id, as activities name them."""
     found = {}
     for plane in _named(space, METADATA):
@@ -155,11 +155,11 @@ def modules_of(space: Space) -> dict[int, Module]:
             match = _PROGRAM.fullmatch(name)
             number = int(match["number"]) if match else stats.get("program_id", event)
             if isinstance(number, int):
-                found[number] = Module(match["name"] if match else name, proto)
+                found[number] = CompiledModule(match["name"] if match else name, proto)
     return found
 
 
-def _versions(space: Space) -> dict[str, str]:
+def _versions(space: XSpace) -> dict[str, str]:
     stats = {name: value for plane in _named(space, METADATA) for name, value in plane.stats.items()}
     found = {name.removesuffix("_version"): str(stats[name]) for name in _VERSIONS if name in stats}
     return {name: text for name, text in found.items() if _VERSION.fullmatch(text)}
