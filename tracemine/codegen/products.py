@@ -84,7 +84,7 @@ def predicted(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, tile: tup
 
 
 def reduces(kernel: LoopKernel) -> bool:
-    """Return whether a kernel reduces its columns, beside what its products sum."""
+    """Return whether a kernel reduces its columns, apart from what its products sum."""
     return any(isinstance(n, ir.Reduce) for n in ir.nodes_of(kernel))
 
 
