@@ -177,8 +177,7 @@ def test_layers_that_stand_for_whole_regions_are_said_to_hide_them(tmp_path: Pat
         exported(tmp_path, [layer("{ForeignNode[a...b]}", "Myelin", [tensor], [("y", [-1, 64], tensor[2])], 1.0)])
     )
     assert any(
-        one.startswith("100% of the time is in layers that stand for whole regions")
-        for one in timeline.meta.ingest.warnings
+        one.startswith("100% of the time is in layers that are whole regions") for one in timeline.meta.ingest.warnings
     )
     assert any("only a run knows" in one for one in timeline.meta.ingest.warnings)
 

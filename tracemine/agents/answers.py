@@ -1,4 +1,4 @@
-"""What tools take and what they answer, as records. Answers are short: an agent pays for each word.
+"""What tools take and what they answer, as records. Answers are short: each word costs an agent.
 
 Texts that may hold words of a trace stand below `untrusted`; all others are tracemine's own, or one word.
 Figures that a person reads are texts with their unit; counts are of a step where `per` says so. Null is not known.

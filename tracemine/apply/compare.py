@@ -44,7 +44,7 @@ def faults(base: Computed, mine: Computed, runs: Sequence[Computed], rounding: f
         if name in mine:
             coarse = max(rounding, _TRAINED_ROUNDING if name.endswith(TRAINED) else 0.0)
             again = [run[name] for run in runs if name in run]
-            # Adam's first steps go by a gradient's sign: rounded otherwise, a small one turns around.
+            # Adam's first steps go by a gradient's sign: rounded otherwise, a small one changes sign.
             why = _apart(base[name], mine[name], again, coarse, whole=rounding > 0 and name.startswith("parameter "))
             wrong += [f"{name}: {why}"] if why else []
     return wrong[:_SHOWN] + ([f"and {len(wrong) - _SHOWN} others"] if len(wrong) > _SHOWN else [])

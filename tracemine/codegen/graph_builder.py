@@ -240,7 +240,7 @@ def _is_whole(spec: TensorSpec) -> bool:
 
 
 def _completed(told: Sequence[TensorSpec | None], call: GraphCall) -> tuple[TensorSpec | None, ...]:
-    """Return what a rule tells of a call's outputs, with what is known of them besides."""
+    """Return what a rule says about a call's outputs, with what is known of them besides."""
     if len(told) == len(call.outputs):
         return tuple(_merged(one, other) for one, other in zip(told, call.outputs, strict=True))
     if told and call.operator == "aten::cudnn_batch_norm":

@@ -33,4 +33,4 @@ class CodegenOptions:
 
 
 DEFAULT = CodegenOptions()
-WHATEVER = CodegenOptions(every_product=True)  # whatever can be generated, be it slower than what it stands for
+WHATEVER = CodegenOptions(every_product=True)  # whatever can be generated, be it slower than what it replaces

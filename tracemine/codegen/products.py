@@ -93,7 +93,7 @@ def _tiles_held(kernel: LoopKernel) -> float:
 
 
 def reduces(kernel: LoopKernel) -> bool:
-    """Return whether a kernel reduces its columns, beside what its products sum."""
+    """Return whether a kernel reduces its columns, apart from what its products sum."""
     return any(isinstance(n, ir.Reduce) for n in ir.nodes_of(kernel))
 
 

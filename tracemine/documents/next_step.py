@@ -25,7 +25,7 @@ def effort(fix: str) -> int | None:
 def next_step(fix: str, width: int) -> str:
     """Return what to do, no wider than that as far as it can be: the sentence that leads up to code, and the code.
 
-    Where both are too wide, a statement or two stand for themselves, and of longer code the sentence does.
+    Where both are too wide, a statement or two are shown alone, and of longer code the sentence does.
 
     >>> next_step("Fill all at once:\\n\\n    fill(tensors)     # no loop", 80)
     'Fill all at once: fill(tensors)'

@@ -23,7 +23,7 @@ from tracemine.rows.table import BoolArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
 from tracemine.units import bytes_text, percent_text, time_text
 
-_FEWEST = 4  # calls: fewer that are alike are met in any program
+_FEWEST = 4  # calls: fewer equal ones are met in any program
 _S = 10**9
 
 

@@ -59,7 +59,7 @@ def _joins(flow: Flow) -> Iterator[str]:
 
 
 def _causal(timeline: Timeline) -> Iterator[str]:
-    """Yield attention that is told to be causal by a library which decides that while it runs."""
+    """Yield attention that a library calls as causal, which decides that while it runs."""
     attention = np.flatnonzero(is_named(categories(timeline.ops["name"]), _ATTENTION)[:-1])
     causal = calls_of(timeline).spread(attention, lambda call: call.value(_CAUSAL) == "True", False, np.bool_)
     called = attention[causal]

@@ -59,7 +59,7 @@ def activity_facts(timeline: Timeline, rows: Rows) -> Facts:
 
 
 def _own_kernels(timeline: Timeline, rows: Rows) -> Categories:
-    """Return the names of kernels that stand for themselves: those written by hand, in a profile without operators."""
+    """Return the names of kernels written by hand, in a profile without operators: each counts as an operator."""
     name, own = category(rows, "name"), flags(rows, "handwritten") & (timeline.meta.format == "proton")
     return Categories(np.where(own, name.codes, -1).astype(np.int32), name.values)
 

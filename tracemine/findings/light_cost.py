@@ -42,7 +42,7 @@ def host_takes(ran: ReplayResult) -> float:
 
 
 def told(slowdown: Slowdown, recorded: Replay, alone: Replay) -> Slowdown:
-    """Return a slowdown with how much longer the host took in the light window than alone, as people are told."""
+    """Return a slowdown with how much longer the host took in the light window than alone, as reports say it."""
     times = [float(each.host.work_ns.sum()) for each in (recorded, alone)]
     return replace(slowdown, host=round(slowdown.usual * times[0] / times[1], 2) if times[1] else None)
 

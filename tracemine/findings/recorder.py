@@ -42,7 +42,7 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
 
 
 def _replays_in_loops(timeline: Timeline) -> bool:
-    """Return whether most activities are of graphs that a loop of a compiled module replays, turn by turn."""
+    """Return whether most activities are of graphs that a loop of a compiled module replays, one an iteration."""
     turns, graphs = timeline.instructions["turn"], timeline.activities["graph_id"]
     return bool(2 * turns.null_count < len(turns) and 2 * graphs.null_count < len(graphs))
 

@@ -223,7 +223,7 @@ def within_step(
     """Cut what findings save a step to what there is of it, as over the trace: their share of it is only estimated.
 
     hidden: rules of which a fix hides work behind other work, and closes no gap. timed: how long a step takes
-    unprofiled is known from timing, here or elsewhere; what closing gaps saves is told by a second such timing.
+    unprofiled is known from timing, here or elsewhere; what closing gaps saves shows in a second such timing.
     """
     gaps_last = sorted(findings, key=lambda one: not one.on_gpu)
     each = [one.per_step for one in gaps_last if one.per_step is not None]

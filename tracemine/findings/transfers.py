@@ -38,7 +38,7 @@ def transfers_of(context: ScanContext) -> Transfers | None:
 
 def _alone_ns(context: ScanContext, counts: BoolArray, copies: BoolArray) -> int:
     """Return for how long copies run alone: as recorded, or less where the host is as fast as it is unprofiled. Kernels
-    that a recorder makes come late leave a copy alone that else runs beside them.
+    that a recorder makes come late leave a copy alone that otherwise overlaps them.
     """
     device, start = (rows_of(context.timeline.activities[name]) for name in ("device", "start_ns"))
     times = [(start, start + context.accounts.dur_ns)]

@@ -11,7 +11,7 @@ from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.formats import format_of, is_nsys_folder, recording_in
 from tracemine.formats.source import FileSource
 from tracemine.formats.tensorrt.files import recording_of
-from tracemine.formats.xla.read import beside
+from tracemine.formats.xla.read import xplane_of
 from tracemine.timeline import Timeline
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
@@ -85,9 +85,9 @@ def _without_engines(files: Sequence[Path]) -> tuple[list[Path], set[Path]]:
 
 
 def _named_as_traces(folder: Path, without: Collection[Path]) -> list[Path]:
-    """List what may be traces by its name; of a run of JAX, where its .xplane.pb lies beside it, that is read."""
+    """List what may be traces by its name; of a run of JAX, where its .xplane.pb is there, that is read."""
     named = (path for path in _files(folder, "*", without) if path.name.endswith(_SUFFIXES))
-    return [path for path in named if beside(path) is None]
+    return [path for path in named if xplane_of(path) is None]
 
 
 def _files(folder: Path, kind: str, without: Collection[Path]) -> list[Path]:

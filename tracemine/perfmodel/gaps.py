@@ -40,7 +40,7 @@ _GAP_SHARE = {
     # The host still dispatches what it launches in a round: loops whose rounds need each other won nothing to 47 % of
     # it once they waited less often (benchmarks/programs/score.py).
     "after_wait": (0.0, 0.35, 1.0),
-    # Where no round needs another's result, one call can do all of them, and be asked once: loops mended so won 73 to
+    # Where no round needs another's result, one call can do all of them, and be asked once: loops changed so won 73 to
     # 125 % of it (as above).
     "at_once": (0.4, 0.95, 1.0),
     "allocator": (0.0, 1.0, 1.0),
@@ -79,8 +79,8 @@ class Slowdown(Struct, frozen=True):
 # percentile, the median and the 95th over 90 model families on an H100's and an H200's hosts, steps timed in processes
 # that had recorded nothing (benchmarks/predictions/unprofiled.py; results in benchmarks/results/steps_h100_h200.md).
 # The medians of the two hosts lie within 7 % of each other. A function of operators a launch, of the time that an
-# operator or a launch call takes, or of the kind of step predicted no better than the median, each family left out in
-# turn; so there is none.
+# operator or a launch call takes, or of the kind of step predicted no better than the median, each family left out by
+# itself; so there is none.
 _LIGHT = "recording the light window"
 SLOWDOWNS = {
     "operators": Slowdown("recording operators", 1.4, 2.0, 3.1),

@@ -14,16 +14,16 @@ from tracemine.timeline import Timeline
 
 
 def scopes_begin(timeline: Timeline) -> BoolArray | None:
-    """Return the activities with which another turn of the outermost scopes may begin, where each says its scopes and
-    not which turn it is part of: none that ran before belongs with it. None: no activity says its scopes.
+    """Return the activities with which another pass over the outermost scopes may begin, where each says its
+    scopes and not which pass it is part of: none that ran before belongs with it. None: no activity says its scopes.
 
-    A turn begins where the outermost scope is another one, where scopes come in another order than when they were
+    A pass begins where the outermost scope is another one, where scopes come in another order than when they were
     first seen, and where a kernel runs in its scope again.
     """
     places = categories(timeline.activities["module"])
     if not (places.codes >= 0).any() and not timeline.untimed:
         return None
-    marked = timeline.steps.num_rows > 0  # turns are steps then
+    marked = timeline.steps.num_rows > 0  # passes are steps then
     names = categories(timeline.activities["name"]).codes.tolist()
     outermost = [*(place.partition(".")[0] for place in places.values), None]
     first: dict[int, int] = {}

@@ -101,7 +101,7 @@ def settle(
 
 
 def _fitted(service: Service, steps: Sequence[PlannedStep], tell: Callable[[str], None]) -> list[PlannedStep]:
-    """Return the steps, those that create with what the service can take of their filing; what not is told."""
+    """Return the steps, those that create with what the service can take of their filing; the rest is printed."""
     fitted, told = [], dict[str, None]()
     for step in steps:
         if step.kind == "create" and step.draft is not None and step.draft.filing != Filing():

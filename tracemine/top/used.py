@@ -68,7 +68,7 @@ def _peak(reach: Reach, device: Device) -> str:
 
 
 def _again(timeline: Timeline, origin: Origin, known: BoolArray) -> BoolArray | None:
-    """Return which activities compute again what the forward pass did; None where that cannot be told.
+    """Return which activities compute again what the forward pass did; None where that is not known.
 
     A compiled backward pass may compute anything again without a word, and autograd's numbers tell nothing where it
     records its backward pass too.

@@ -120,7 +120,7 @@ def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]
     for mutation in MUTATIONS:
         for at in [a for a in inside if re.search(mutation.pattern, lines[a])][:MOST_OF_A_KIND]:
             if mutation.needs == "rounding" and _is_of_codes(graph, lines, at):
-                continue  # whole numbers of 8 bits need no rounding
+                continue  # integers of 8 bits need no rounding
             if mutation.needs not in _MATTERS or _MATTERS[mutation.needs](lines, at):
                 becomes = re.sub(mutation.pattern, mutation.becomes, lines[at], count=1)
                 found += _made(lines, at, mutation.name, becomes, _needs(mutation, lines, at, places))
@@ -135,7 +135,7 @@ def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]
 
 
 def _is_of_codes(graph: Graph, lines: list[str], at: int) -> bool:
-    """Return whether a line widens an input's whole numbers of 8 bits."""
+    """Return whether a line widens an input's integers of 8 bits."""
     source = re.search(r"= (\w+)\.to\(", lines[at])
     loaded = LOADED.match(made_of(lines, at).get(source[1], "")) if source else None
     return loaded is not None and loaded[1] in {e.name for e in graph.inputs if e.spec.dtype in ("int8", "uint8")}

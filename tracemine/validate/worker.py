@@ -87,7 +87,7 @@ class _Judge:
         self.narrow = {f"output {k}" for k, v in enumerate(self.graph.live) if narrow[v]}
         self.narrow |= {f"input {self.graph.inputs[v].name}" for v in self.graph.written if narrow[v]}
         multiplies = any(call.operator in PRODUCTS for call in self.graph.calls)
-        self.whole = multiplies and {*self.lowered.operations} <= _OF_WHOLE  # of whole numbers it makes such
+        self.whole = multiplies and {*self.lowered.operations} <= _OF_WHOLE  # of integers it makes integers
         self.usual: dict[str, float] = {}  # of each output: eager's error in the first trial, of the output's size
         self.error = self.eager_error = 0.0
         self.equal_share = self._share = 1.0

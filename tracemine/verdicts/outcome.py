@@ -42,7 +42,7 @@ class CallVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compiled(kernel: Candidate) -> CallVerdict | None:
-    """Return what torch.compile makes of a chain, where it is faster than the kernel beside it; None where it is not.
+    """Return what torch.compile makes of a chain, where it is faster than the generated kernel; None where it is not.
 
     A finding is worth what takes the least time.
     """

@@ -67,7 +67,7 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verdict(finding: Finding, candidates: Sequence[Candidate]) -> Verdict:
-    """Return the verdict by all that was tried: the fix first, then library calls beside it."""
+    """Return the verdict by all that was tried: the fix first, then library calls in its place."""
     occurrences = max(finding.occurrences, 1)
     predicted = finding.gpu_saving_ns // occurrences
     own = candidates[0]

@@ -42,7 +42,7 @@ Identity = Callable[[Finding], tuple[str, ...] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """What is tried of a finding, made ready before anything runs: its fix, then library calls beside that."""
+    """What is tried of a finding, made ready before anything runs: its fix, then library calls in its place."""
 
     finding: Finding
     candidates: tuple[Candidate, ...]
@@ -119,7 +119,7 @@ def _candidates(
 def _kernel(
     finding: Finding, rebuilt: Rebuilt, flow: Flow, replacement: Replacement | None, emitter: Emitter, bugs: Bugs
 ) -> Candidate:
-    """Return a generated kernel, or why there is none. replacement: the library call that stands beside it."""
+    """Return a generated kernel, or why there is none. replacement: the library call that is tried next to it."""
     kernel = Candidate(calls=len(rebuilt.graph.calls), evidence=rebuilt.evidence, assumptions=rebuilt.assumptions)
     try:
         made = bugs.tried(lambda: _generated(finding, rebuilt, flow, replacement))
@@ -191,7 +191,7 @@ def _call(
     kernel: Candidate | None = None,
     by: str = LIBRARY,
 ) -> Candidate:
-    """Return a library call in a graph's place: beside the kernel, or in a file of its own where there is none."""
+    """Return a library call in a graph's place: next to the kernel, or in a file of its own where there is none."""
 
     def check(machines: Machines, mutants: bool) -> Validation | str:
         return machines.calls.answer(job(rebuilt.graph, rebuilt.unread, mutants))

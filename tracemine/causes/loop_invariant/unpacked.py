@@ -44,7 +44,7 @@ def unpacked(timeline: Timeline, activities: Rows) -> IntArray:
 
 
 def _unpacks(call: Call) -> bool:
-    """Return whether a call turns packed numbers into floating ones.
+    """Return whether a call converts packed numbers to floating ones.
 
     >>> [_unpacks(Call("aten::copy_", None, types)) for types in (("c10::Half", "signed char"), ("c10::Half", "float"))]
     [True, False]

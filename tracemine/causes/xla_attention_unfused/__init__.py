@@ -1,4 +1,4 @@
-"""What XLA could have compiled otherwise: attention spelled out, and all rules of compiled modules.
+"""What XLA could have compiled otherwise: attention in separate kernels, and all rules of compiled modules.
 
 reading.py   the instructions of a module: what each computes, takes and gives
 detect.py    patterns among them

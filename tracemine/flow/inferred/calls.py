@@ -137,7 +137,7 @@ def _has_unread_list(overload: Overload, count: int, at: Mapping[int, Sequence[i
 
 
 def _made(call: Recorded) -> tuple[TensorSpec | None, ...] | None:
-    """Return the outputs. Where no strides were recorded, what is made has none to be told by either."""
+    """Return the outputs. Where no strides were recorded, what is made has none either."""
     made, told = call.outputs, call.strides is not None and len(call.strides) == len(call.dtypes or ())
     return made if told or made is None else tuple(map(_unstrided, made))
 

@@ -171,7 +171,7 @@ def _warnings(timed: Sequence[_Timed], profile: Profile, runs: WholeRuns, total_
     if sum(kinds.values()) > 0.01 * max(spent_ns, 1):
         share = min(sum(kinds.values()) / max(spent_ns, 1), 1.0)
         yield (
-            f"{share:.0%} of the time is in layers that stand for whole regions ({', '.join(sorted(kinds))}): what is "
+            f"{share:.0%} of the time is in layers that are whole regions ({', '.join(sorted(kinds))}): what is "
             "inside is not exported. nsys with NVTX shows its kernels."
         )
     unknown = sum(tensor.elements is None for timed_layer in timed for tensor in timed_layer.layer.writes)

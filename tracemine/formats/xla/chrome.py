@@ -1,4 +1,4 @@
-"""The `HOST.trace.json.gz` that JAX writes beside an `.xplane.pb`: the same events, without the compiled modules."""
+"""The `HOST.trace.json.gz` that JAX writes next to an `.xplane.pb`: the same events, without the compiled modules."""
 
 from __future__ import annotations
 

@@ -51,14 +51,14 @@ def is_chrome(head: bytes) -> bool:
 
 
 def read(source: FileSource, progress: Progress | None = None) -> Timeline:
-    """Return the timeline of an `.xplane.pb`, or of the JSON that JAX writes of one; where the first lies beside the
-    second, of that.
+    """Return the timeline of an `.xplane.pb`, or of the JSON that JAX writes of one; where both lie in one folder,
+    of the first.
 
     Raises InputError where it is damaged, or says of no GPU what it did.
     """
     if is_xplane(source.head):
         return _of_xplane(source, progress)
-    better = beside(Path(source.path))
+    better = xplane_of(Path(source.path))
     if better is None:
         return _of_json(source, progress)
     with FileSource(better) as other:
@@ -68,10 +68,10 @@ def read(source: FileSource, progress: Progress | None = None) -> Timeline:
     return replace(timeline, meta=replace(timeline.meta, ingest=replace(report, warnings=(says, *report.warnings))))
 
 
-def beside(path: Path) -> Path | None:
+def xplane_of(path: Path) -> Path | None:
     """Return the `.xplane.pb` of the run whose JSON a path names, if it is there.
 
-    >>> beside(Path("no/such/host.trace.json.gz")) is None
+    >>> xplane_of(Path("no/such/host.trace.json.gz")) is None
     True
     """
     for suffix in _JSON:

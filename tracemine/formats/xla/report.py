@@ -26,7 +26,7 @@ def warnings(recording: Recording, unowned: Counter[str]) -> list[str]:
         (
             recording.source == "json",
             "A trace.json does not hold the compiled modules, so instructions, shapes and dataflow are not known: pass "
-            "the .xplane.pb that lies beside it.",
+            "the .xplane.pb in the same folder.",
         ),
         (
             len(gpu["name"]) and not (host["step"] != MISSING).any(),
