@@ -15,12 +15,13 @@ PACKAGE = Path(__file__).parents[1] / "tracemine"
 # Where there are some, and how many. pyproject.toml lets ruff pass the same files (PLC0415) and says why there.
 COUNTS = {
     "__main__.py": 1,
-    "cli": 132,
+    "cli": 137,
     "files/writing.py": 1,
     "fleet/cluster.py": 1,
     "fleet/query.py": 1,
     "fleet/places.py": 1,
     "formats/nsys/database.py": 2,
+    "formats/xla/read.py": 6,
     "frames.py": 1,
     "plugins.py": 1,
     "processes.py": 1,

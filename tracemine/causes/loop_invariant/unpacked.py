@@ -12,6 +12,7 @@ import numpy as np
 
 from tracemine.calls import Call, Calls, calls_of
 from tracemine.causes.weight_cast.hand_casts import is_weight, known_sources
+from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import IntArray, Rows, number
@@ -33,7 +34,7 @@ def unpacked(timeline: Timeline, activities: Rows) -> IntArray:
     op_row, segment = rows_of(timeline.activities["op_row"])[first], number(activities, "segment", -1)[first]
     unpacks = calls.spread(op_row, _unpacks, False, np.bool_) & known_sources(activities, graph, first)
     found = [nodes for cast in np.flatnonzero(unpacks).tolist() if (nodes := _weight(graph, calls, op_row, cast))]
-    steps = np.unique(segment[segment > 0])
+    steps = sorted_unique(segment[segment > 0])
     a_step = np.array([sum(segment[nodes[0]] == step for nodes in found) for step in steps], np.int64)
     if len(steps) < 2 or not a_step.all() or (a_step != a_step[0]).any():
         return piece

@@ -97,10 +97,10 @@ def profiles_in(folder: Path) -> list[Path]:
 
 
 def _of_xplane(source: FileSource, progress: Progress | None) -> Timeline:
-    from tracemine.formats.xla.assemble import assemble  # noqa: PLC0415 - what other files need not load
-    from tracemine.formats.xla.planes import refuse  # noqa: PLC0415
-    from tracemine.formats.xla.space import open_space  # noqa: PLC0415
-    from tracemine.formats.xla.xplane import recording_of  # noqa: PLC0415
+    from tracemine.formats.xla.assemble import assemble
+    from tracemine.formats.xla.planes import refuse
+    from tracemine.formats.xla.space import open_space
+    from tracemine.formats.xla.xplane import recording_of
 
     try:
         space = open_space(memoryview(_content(source, progress)))
@@ -112,8 +112,8 @@ def _of_xplane(source: FileSource, progress: Progress | None) -> Timeline:
 
 
 def _of_json(source: FileSource, progress: Progress | None) -> Timeline:
-    from tracemine.formats.xla.assemble import assemble  # noqa: PLC0415
-    from tracemine.formats.xla.chrome import recording_of  # noqa: PLC0415
+    from tracemine.formats.xla.assemble import assemble
+    from tracemine.formats.xla.chrome import recording_of
 
     try:
         return assemble(recording_of(_content(source, progress), source.truncated), Path(source.path).name)
