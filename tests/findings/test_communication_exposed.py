@@ -98,6 +98,18 @@ def test_one_rank_tells_no_transfer_from_waiting_and_says_so() -> None:
     assert note.endswith("one rank cannot tell: record all ranks, and scan their folder.")
 
 
+def test_gpus_of_one_process_are_summed_and_no_other_rank_is_asked_for() -> None:
+    trace = _steps(ranks=2)
+    trace.kernel(GEMM, 1_000_000, 600 * US, device=1)
+    (note,) = _notes(_scanned(trace))
+    assert " a step, summed over 2 GPUs (" in note
+    assert note.endswith("waiting for another GPU or the host, is not known.")
+    apart = _steps(ranks=8)  # six of them are other processes'
+    apart.kernel(GEMM, 1_000_000, 600 * US, device=1)
+    assert "summed over 2 GPUs" in _notes(_scanned(apart))[0]
+    assert "record all ranks" in _notes(_scanned(apart))[0]
+
+
 def test_a_rank_that_is_known_says_which_of_how_many_it_is() -> None:
     timeline = _steps().timeline()
     ranked = replace(timeline, meta=replace(timeline.meta, rank=3, world_size=8))

@@ -19,6 +19,7 @@ from tracemine.rows.transfers import COLLECTIVE, LEAST_COMMUNICATION
 from tracemine.units import time_text
 
 _MOST_KINDS = 3
+_RECORD = "record all ranks, and scan their folder"
 _BECAUSE = {
     "same_stream": "in order with the kernels of its stream",
     "last": "the last of the step",
@@ -88,14 +89,19 @@ def communication_text(context: ScanContext) -> str:
     chosen = np.flatnonzero(every & (number(rows, "exposed_ns") > 0))
     exposed, linked = number(rows, "exposed_ns")[chosen], linked_ns(context, chosen)
     of_step = " a step" if context.accounts.steps else ""
-    whole = time_text(a_step(context, int(exposed.sum())))
+    whole, devices = time_text(a_step(context, int(exposed.sum()))), context.accounts.devices
+    of_step += f", summed over {devices} GPUs" if devices > 1 else ""
+    largest = int(number(rows, "group_size", null=0)[chosen].max(initial=0))
+    if devices > 1 and largest <= devices and (context.timeline.meta.world_size or 1) == 1:
+        rest = "waiting for another GPU or the host, is not known."
+    else:
+        rest = f"waiting for other ranks or their hosts, one rank cannot tell{_of_ranks(context)}: {_RECORD}."
     least = f"; their bytes take {time_text(a_step(context, int(linked.sum())))} at the links' raw rate"
     least += "" if is_typed(context, chosen) else ASSUMED
     kinds = "; ".join(map(_said, communication_of(context)[:_MOST_KINDS]))
     return (
-        f"Communication that nothing overlaps: {whole}{of_step} ({kinds}){least if (linked > 0).all() else ''}. What "
-        "of it is transfer, and what is waiting for other ranks or their hosts, one rank cannot tell"
-        f"{_of_ranks(context)}: record all ranks, and scan their folder."
+        f"Communication that nothing overlaps: {whole}{of_step} ({kinds}){least if (linked > 0).all() else ''}. "
+        f"What of it is transfer, and what is {rest}"
     )
 
 
