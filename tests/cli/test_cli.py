@@ -440,11 +440,11 @@ def test_without_a_gpu_nothing_is_estimated_and_the_hint_says_how(run: Run, tmp_
     (tmp_path / "new.json").write_bytes(content)
     for report in ("text", "markdown", "html"):
         out = run("scan", tmp_path / "new.json", "--format", report, "--min-saving", "1s")[1]
-        assert "Nothing worth" not in out
+        assert "No rule found" not in out
         text = " ".join(out.partition("<script")[0].split())
         assert text.count("savings of GPU time are not estimated") == text.count("--gpu h100") == 1
         named = run("scan", tmp_path / "new.json", "--format", report, "--min-saving", "1s", "--gpu", "h100")[1]
-        assert "Nothing worth fusing or closing was found." in named
+        assert "No rule found a saving worth listing." in named
 
 
 def _slower(factor: int) -> bytes:

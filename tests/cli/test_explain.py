@@ -122,6 +122,15 @@ def test_a_number_is_that_of_the_first_screen(run: Run, stored: Path) -> None:
         assert err == f"FINGERPRINT: no finding has the number {none}\n  hint: there are: {', '.join(known)}\n"
 
 
+def test_a_scan_without_findings_has_none_of_any_number(run: Run, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.json"
+    empty.write_bytes(msgspec.json.encode(msgspec.structs.replace(SCAN, findings=())))
+    code, out, err = run("explain", "1", empty)
+    assert (code, out) == (2, "")
+    assert err.startswith("there is no finding 1: this scan has none\n  hint: tracemine scan ")
+    assert err.endswith(" --why-not\n")
+
+
 def test_a_file_where_the_fingerprint_stands_is_told(run: Run, stored: Path) -> None:
     code, out, err = run("explain", stored, "10bb")
     assert (code, out) == (2, "")

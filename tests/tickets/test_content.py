@@ -83,6 +83,13 @@ def test_versions_and_commands_are_named() -> None:
         assert part in text
 
 
+def test_a_recording_of_another_format_is_not_called_a_json_file() -> None:
+    other = msgspec.structs.replace(SCAN, trace=msgspec.structs.replace(SCAN.trace, format="xla"))
+    text = markdown.body(ticket(other, 1))
+    assert "tracemine diff BEFORE AFTER" in text
+    assert ".json.gz" not in text
+
+
 def test_only_what_a_kernel_fixes_is_verified() -> None:
     verify = f"tracemine verify before.json.gz --finding {NORM.fingerprint}"
     assert verify in markdown.body(ticket(SCAN, 1))

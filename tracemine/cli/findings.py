@@ -95,6 +95,9 @@ def named_finding(mark: str, scans: Sequence[Scan], option: str) -> tuple[Findin
     if len(scans) == 1 and (numbered := by_number(mark, scans[0])) is not None:
         return numbered, scans[0]
     if len(mark) < _SHORTEST_MARK:
+        if mark.isdecimal() and len(scans) == 1 and not scans[0].reported:
+            hint = f"tracemine scan {line(scans[0].trace.path, 200)} --why-not"
+            raise UsageError(f"there is no finding {mark}: this scan has none", hint=hint)
         if mark.isdecimal():
             raise UsageError(f"{option}: no finding has the number {mark}", hint=_known(scans))
         raise UsageError(f"{option}: a fingerprint has 16 digits; give {_SHORTEST_MARK} at least")

@@ -64,6 +64,11 @@ class Section(Struct, frozen=True):
     lines: tuple[Line, ...]
 
 
+def before_after(scan: Scan) -> tuple[str, str]:
+    """Return what commands call a recording, and the one with the fix: as files of its format are called."""
+    return ("before.json.gz", "after.json.gz") if scan.trace.format == "kineto" else ("BEFORE", "AFTER")
+
+
 def sections(finding: Finding, scan: Scan) -> tuple[Section, ...]:
     """Return all that is known of a finding, without empty sections."""
     identity = f"{finding.fingerprint} · rule {finding.rule} · severity {finding.severity}"
@@ -81,7 +86,7 @@ def sections(finding: Finding, scan: Scan) -> tuple[Section, ...]:
         ("variants", _variants(finding, scan)),
         ("assumes", map(Line, finding.assumptions)),
         ("check", [Line("record the same steps with the fix, compare both, and compare the programs' results:"),
-                   Line("tracemine diff before.json.gz after.json.gz", CODE)]),
+                   Line(f"tracemine diff {' '.join(before_after(scan))}", CODE)]),
     )  # fmt: skip
     return tuple(Section(label, lines) for label, each in known if (lines := tuple(one for one in each if one.text)))
 

@@ -35,7 +35,7 @@ def _bound(scan: Scan) -> str:
     step = "the step" if scan.summary.per_step is not None else "the recorded time"
     shares = {part.name: part.share for part in bar_parts(parts)}
     if bound.by == SUMS:
-        return f"GPU time, when it passed was not recorded: {_largest(parts, set())}"
+        return f"GPU time summed (a tree has no timeline): {_largest(parts, set())}"
     said = _OF.get(bound.by, IDLE)
     work = _largest(parts, {IDLE, said})
     if scan.trace.format in _NO_GAPS:

@@ -15,7 +15,7 @@ from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import effort, next_step
 from tracemine.documents.numbered import claimed
 from tracemine.documents.own_code import own_frame
-from tracemine.documents.step_words import nothing_text, unequal_text, unestimated
+from tracemine.documents.step_words import is_sums, nothing_text, unequal_text, unestimated
 from tracemine.documents.trust import (
     NOT_RUN,
     is_unusable,
@@ -245,6 +245,8 @@ def _about(scan: Scan, saved: _Saved) -> tuple[str, ...]:
     if scan.summary.bound is None:
         return (*about, count_text(scan.trace.activities, "GPU activity"))
     unit = TimeUnit.of(unprofiled_ns(of) or of.span_ns)
+    if is_sums(of):
+        return (*about, f"{unit.text(of.span_ns)} {unit.name} of GPU time in all")
     how = "" if alone is None else f" {_UNPROFILED.get(alone.source, alone.source)}"
     if step is None:
         return (*about, f"no steps found: of all {unit.text(unprofiled_ns(of) or of.span_ns)} {unit.name}{how}")

@@ -103,7 +103,7 @@ def bound_text(bound: Bound, parts: Parts | None = None, *, as_recorded: bool = 
     how = "" if as_recorded else "unprofiled, "
     idles = f"{how}the GPU idles {share_text(mid)}{_spread_text(low, high)}"
     if bound.by == SUMS:
-        return "sums of GPU time: when it passed was not recorded"
+        return "GPU time summed (a tree has no timeline)"
     if bound.by in _BUSY:
         return f"{_BUSY[bound.by]}: {how}the GPU is busy {share_text(1 - mid)}{_spread_text(1 - high, 1 - low)}"
     if bound.by == "communication":

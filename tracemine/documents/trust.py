@@ -61,7 +61,7 @@ def no_findings(scan: Scan) -> str:
                 "Say which to estimate for: --gpu NAME."
             )
         return "Savings of GPU time are not estimated: the trace names no GPU. Say which it was: --gpu NAME."
-    return "Nothing worth fusing or closing was found."
+    return "No rule found a saving worth listing."
 
 
 def notes(scan: Scan) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def busy_text(summary: Summary) -> str:
     """Return for how much of the recorded time the GPU was busy."""
     whole = summary.gpu_busy_ns + summary.gpu_idle_ns
     if is_sums(summary):
-        return f"GPU time {time_text(whole)}; when it passed was not recorded"
+        return f"GPU time {time_text(whole)}, summed (a tree has no timeline)"
     share = percent_text(summary.gpu_busy_ns, whole)
     return f"recorded: the GPU busy {share}, {time_text(summary.gpu_busy_ns)} of {time_text(whole)}"
 

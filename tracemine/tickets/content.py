@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tracemine.causes import load_rules
+from tracemine.documents.finding import before_after
 from tracemine.documents.screen import own_of, sure_of, times_of, whole_percent
 from tracemine.documents.verdict_words import times_text, unprofiled_ns
 from tracemine.documents.words import (
@@ -51,7 +52,7 @@ _MOST_KERNELS = 12
 _ENGINES = ("TensorRT::", "onnx::")  # operators of what records no lines
 _MOST_VARIANTS = 4
 _CHECK = "Record the same steps again, then "
-_DIFF = "tracemine diff before.json.gz after.json.gz"
+_FILES = ("before.json.gz", "after.json.gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +174,9 @@ def led(word: str, *text: Block) -> Iterator[Block]:
     yield from rest
 
 
-def how_to_check(*more: Run) -> Paragraph:
-    """Return how to see that a fix has helped."""
-    return Paragraph((Strong("Check:"), Text(f" {_CHECK}"), Name(_DIFF), *more))
+def how_to_check(*more: Run, files: Sequence[str] = _FILES) -> Paragraph:
+    """Return how to see that a fix has helped. files: what the recordings before and after it are called."""
+    return Paragraph((Strong("Check:"), Text(f" {_CHECK}"), Name(f"tracemine diff {' '.join(files)}"), *more))
 
 
 def _place(finding: Finding, frames: Mapping[str, Source]) -> FindingPlace:
@@ -221,7 +222,8 @@ def _blocks(finding: Finding, scan: Scan, place: FindingPlace, names: ShownNames
     yield from led("Where", Paragraph(place.runs(names)))
     begin, rest = fix_blocks(finding.fix)
     yield from led("Fix", *begin)
-    yield how_to_check(*_verify(finding))
+    files = before_after(scan)
+    yield how_to_check(*_verify(finding, files[0]), files=files)
     yield Paragraph(tuple(_sure(finding)))
     yield Folded("Kernels, further advice, recording", (*rest, Bullets(tuple(_more(finding, scan)))))
 
@@ -261,11 +263,11 @@ def _row(what: str, before_ns: int, saving: Range, unit: TimeUnit) -> tuple[Runs
     return tuple((Text(text),) for text in (what, unit.text(before_ns), mid, interval))
 
 
-def _verify(finding: Finding) -> Iterator[Run]:
+def _verify(finding: Finding, file: str) -> Iterator[Run]:
     """Yield how its fix is tried without editing the program, where one kernel is the fix."""
     if one_kernel_fixes(finding) and not any(op.startswith(_ENGINES) for op in finding.ops):
         yield Text("; the fix alone: ")
-        yield Name(f"tracemine verify before.json.gz --finding {finding.identity.finding}")
+        yield Name(f"tracemine verify {file} --finding {finding.identity.finding}")
 
 
 def _sure(finding: Finding) -> Iterator[Run]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.formats.proton.make import H200, node, summed, tree
 from tracemine.formats import open_trace
 from tracemine.pipeline import scan
+from tracemine.report import Drawing, render
 
 
 def _written(folder: Path) -> Path:
@@ -43,6 +45,11 @@ def test_a_tree_says_nothing_of_gaps_steps_and_neighbours(tmp_path: Path) -> Non
     assert found.summary.bound.by == "sums"
     assert not [each for each in found.findings if not each.on_gpu or len(each.ops) > 1]
     assert any("holds sums" in each for each in found.warnings)
+    out = StringIO()
+    render("text", found, out, Drawing(width=200))
+    first, second, *_ = out.getvalue().splitlines()
+    assert first.startswith("GPU time summed (a tree has no timeline): ")
+    assert second.endswith(" of GPU time in all")
 
 
 @pytest.mark.parametrize(
