@@ -163,7 +163,7 @@ def with_calls(timeline: Timeline, names: Iterable[str]) -> Timeline:
 
 def test_nothing_is_known_of_a_plain_trace() -> None:
     found = environment(timeline_of([kernel(0, US)]))
-    assert found.facts == {**dict.fromkeys(found.facts, False), "engine": None}
+    assert found.facts == {**dict.fromkeys(found.facts, False), "engine": None, "producer": "torch"}
     assert found.blockers_text == ""
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from tests.formats.proton.make import H200, node, summed, tree
+from tracemine.cli import main
 from tracemine.formats import open_trace
 from tracemine.pipeline import scan
-from tracemine.report import Drawing, render
 
 
 def _written(folder: Path) -> Path:
@@ -45,11 +44,13 @@ def test_a_tree_says_nothing_of_gaps_steps_and_neighbours(tmp_path: Path) -> Non
     assert found.summary.bound.by == "sums"
     assert not [each for each in found.findings if not each.on_gpu or len(each.ops) > 1]
     assert any("holds sums" in each for each in found.warnings)
-    out = StringIO()
-    render("text", found, out, Drawing(width=200))
-    lines = out.getvalue().splitlines()
-    assert lines[0].startswith("GPU time summed (a tree has no timeline): ")
-    assert any(line.endswith(" of GPU time in all") for line in lines[1:3])
+
+
+def test_the_first_screen_says_that_times_are_summed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", str(_written(tmp_path)), "--quiet"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("GPU time summed (a tree has no timeline): ")
+    assert "274 µs of GPU time in all" in text
 
 
 @pytest.mark.parametrize(
