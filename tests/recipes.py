@@ -11,7 +11,8 @@ import torch
 _BLOCK = re.compile(r"(?:^(?: {4}.*)?\n)+", re.M)
 # What is printed to be pasted elsewhere than into Python: a shell, C++.
 _OTHER = re.compile(
-    r"(?:[A-Z0-9_]+=\S+ +|\w+ +[\w|-]+ +)*(?:env|python|vllm|tracemine|grep)\b|[A-Z0-9_]+=\S+|cuda\w+\(|//|g\+\+"
+    r"(?:[A-Z0-9_]+=\S+ +|\w+ +[\w|-]+ +)*(?:env|python|vllm|tracemine|grep|trtexec)\b"
+    r"|[A-Z0-9_]+=\S+|cuda\w+\(|//|g\+\+"
 )
 
 

@@ -227,7 +227,8 @@ def test_a_folder_without_traces_is_an_error(run: Run, tmp_path: Path) -> None:
     assert (code, out) == (2, "")
     assert err == (
         f"{tmp_path}: no trace lies in this folder or below it\n"
-        "  hint: a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, or an export of nsys\n"
+        "  hint: a trace is a .json or .json.gz that torch.profiler's export_chrome_trace wrote, an .xplane.pb that "
+        "JAX wrote, or an export of nsys\n"
     )
 
 

@@ -103,7 +103,7 @@ def test_what_is_known_is_changed_and_git_applies_it(tmp_path: Path, name: str) 
 
 
 def test_each_edit_has_an_example() -> None:
-    assert {edit for edit, *_ in CHANGES.values()} | {"attention_fused"} == set(EDITS)
+    assert {edit for edit, *_ in CHANGES.values()} | {"attention_fused", "loss_in_strips"} == set(EDITS)
     assert {edit for way in WAYS.values() for edit in way.edits} == set(EDITS)
 
 

@@ -13,6 +13,7 @@ from tests.rows.test_gaps import column
 from tracemine.causes import CAUSES, columns_of, load_rules
 from tracemine.formats import open_trace
 from tracemine.matching import mine
+from tracemine.matching.selection import of_producer
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline
 
@@ -28,7 +29,7 @@ def rows_of_trace(path: Path) -> tuple[Timeline, dict[str, Rows]]:
 
 def lengths(path: Path) -> dict[str, list[int]]:
     """How many rows each match of each rule covers; but for those that are held against what the device reaches."""
-    rules = [rule for rule in load_rules() if rule.saving != "reach_rate"]
+    rules = [rule for rule in of_producer(load_rules(), "torch") if rule.saving != "reach_rate"]
     matches = mine(rows_of_trace(path)[1], rules)
     return {found.rule.id: np.diff(found.offsets).tolist() for found in matches}
 

@@ -21,7 +21,7 @@ _FACTOR = 1.25  # of eager's error, overall
 _FEW = ((10, 4.0), (499, 2.0), (1 << 62, _FACTOR))  # and for so few elements that luck weighs
 _ONE_CAUSE = math.sqrt(3)  # of its root mean square: what a rounding that all of a row have in common may come to
 _CHANCE = 1e-3  # that a kernel whose errors have eager's size has a row beyond the bound, however many rows there are
-_WHOLE = 2.0**24  # below it float32 has every integer
+_EXACT_BELOW = 2.0**24  # below it float32 has every integer
 _CODES = {torch.float8_e4m3fn: 2.0**-4, torch.float8_e5m2: 2.0**-3}
 
 
@@ -94,7 +94,7 @@ def inexact(fused: torch.Tensor, truth: torch.Tensor) -> str | None:
 
     An index that is off by one element in a thousand hides in what 16 bits may err by, and cannot hide here.
     """
-    known = torch.isfinite(truth) & (truth.round() == truth) & (truth.abs() < _WHOLE)
+    known = torch.isfinite(truth) & (truth.round() == truth) & (truth.abs() < _EXACT_BELOW)
     count = int((known & (fused.double() != truth.to(fused.dtype).double())).sum())
     return f"{count} sums of integers are not exact" if count else None
 

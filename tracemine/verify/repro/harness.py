@@ -64,6 +64,7 @@ _TOOLS = (
     "import triton",
     "import triton.language as tl",
     "from triton.language.extra import libdevice",
+    "from triton.tools.tensor_descriptor import TensorDescriptor",
 )
 
 
