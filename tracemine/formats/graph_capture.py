@@ -107,7 +107,7 @@ def _of_one_name(path: Path, beside: Path) -> bool:
     >>> _of_one_name(Path("qwen_decode.json"), Path("qwen_capture_0.json"))
     True
     """
-    name = re.split(r"(?i)capture|bs_\d", beside.name, maxsplit=1)[0].rstrip("_-.")
+    name = re.split(r"(?i)(?:cuda[_-]?)?(?:graph[_-]?)?capture|bs_\d", beside.name, maxsplit=1)[0].rstrip("_-.")
     return beside.parent != path.parent or path.name.startswith(name)
 
 
