@@ -131,7 +131,7 @@ def _stamp(folder: Path) -> tuple[Path, int, int]:
 @lru_cache(maxsize=16)
 def _loaded_once(stamps: tuple[tuple[Path, int, int], ...], vocabulary: Vocabulary) -> tuple[Rule, ...]:
     """Return the rules in these folders, once a process."""
-    return tuple(parsed_rule(folder) or load_rule(folder, vocabulary) for folder, *_ in stamps)
+    return tuple(parsed_rule(folder, vocabulary.columns) or load_rule(folder, vocabulary) for folder, *_ in stamps)
 
 
 def _rule_folders(directory: Path) -> list[Path]:

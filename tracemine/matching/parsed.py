@@ -6,7 +6,7 @@ as the rule.toml that it was made of is as it was, to the byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tracemine.errors import Location
 from tracemine.matching.rule import Rule
+from tracemine.rows.table import ColumnDoc
 from tracemine.tables import stamp_of
 
 PLACE: Final = Path(__file__).with_name("parsed.jsonl")
@@ -31,18 +32,23 @@ class Parsed(msgspec.Struct, frozen=True):
 def text_of_rules(rules: Iterable[Rule]) -> str:
     """Return what the file holds for these rules, read from their rule.toml, by id."""
     lines = [
-        msgspec.json.encode(Parsed(stamp_of(Path(rule.where.path).read_bytes()), replace(rule, where=Location(""))))
+        msgspec.json.encode(
+            Parsed(stamp_of(Path(rule.where.path).read_bytes()), replace(rule, where=Location(""), docs=()))
+        )
         for rule in sorted(rules, key=lambda rule: rule.id)
     ]
     return b"".join(line + b"\n" for line in lines).decode()
 
 
-def parsed_rule(folder: Path) -> Rule | None:
-    """Return the rule in a folder; None where what was parsed is not what its rule.toml says."""
+def parsed_rule(folder: Path, columns: Mapping[str, Sequence[ColumnDoc]]) -> Rule | None:
+    """Return the rule in a folder; None where what was parsed is not what its rule.toml says.
+
+    columns: of each row set, which the file does not hold: nine tenths of it would be the same ones again and again.
+    """
     found, path = _kept().get(folder.name), folder / "rule.toml"
     if found is None or found.made_of != stamp_of(path.read_bytes()):
         return None
-    return replace(found.rule, where=Location(str(path)))
+    return replace(found.rule, where=Location(str(path)), docs=tuple(columns[found.rule.rows]))
 
 
 @cache
