@@ -31,6 +31,7 @@ def _faults(
     ours: Callable[..., torch.Tensor],
     eager: Callable[..., torch.Tensor],
     upstream: float | torch.Tensor = 1.0,
+    floor_eps: float = 8.0,
 ) -> Iterator[str]:
     """Yield where results or gradients are further from float64 than eager's are."""
     found = []
@@ -45,11 +46,30 @@ def _faults(
             yield f"{what} has another shape or type"
             continue
         size = float(truth.square().mean().sqrt()) if truth.isfinite().all() else 0.0
-        floor = 8 * torch.finfo(mine.dtype).eps * size
+        floor = floor_eps * torch.finfo(mine.dtype).eps * size
         off, allowed = (float((t.double() - truth).square().mean().sqrt()) for t in (mine, theirs))
         same_holes = torch.equal(mine.isnan(), truth.isnan())
         if not same_holes or (truth.isfinite().all() and off > max(_MOST * allowed, floor, 1e-30)):
             yield f"{what} is off by {off:.3g}, eager by {allowed:.3g}, of {size:.3g}"
+
+
+def sums_of_strips(space: Space) -> Iterator[str]:
+    """Yield faults of the weights' gradient where 256 strips add to it: sums in bfloat16 lose what each adds."""
+    rows = 256 * STRIP
+    labels = torch.randint(0, WORDS, (rows,), generator=torch.Generator().manual_seed(4))
+
+    def eager(h: Any, w: Any) -> Any:
+        logits = F.linear(h, w)
+        return F.cross_entropy(logits if logits.dtype == torch.float64 else logits.float(), labels)
+
+    inputs = _drawn(torch.bfloat16, bias=False, rows=rows)
+    yield from _faults(
+        "sums of strips",
+        inputs,
+        lambda h, w: space.linear_cross_entropy(h, w, labels, rows=STRIP),
+        eager,
+        floor_eps=0.5,
+    )
 
 
 def cross_entropy(space: Space) -> Iterator[str]:

@@ -21,6 +21,7 @@ from tracemine.verify.gpu import linear_losses, strips, vocabulary_max  # noqa: 
 pytestmark = pytest.mark.filterwarnings("ignore:reduction. .mean.:UserWarning")
 CASES = [
     (linear_losses, cases.cross_entropy),
+    (linear_losses, cases.sums_of_strips),
     (linear_losses, cases.log_probs),
     (linear_losses, cases.divergence),
     (vocabulary_max, cases.largest),
@@ -50,7 +51,7 @@ MUTANTS = [
     ("linear_losses", cases.cross_entropy, "min(first + rows, len(hidden))", "min(first + rows, len(hidden) - 1)"),
     ("linear_losses", cases.cross_entropy, "+= gradient.sum(0,", "+= gradient.abs().sum(0,"),
     ("linear_losses", cases.cross_entropy, "beta=0 if self._first else 1", "beta=0"),
-    ("linear_losses", cases.cross_entropy, "torch.float32)\n\n\ndef strip_rows", "tensor.dtype)\n\n\ndef strip_rows"),
+    ("linear_losses", cases.sums_of_strips, "torch.float32)\n\n\ndef strip_rows", "tensor.dtype)\n\n\ndef strip_rows"),
     ("linear_losses", cases.cross_entropy, "torch.mm(gradient, self._weight", "torch.mm(-gradient, self._weight"),
     ("linear_losses", cases.cross_entropy, "torch.mul(each, factor.reshape(1)", "torch.mul(each, 1.0"),
     ("linear_losses", cases.cross_entropy, "mantissa.reciprocal() if", "torch.ones_like(mantissa) if"),
