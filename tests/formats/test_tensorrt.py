@@ -8,17 +8,16 @@ import os
 import random
 import shutil
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import pytest
 
+from tests.formats.damaged import answers
 from tests.formats.tensorrt_files import closed_engine, exported, gap_engine, layer
-from tracemine.errors import InputError, TracemineError
+from tracemine.errors import InputError
 from tracemine.flow import Evidence, flow
 from tracemine.formats import open_trace
 from tracemine.formats.discover import traces
-from tracemine.pipeline import scan
 
 _JOINED = "is a profile of TensorRT layers, which does not say how they are joined"
 _LAYERS_TOO = "pass the layers too: trtexec … --exportLayerInfo=layers.json --profilingVerbosity=detailed"
@@ -182,19 +181,6 @@ def test_layers_that_stand_for_whole_regions_are_said_to_hide_them(tmp_path: Pat
     assert any("only a run knows" in one for one in timeline.meta.ingest.warnings)
 
 
-def _answers(path: Path, *, report: bool = True) -> bool:
-    """Return whether a damaged file is read; an error of one line is an answer too."""
-    began = process_time()
-    try:
-        scan(path) if report else open_trace(path)
-    except TracemineError as error:
-        assert "\n" not in error.message
-        return False
-    finally:
-        assert process_time() - began < 5
-    return True
-
-
 def test_cut_off_anywhere_it_is_an_error_or_a_report(tmp_path: Path) -> None:
     profile = exported(tmp_path / "whole", gap_engine(), run_ms=0.25, gpu="NVIDIA A100 80GB PCIe")
     for path in sorted(profile.parent.iterdir()):
@@ -203,7 +189,7 @@ def test_cut_off_anywhere_it_is_an_error_or_a_report(tmp_path: Path) -> None:
             cut = tmp_path / f"{path.name}{part}"
             shutil.copytree(profile.parent, cut)
             (cut / path.name).write_bytes(whole[: len(whole) * part // 20])
-            _answers(cut / profile.name)
+            answers(cut / profile.name)
 
 
 def test_a_thousand_changed_bytes_are_each_an_error_or_a_report(tmp_path: Path) -> None:
@@ -216,7 +202,7 @@ def test_a_thousand_changed_bytes_are_each_an_error_or_a_report(tmp_path: Path) 
             kept, whole[at] = whole[at], chosen.randrange(256)
             path.write_bytes(whole)
             whole[at] = kept
-            read += _answers(profile, report=not turn % 25)
+            read += answers(profile, report=not turn % 25)
         path.write_bytes(whole)
     assert read > 100  # of 1,000: names and numbers may be other ones
 
@@ -246,4 +232,4 @@ def test_a_thousand_changed_bytes_are_each_an_error_or_a_report(tmp_path: Path) 
 def test_values_of_other_types_are_an_error_or_a_report(tmp_path: Path, kind: str, content: Any) -> None:
     profile = exported(tmp_path, [layer("conv", "Pooling", [], [], 0.1)], run_ms=0.25, gpu="NVIDIA A100 80GB PCIe")
     (tmp_path / f"model.{kind}.json").write_text(json.dumps(content))
-    _answers(profile)
+    answers(profile)

@@ -43,7 +43,6 @@ from tracemine.codegen.tensor_ir import (
 
 # Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
 _REPEATS = 4
-_COMPUTED = ir.Op | ir.Rounded | ir.Reduce | ir.RunningSum | ir.Contraction
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         nothing=nothing,
         unpriced=bool(unestimated(scan)),
         notes=_notes(scan),
-        commands=_commands(rows, judged=judged, verified=scan.trace.format not in {*NOT_RUN, "xla"}, idle=_idles(scan)),
+        commands=_commands(rows, judged=judged, verified=scan.trace.format not in NOT_RUN, idle=_idles(scan)),
     )
 
 

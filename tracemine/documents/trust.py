@@ -13,7 +13,8 @@ _NO_ACTIVITY = {
     "nsys": "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx.",
     "onnxruntime": "Chains and fallbacks are named below; nsys profile --trace=cuda,nvtx records what a GPU does.",
 }
-NOT_RUN = frozenset({"tensorrt", "onnxruntime"})  # recordings of engines: `verify` runs none, prices need no GPU's name
+_ENGINES = frozenset({"tensorrt", "onnxruntime"})  # formats whose prices need no GPU's name
+NOT_RUN = _ENGINES | {"xla"}  # formats of whose findings `verify` runs none
 _HOST_TIMES = "ost times only"  # in what a recording says that times its nodes on the host alone
 
 
@@ -52,7 +53,7 @@ def no_findings(scan: Scan) -> str:
         return "Nothing was found before the cut."
     if not scan.trace.activities:
         return "Nothing was looked for."
-    if scan.trace.activities and scan.trace.estimated_for is None and scan.trace.format not in NOT_RUN:
+    if scan.trace.activities and scan.trace.estimated_for is None and scan.trace.format not in _ENGINES:
         if unestimated(scan) and headline(scan):
             return "Nothing was found that needs no estimate of GPU time."
         if scan.trace.gpu:

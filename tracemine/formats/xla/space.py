@@ -32,7 +32,6 @@ _PLANE = table(
 _ENTRY = table(key=(1, Kind.SIGNED), value=(2, Kind.SPAN))
 _NAMED = table(name=(2, Kind.TEXT))
 _EVENT_NAMED = table(name=(2, Kind.TEXT), stats=(5, Kind.SPANS))
-_STAT = table(number=(1, Kind.SIGNED))
 _PLANES, _EVENTS = 1, 4
 _LINE_NUMBER, _LINE_NAME, _LINE_START = 1, 2, 3
 
