@@ -91,6 +91,8 @@ def test_a_scan_loads_no_reader_of_another_format() -> None:
     loaded = modules_after(f"from tracemine.cli import main; main(['scan', {FOLDER!r}, '--format', 'json'])")
     assert "tracemine.formats.kineto.read" in loaded
     assert loaded.isdisjoint({"sqlite3", "tracemine.formats.nsys.assemble", "tracemine.formats.ncu", "jinja2"})
+    readers = ("xla.assemble", "tensorrt.assemble", "onnxruntime.assemble", "proton.trace", "rocpd.database")
+    assert loaded.isdisjoint({f"tracemine.formats.{name}" for name in readers})
 
 
 def test_a_scan_loads_nothing_of_other_commands() -> None:

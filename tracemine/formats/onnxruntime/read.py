@@ -1,16 +1,11 @@
-"""The format of ONNX Runtime's profiles, with the optimised model that lies next to one."""
+"""How a profile of ONNX Runtime begins. What reads one is imported when it is read."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from tracemine.errors import InputError, Location
+from tracemine.formats import onnxruntime
 from tracemine.formats.format import Format, Progress
-from tracemine.formats.onnxruntime.assemble import assemble
-from tracemine.formats.onnxruntime.events import read_events
-from tracemine.formats.onnxruntime.model import model_beside
-from tracemine.formats.onnxruntime.runs import runs_of
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 
@@ -28,17 +23,7 @@ def recognises(head: bytes) -> bool:
 
 def read(source: FileSource, progress: Progress | None) -> Timeline:
     """Return the timeline of a profile. Raises InputError where it holds no node."""
-    recorded = read_events(source, progress)
-    runs = runs_of(recorded.events)
-    path = Path(source.path)
-    if not runs.runs:
-        raise InputError(
-            "holds no run of the model with its nodes",
-            where=Location(source.path),
-            hint="run the session while it profiles",
-        )
-    model, extra = model_beside(path, {node.name for run in runs.runs for node in run.nodes})
-    return assemble(recorded, runs, model, extra, path.name)
+    return onnxruntime.read_recording(source, progress)
 
 
 FORMAT = Format("onnxruntime", recognises, read)

@@ -1,4 +1,4 @@
-"""Which of Proton's files one is."""
+"""Which of Proton's files one is. What reads one is imported when it is read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 
 from tracemine.errors import InputError, Location
+from tracemine.formats import proton
 from tracemine.formats.foreign import KINETO_KEYS
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.json_text import members
-from tracemine.formats.proton.trace import read_trace
-from tracemine.formats.proton.tree import read_tree
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 
@@ -44,7 +43,7 @@ def read(source: FileSource, progress: Progress | None) -> Timeline:
     if source.truncated:
         raise damaged
     try:
-        return (read_tree if tree else read_trace)(content, source.path)
+        return (proton.read_tree if tree else proton.read_trace)(content, source.path)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise damaged from None
 
