@@ -465,7 +465,7 @@ def test_one_bad_event_makes_one_block_slow_not_all(tmp_path: Path, monkeypatch:
         strict.append(len(text))
         return read_events(text, *rest, **options)
 
-    monkeypatch.setattr("tracemine.formats.kineto.scanner.read_events", counting)
+    monkeypatch.setattr(scanner, "read_events", counting)
     text = document([kernel(i, name='"a"b"' if i == 50 else '"k"') for i in range(2000)])
     raw = read_once(written(tmp_path / "t.json", text), block_bytes=BLOCK)
     assert (len(raw.gpu["name"]), raw.dropped) == (1999, {"not valid JSON": 1})
