@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -387,7 +386,7 @@ def test_work_that_is_removed_leaves_the_share_that_its_rule_states_and_no_launc
     steps = steps_of(timeline, row_sets(timeline)["gaps"])
     fix = Fix([np.array([[1], [2]])], [finding.gpu_saving_ns], "nothing")
     assert steps.change(fix).unlaunched.tolist() == [1, 2]
-    assert not len(steps.change(dataclasses.replace(fix, call="operator")).unlaunched)
+    assert not len(steps.change(replace(fix, call="operator")).unlaunched)
 
 
 def test_the_trace_is_described_by_what_was_recorded() -> None:

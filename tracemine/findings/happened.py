@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -108,8 +107,7 @@ class Places(Struct, frozen=True):
     begin: Floats  # of those: when they started; −∞: the one before tells that
 
 
-@dataclass(frozen=True)
-class Happened:
+class Happened(Struct, frozen=True, dict=True, eq=False):
     """All events, in order, and what each waited for. Nanoseconds since the first activity's start."""
 
     begins: int  # the first host event

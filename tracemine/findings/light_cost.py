@@ -8,7 +8,6 @@ the many that torch makes about a launch and that are not recorded included: sha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace as changed
 
 import numpy as np
 from msgspec.structs import replace
@@ -33,7 +32,7 @@ def eased(replay: Replay, cost_ns: int) -> Replay:
     host = replay.host
     floor = np.maximum(host.work_ns * _LEFT, host.loading_ns + host.within_ns)
     work = np.minimum(np.maximum(host.work_ns - cost_ns, floor), host.work_ns).astype(np.int64)
-    return changed(replay, host=replace(host, work_ns=work))
+    return replace(replay, host=replace(host, work_ns=work))
 
 
 def host_takes(ran: ReplayResult) -> float:

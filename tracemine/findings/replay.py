@@ -9,7 +9,6 @@ where the device sets the pace, fewer launches where the host does: the later on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 
 import numpy as np
@@ -32,8 +31,7 @@ class ReplayResult(Struct, frozen=True):
     host_step: Floats | None  # for how long the host is at the first step; None: its begin and end are not known
 
 
-@dataclass(frozen=True)
-class Replay(Happened):
+class Replay(Happened, frozen=True, dict=True, eq=False):
     """The recorded events, to be run again."""
 
     def run(self, pace: Floats, changes: Sequence[Change] = ()) -> ReplayResult:

@@ -8,11 +8,11 @@ with a launch is not closed again, and all of it together is what the replayed t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.findings.critical_path import replay_of
@@ -66,8 +66,7 @@ class End(Struct, frozen=True):
 _LOW, _MID, _HIGH = End("low", "high"), End("mid", "mid"), End("high", "low")
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Struct, frozen=True, eq=False):
     """A finding's fix: for each class of its matches the rows and the saving of GPU time, and what is called.
 
     `call`: one of CALLS (matching/rule.py), or `graph`: the first launches a match whole, and nothing of what the host
@@ -95,8 +94,7 @@ class Outside(Struct, frozen=True):
         return found
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Struct, frozen=True, dict=True, eq=False):
     """The unprofiled timeline, and what changes gain in it."""
 
     replay: Replay
