@@ -17,6 +17,7 @@ OTHERS = {
     "product_kernels": "fixes/product_kernels.py",
     "programs": "programs/run.py",
     "programs_applied": "programs/applied.py",
+    "programs_applied_ranks": "programs/applied_ranks.py",
     "programs_score": "programs/score.py",
     "programs_reading": "programs/reading.py",
 }
@@ -29,6 +30,7 @@ GPU = frozenset(
             "product_kernels",
             "programs",
             "programs_applied",
+            "programs_applied_ranks",
             "record_causes",
             "record_compiled",
             "record_dataflow",

@@ -140,7 +140,7 @@ def test_noise_of_the_unchanged_step_and_asked_for_roundings_are_allowed() -> No
 
 
 def test_losses_and_memory_are_held_against_the_unchanged_step() -> None:
-    from tracemine.apply.child import Checked
+    from tracemine.apply.questions import Checked
 
     base = Checked(device="NVIDIA H200", losses=(2.0, 1.0), peak_bytes=100 << 20)
     assert not course_faults(base, Checked(losses=(2.0, 1.005), peak_bytes=101 << 20), [base])

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import torch
 
+from tracemine.apply.questions import CURVE, CURVE_S, LEAST_CURVE, LOOK, Checked, TrialJob
 from tracemine.apply.rounding import rounding_of
 from tracemine.apply.step import Step, built, numbers_in
 from tracemine.apply.variants import AFTER, BEFORE
@@ -25,44 +26,9 @@ from tracemine.processes import serve
 
 SAMPLED = 1 << 17  # elements of a tensor that are compared, evenly spread
 CHECKED = 8  # batches, each shape first
-LOOK = b"look"
-TRAINED = "after training"
-CURVE, LEAST_CURVE, CURVE_S = 50, 16, 3.0  # steps of the short training run: as many as take so long, in these bounds
+TRAINED, RANDOM = "after training", "random"
 WARM = 2  # steps before a block is timed on a GPU, that another process has had in between
 _WAITED_S = 0.1
-
-
-class TrialJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is to do.
-
-    out: where what was computed is written. start: a file of the parameters to begin with: the first process writes it,
-    that of the unchanged step, and others wait for it. nudge: parameters and inputs begin that much off, relative, or
-    by a rounding of their own if that is more.
-    """
-
-    entry: str
-    folder: str
-    start: str
-    first: bool = False
-    out: str = ""
-    variants: tuple[str, ...] = ()
-    seed: int = 0
-    nudge: float | None = None
-    curve: int = 0  # steps of the short training run; 0: what the first process finds fit
-
-
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process says of a step that it built and ran."""
-
-    error: str | None = None
-    device: str = "cpu"
-    first_s: float = 0.0  # of building, and running each batch once: compiling is in it
-    step_ns: int = 0
-    free_bytes: int = 0  # of the GPU's memory
-    peak_bytes: int = 0  # in steps, when all is compiled; on a GPU with what CUDA graphs hold
-    grown_bytes: int = 0  # over the second half of the short training run
-    losses: tuple[float | None, ...] = ()  # None: no finite number
-    curve: int = CURVE
 
 
 class Running:
@@ -123,7 +89,7 @@ def checked(job: TrialJob) -> tuple[Running, Checked]:
     running = Running(job)
     step, results = running.step, dict[str, Any]()
     _begin_alike(step, job)
-    computed(step, results, job.seed)
+    computed(step, results, job.seed, reduced=job.ranks > 1)
     first_s, losses, used = time.monotonic() - began, list[float | None](), [0, 0]
     step_ns = max(running.timed_ns(1), 1)  # asked of each, for each goes on from there
     curve = job.curve or max(LEAST_CURVE, min(CURVE, int(CURVE_S * 1e9) // step_ns))
@@ -148,10 +114,11 @@ def checked(job: TrialJob) -> tuple[Running, Checked]:
     )
 
 
-def computed(step: Step, results: dict[str, Any], seed: int) -> None:
+def computed(step: Step, results: dict[str, Any], seed: int, *, reduced: bool = False) -> None:
     """Run chosen batches once, and keep outputs, gradients, buffers and what parameters come to.
 
-    Then the first of them again, when all is compiled: how many random numbers that draws.
+    Then the first of them again, when all is compiled: how many random numbers that draws. reduced: gradients are those
+    of all ranks where the step leaves them: when they are accumulated they still are a rank's own.
     """
     parameters, gradients = step.named_parameters(), dict[str, Any]()
 
@@ -167,6 +134,8 @@ def computed(step: Step, results: dict[str, Any], seed: int) -> None:
         _seed(seed + number)
         outputs = numbers_in(step.run(step.batches[number]), "output")
         results |= {f"{name} of batch {number}": sampled(value) for name, value in outputs}
+        left = [name for name in gradients if reduced and parameters[name].grad is not None]
+        gradients |= {name: sampled(parameters[name].grad) for name in left}
         results |= {f"gradient of {name}, batch {number}": value for name, value in gradients.items()}
     for hook in hooks:
         hook.remove()
@@ -174,7 +143,7 @@ def computed(step: Step, results: dict[str, Any], seed: int) -> None:
     results |= {f"parameter {name}": sampled(parameter) for name, parameter in parameters.items()}
     _seed(seed)
     step.run(step.batches[0])
-    results["random"] = _random_state()
+    results[RANDOM] = _random_state()
 
 
 def chosen(step: Step) -> list[int]:

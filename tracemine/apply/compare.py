@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tracemine.apply.child import TRAINED, Checked
+from tracemine.apply.child import RANDOM, TRAINED
+from tracemine.apply.questions import Checked, of_rank
 
 _TIMES_NOISE = 8.0  # as far as that from the unchanged step is the same
 _MOST_ROUNDINGS, _SIZE_ROUNDINGS = 8.0, 4.0  # of the largest element, and of the length of all together
@@ -25,8 +27,13 @@ Computed = Mapping[str, Any]
 
 
 def computed_in(file: Path) -> Computed:
-    """Return what a process wrote: tensors by name, with their shapes."""
-    results: Computed = torch.load(file, weights_only=True)
+    """Return what a process wrote, or each rank: tensors by name, with their shapes."""
+    results: dict[str, Any] = torch.load(file, weights_only=True)
+    others = takewhile(Path.exists, (of_rank(file, rank) for rank in count(1)))
+    for rank, other in enumerate(others, 1):
+        theirs: Computed = torch.load(other, weights_only=True)
+        results |= {f"{name} of rank {rank}": value for name, value in theirs.items() if name != RANDOM}
+        results[RANDOM] += theirs[RANDOM]
     return results
 
 
@@ -36,13 +43,13 @@ def faults(base: Computed, mine: Computed, runs: Sequence[Computed], rounding: f
     runs: of the unchanged step, that may differ from it by chance, or by a rounding of what they begin with. rounding:
     relative, of the arithmetic that the variant asks for.
     """
-    if base["random"] != mine["random"]:
+    if base[RANDOM] != mine[RANDOM]:
         return ["draws other random numbers, so what it computes cannot be compared"]
     names = [name for name, value in base.items() if isinstance(value, tuple)]
     wrong = [f"gives no {name}" for name in names if name not in mine]
     for name in names:
         if name in mine:
-            coarse = max(rounding, _TRAINED_ROUNDING if name.endswith(TRAINED) else 0.0)
+            coarse = max(rounding, _TRAINED_ROUNDING if TRAINED in name else 0.0)
             again = [run[name] for run in runs if name in run]
             # Adam's first steps go by a gradient's sign: rounded otherwise, a small one changes sign.
             why = _apart(base[name], mine[name], again, coarse, whole=rounding > 0 and name.startswith("parameter "))

@@ -61,6 +61,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     alone: tuple[Tried, ...]
     together: tuple[Tried, ...] = ()
     best: tuple[str, ...] = ()
+    ranks: int = 1
+    """Processes that the step is made of."""
     peak_bytes: int = 0
     """Of the unchanged step."""
     beside_compile: Timed | None = None
@@ -70,7 +72,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = APPLIED_SCHEMA_VERSION
 
 
-def known_in(file: Path | None, entry: str) -> dict[tuple[str, ...], Tried]:
+def known_in(file: Path | None, entry: str, ranks: int = 1) -> dict[tuple[str, ...], Tried]:
     """Return what a file holds of an entry, by the variants that were tried. Raises InputError."""
     known: dict[tuple[str, ...], Tried] = {}
     for number, line in enumerate(file.read_bytes().splitlines() if file and file.exists() else (), 1):
@@ -78,7 +80,7 @@ def known_in(file: Path | None, entry: str) -> dict[tuple[str, ...], Tried]:
             run = msgspec.json.decode(line, type=Applied)
         except msgspec.DecodeError as error:
             raise InputError(f"is no result of apply: {error}", where=Location(str(file), line=number)) from error
-        if run.entry == entry:
+        if (run.entry, run.ranks) == (entry, ranks):
             known |= {tried.variants: tried for tried in (*run.alone, *run.together) if tried.said != "not tried"}
     return known
 

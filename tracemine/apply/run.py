@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tracemine.apply.asked import Wanted, predicted
-from tracemine.apply.child import TrialJob
 from tracemine.apply.edits import edited
+from tracemine.apply.questions import TrialJob
 from tracemine.apply.record import Applied, Timed, Tried
 from tracemine.apply.timing import compared
 from tracemine.apply.trials import LIMIT_S, TOO_LATE, Child, Names, Trials, Wrong, close_all
@@ -115,6 +115,7 @@ def applied(
     source: Path,
     wanted: Wanted,
     *,
+    ranks: int = 1,
     budget_s: float = math.inf,
     limit_s: float = LIMIT_S,
     known: Mapping[Names, Tried] | None = None,
@@ -124,20 +125,23 @@ def applied(
 ) -> Applied:
     """Try each variant alone, the largest predicted saving first, then together what is right.
 
-    limit_s: of building one. known: results of earlier runs, which are not made again. turn: entered while steps are
-    timed. progress: given what is known so far. Raises UsageError where the unchanged step does not run.
+    ranks: processes that the step is made of. limit_s: of building one. known: results of earlier runs, which are not
+    made again. turn: entered while steps are timed. progress: given what is known so far. Raises UsageError where the
+    unchanged step does not run.
     """
     until = time.monotonic() + budget_s
     with ExitStack() as stack:
         scratch = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-", ignore_cleanup_errors=True))
         )
-        job = TrialJob(entry=entry, folder=str(source), start=str(scratch / "start.pt"))
+        job = TrialJob(entry=entry, folder=str(source), start=str(scratch / "start.pt"), ranks=ranks)
         trials = Trials(job, scratch, limit_s, turn)
         trials.begin(stack)
         trying = Trying(trials, wanted, known or {}, until, say)
         said = trials.base.said
-        run = Applied(entry=entry, device=said.device, step_ns=said.step_ns, peak_bytes=said.peak_bytes, alone=())
+        run = Applied(
+            entry=entry, ranks=ranks, device=said.device, step_ns=said.step_ns, peak_bytes=said.peak_bytes, alone=()
+        )
         can = [name for name in wanted if said.device != "cpu" or name not in VARIANTS or not VARIANTS[name].gpu]
         ordered = sorted(can, key=lambda name: -(predicted(wanted, (name,)).get("predicted") or 0.0))
         late = [name for name in ordered if name in VARIANTS and VARIANTS[name].long and (name,) not in trying.known]

@@ -18,7 +18,8 @@ _ROLLED_BACK = ("wrong", "failed", "slower")
 def table(run: Applied) -> Iterable[str]:
     """Yield the lines: what was tried, its predicted and its measured saving, and what stays."""
     rows = [*run.alone, *run.together]
-    yield f"{line(run.entry)} on {run.device}: {time_text(run.step_ns)} a step, unchanged"
+    where = run.device if run.ranks == 1 else f"{run.ranks} ranks, {run.device}"
+    yield f"{line(run.entry)} on {where}: {time_text(run.step_ns)} a step, unchanged"
     yield f"{'tried':<{_NAME}} {'predicted':>9} {'measured':>9}  {'95 %':<18} first run"
     yield from (_row(tried, run.peak_bytes if run.device != "cpu" else 0) for tried in rows[:_MOST])
     if len(rows) > _MOST:

@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tracemine.apply.child import LOOK, Checked, TrialJob
 from tracemine.apply.compare import Computed, computed_in, course_faults, errors, faults
 from tracemine.apply.edits import edited
+from tracemine.apply.questions import CHILD, LOOK, RANKS, Checked, TrialJob
 from tracemine.apply.timing import interleaved, steps_a_block
 from tracemine.apply.variants import VARIANTS, diffs_of
 from tracemine.errors import UsageError
@@ -145,7 +145,7 @@ class Trials:
             self.rounding = rounding.result()
         except Wrong as wrong:
             raise UsageError(f"{self.job.entry} does not run: {wrong.why}") from wrong
-        self.at_once = side_by_side(self.base.said)
+        self.at_once = side_by_side(self.base.said, self.job.ranks)
 
     def _looked(self) -> float:
         child = self._child(self.job)
@@ -234,7 +234,7 @@ class Trials:
             file = self.scratch / f"{next(self._numbers)}.pt"
             self._closing.callback(closing.close)
         threads = max(_cores() // 3, 1) if any(VARIANTS[name].long for name in job.variants) else 1
-        process = closing.enter_context(Process(worker("tracemine.apply.child"), self._environment(threads)))
+        process = closing.enter_context(Process(worker(RANKS if job.ranks > 1 else CHILD), self._environment(threads)))
         pid = process.start()
         closing.callback(_tell, [pid], "SIGKILL")  # before it is closed: what it started would go on
         self._building.add(pid)
@@ -257,9 +257,9 @@ class Trials:
         return {**{f"TORCHINDUCTOR_{name}": value for name, value in shared.items()}, **os.environ}
 
 
-def side_by_side(base: Checked) -> int:
+def side_by_side(base: Checked, ranks: int = 1) -> int:
     """Return how many variants may be built and held at once: what cores and the GPU's memory allow."""
-    cores = max(_cores() // 2, 1)
+    cores = max(_cores() // 2 // ranks, 1)
     if not base.free_bytes:
         return min(cores, 2)
     fit = base.free_bytes / (_CONTEXT_BYTES + _MEMORY_TIMES * base.peak_bytes) - 2  # the unchanged step, and a nudged

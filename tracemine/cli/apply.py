@@ -40,6 +40,9 @@ def apply(
             help="Try a source diff too, in a copy of --source; FINDING, a rule or fingerprint, asks for it.",
         ),
     ] = None,
+    ranks: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Processes that the step is made of, as torchrun begins them.")
+    ] = 1,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="Begin no variant after so long: 300s.")] = "inf",
     output: Annotated[
         Path | None,
@@ -76,9 +79,9 @@ def apply(
         from tracemine.apply.variants import kept
     except ImportError as error:
         raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
-    wanted, known = _wanted(scan, variants or (), edit or ()), known_in(output, entry)
+    wanted, known = _wanted(scan, variants or (), edit or ()), known_in(output, entry, ranks)
     tell = (lambda text: None) if quiet else say
-    result = applied(entry, source.absolute(), wanted, budget_s=limit_s, known=known, say=tell)
+    result = applied(entry, source.absolute(), wanted, ranks=ranks, budget_s=limit_s, known=known, say=tell)
     if output:
         append(output, result)
     if patch:

@@ -1,0 +1,121 @@
+"""Does `apply` find what makes a step of several ranks faster: `python benchmarks/programs/applied_ranks.py OUT`?
+
+Each rank of the step in `steps_of_ranks/` is recorded, the first one's recording scanned, and `apply` tries what that
+asks for, torch.compile's modes and changes of the source, in as many processes. Three changes are wrong: one in a rank
+alone, one by gradients that are not summed, one fails in a rank. OUT/data_parallel.json: what came of it; the table is
+printed. On a CPU the changes alone are tried: it compiles for minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+STEPS = Path(__file__).resolve().parent / "steps_of_ranks"
+NAME = "data_parallel"
+# By name the rules that advise a change, and the change.
+EDITS: Mapping[str, tuple[Sequence[str], tuple[str, str]]] = {
+    "larger_buckets": (("small_messages", "communication_exposed"), ("bucket_cap_mb=1", "bucket_cap_mb=25")),
+    "not_printed": (("host_sync",), ("losses.append(loss.item())", "held = loss.detach()")),
+    "wrong_in_one_rank": ((), ("said = model(words)", "said = model(words) * (1.5 if rank else 1.0)")),
+    "not_summed": ((), ("said = model(words)", "said = model.module(words)")),
+    "fails_in_one_rank": ((), ("loss.backward()", "loss.backward() if not rank else missing")),
+}
+WRONG = ("wrong_in_one_rank", "not_summed", "fails_in_one_rank")
+
+
+def diff_of(change: tuple[str, str]) -> str:
+    """Return a unified diff of the step's source. The text that is changed is there once."""
+    old = (STEPS / f"{NAME}.py").read_text("utf-8")
+    if old.count(change[0]) != 1:
+        raise ValueError(f"{change[0]!r} is there {old.count(change[0])} times")
+    sides = (text.splitlines(keepends=True) for text in (old, old.replace(*change)))
+    return "".join(difflib.unified_diff(*sides, f"a/{NAME}.py", f"b/{NAME}.py", n=1))
+
+
+def record(out: Path) -> None:
+    """Record a rank, in its own process."""
+    sys.path.insert(0, str(STEPS))
+    from importlib import import_module
+
+    from tracemine.recording import capture
+
+    step = import_module(NAME).build()
+    batches = [step.batches[at % len(step.batches)] for at in range(24)]
+    for batch in batches[:6]:
+        step.run(batch)
+    with capture(out / "recordings" / os.environ["RANK"], steps=2, timed=8, quiet=True) as run:
+        for batch in run.steps(batches):
+            step.run(batch)
+
+
+def recorded(out: Path, ranks: int) -> None:
+    """Record all ranks."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+    begun = [
+        subprocess.Popen(
+            [sys.executable, __file__, str(out), "--record"],
+            env={"OMP_NUM_THREADS": "2", **os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(ranks)
+    ]
+    if codes := [code for process in begun if (code := process.wait(180))]:
+        raise SystemExit(f"recording ended with {codes}")
+
+
+def tried(out: Path, ranks: int, budget_s: float) -> Any:
+    """Scan the first rank's recording, and try what it asks for."""
+    from tracemine.apply.asked import asked_for, shares_of
+    from tracemine.apply.run import applied
+    from tracemine.apply.variants import edit_name
+    from tracemine.pipeline import analyse, mined
+
+    findings = [finding for finding in mined(analyse(out / "recordings" / "0")).findings if finding.reported]
+    print(*(f"{finding.rule}: {finding.title}" for finding in findings), sep="\n")
+    import torch
+
+    wanted = asked_for(findings) if torch.cuda.is_available() else {}
+    for name, (rules, change) in EDITS.items():
+        file = out / f"{name}.diff"
+        file.write_text(diff_of(change), "utf-8")
+        wanted[edit_name(file)] = shares_of(findings, rules)
+    say = lambda text: print(text, flush=True)  # noqa: E731
+    return applied(f"{NAME}:build", STEPS, wanted, ranks=ranks, budget_s=budget_s, limit_s=200, say=say)
+
+
+def main() -> int:
+    """Record, try, print; 1 where a change that is wrong was not found so."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--budget", type=float, default=240.0, help="seconds")
+    parser.add_argument("--record", action="store_true", help="as one rank of several")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.record:
+        record(given.out)
+        return 0
+    recorded(given.out, given.ranks)
+    run = tried(given.out, given.ranks, given.budget)
+    from tracemine.apply.record import in_json
+    from tracemine.apply.table import table
+
+    (given.out / f"{NAME}.json").write_text(in_json(run) + "\n", "utf-8")
+    print("\n".join(table(run)))
+    said = {row.variants[0].rpartition("/")[2].removesuffix(".diff"): row.said for row in run.alone}
+    return int(any(said.get(name) not in ("wrong", "failed") for name in WRONG))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
