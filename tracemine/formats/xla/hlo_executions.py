@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array
+from tracemine.columns import Array, is_among, sorted_unique
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.kineto.stacks import CallPaths, call_paths
 from tracemine.formats.xla.hlo import module_of
 from tracemine.formats.xla.hlo_tables import instructions_table, recorded_dtype, tensors_table
-from tracemine.formats.xla.join import HloProgram, Joined, RecordedKernels, joined
+from tracemine.formats.xla.join import Distinct, HloProgram, Joined, RecordedKernels, distinct_of, joined, repeated
 from tracemine.formats.xla.recording import Recording, Strings
 from tracemine.formats.xla.storages import Storages
 from tracemine.formats.xla.values import TakenArray
@@ -56,31 +56,32 @@ def programs_of(recording: Recording) -> dict[int, HloProgram]:
 def rows_of(recording: Recording, programs: dict[int, HloProgram]) -> ExecutionRows:
     """Return the executions of the instructions of these modules."""
     found = joined(programs, _kernels(recording))
+    runs = repeated(found)
+    storages = Storages(programs)
+    for run in runs.examples.tolist():
+        storages.add(run, found)
+    each = distinct_of(found)
+    strings = Strings()
+    texts = [_texts(programs[module], storages, module, item) for module, item in each.pairs]
+    stack, paths = _stacks(programs, each.pairs, strings)
+    columns = {
+        name: np.array([strings.of(text[name]) for text in texts], np.int64)[each.of]
+        for name in (texts[0] if texts else ())
+    }
     first = np.full(len(found.item), -1)
     owned = np.flatnonzero(found.owner >= 0)[::-1]
     first[found.owner[owned]] = owned
-    storages = Storages(programs)
-    for run in range(len(found.item)):
-        storages.add(run, found)
-    strings = Strings()
-    distinct, of = _distinct(found)
-    texts = [_texts(programs[module], storages, module, item) for module, item in distinct]
-    stack, paths = _stacks(programs, distinct, strings)
-    columns = {
-        name: np.array([strings.of(text[name]) for text in texts], np.int64)[of] for name in (texts[0] if texts else ())
-    }
-    number = np.arange(len(found.item))
-    number[storages.unknown] = -1
+    unknown = is_among(runs.examples, np.array(storages.unknown, np.int64))
     return ExecutionRows(
-        number=number,
+        number=np.where(unknown[runs.like], -1, np.arange(len(found.item))),
         launch=recording.gpu["launch"][first],
         columns=columns,
-        stack=stack[of],
+        stack=stack[each.of],
         paths=paths,
         of_activity=found.owner,
-        copied_bytes=_copied(recording, storages, found),
-        tensors=tensors_table(storages, found),
-        instructions=instructions_table(programs, storages, found, distinct, of),
+        copied_bytes=_copied(recording, storages, found, each),
+        tensors=tensors_table(storages, found, runs),
+        instructions=instructions_table(programs, storages, found, runs, each),
         texts=[*strings],
         warnings=_warnings(found),
     )
@@ -96,7 +97,7 @@ def _warnings(found: Joined) -> tuple[str, ...]:
 
 
 def _kernels(recording: Recording) -> RecordedKernels:
-    gpu, host, strings = recording.gpu, recording.host, recording.strings
+    gpu, host = recording.gpu, recording.host
     launch = gpu["launch"]
     known = launch >= 0
     begins = np.where(
@@ -110,8 +111,9 @@ def _kernels(recording: Recording) -> RecordedKernels:
     node = gpu["graph_node_id"]
     return RecordedKernels(
         program=np.where(known, gpu["program"], -1),  # what no call launched has no place in order
-        instruction=[strings[at] if at >= 0 else "" for at in gpu["hlo_op"].tolist()],
-        name=[strings[at] if at >= 0 else "" for at in gpu["name"].tolist()],
+        instruction=gpu["hlo_op"],
+        name=gpu["name"],
+        strings=recording.strings,
         device=gpu["device"],
         launch=np.where(known, launch, -1 - np.arange(len(launch))),
         launch_ns=begins,
@@ -134,14 +136,6 @@ def _innermost(recording: Recording, part: str) -> Array:
         inside = (at >= 0) & (host["start_ns"][rows] < host["end_ns"][mine[np.maximum(at, 0)]])
         around[rows[inside]] = mine[at[inside]]
     return around
-
-
-def _distinct(found: Joined) -> tuple[list[tuple[int, int]], Array]:
-    """Return the distinct instructions as module and item, and of each run which it is."""
-    known: dict[tuple[int, int], int] = {}
-    pairs = zip(found.module.tolist(), found.item.tolist(), strict=True)
-    of = np.array([known.setdefault(pair, len(known)) for pair in pairs], np.int64)
-    return [*known], of
 
 
 def _texts(program: HloProgram, storages: Storages, module: int, item: int) -> dict[str, str | None]:
@@ -188,12 +182,15 @@ def _stacks(
     return np.where(ends >= 0, path[ends] if len(path) else -1, -1), paths
 
 
-def _copied(recording: Recording, storages: Storages, found: Joined) -> Array:
+def _copied(recording: Recording, storages: Storages, found: Joined, each: Distinct) -> Array:
     """Return the bytes of activities that are a graph's copies, recorded as kernels."""
     copied = np.full(len(found.owner), MISSING)
     copies = np.array([bool(_COPY.match(text)) for text in recording.strings] or [False])
-    for row in np.flatnonzero((found.owner >= 0) & copies[recording.gpu["name"]]).tolist():
-        run = int(found.owner[row])
-        _, results = storages.reads_and_results(int(found.module[run]), int(found.item[run]))
-        copied[row] = sum((result.updates * result.shape.bits + 7) // 8 for result in results)
+    rows = np.flatnonzero((found.owner >= 0) & copies[recording.gpu["name"]])
+    of = each.of[found.owner[rows]]
+    size = np.zeros(len(each.pairs), np.int64)
+    for at in sorted_unique(of).tolist():
+        _, results = storages.reads_and_results(*each.pairs[at])
+        size[at] = sum((result.updates * result.shape.bits + 7) // 8 for result in results)
+    copied[rows] = size[of]
     return copied

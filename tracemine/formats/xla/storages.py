@@ -6,7 +6,6 @@ written where it lies shares the storage of what lay there, and counts as large 
 
 from __future__ import annotations
 
-import heapq
 from typing import Final
 
 import numpy as np
@@ -16,9 +15,10 @@ from msgspec.structs import replace
 from tracemine.columns import Array
 from tracemine.formats.xla.hlo import Index, Shape
 from tracemine.formats.xla.join import HloProgram, Joined
+from tracemine.formats.xla.repeats import Repeated
 from tracemine.formats.xla.values import ArrayPart, GivenArray, TakenArray, Value, Values
 
-_LASTS: Final = np.iinfo(np.int64).max
+LASTING: Final = int(np.iinfo(np.int64).max)  # to the end of the recording
 
 
 class ArrayOfRun(Struct, frozen=True):
@@ -42,14 +42,14 @@ class _Execution(Struct):
 
 
 class Storages:
-    """Storages of all runs, given in order."""
+    """Storages of runs, given in order."""
 
     def __init__(self, programs: dict[int, HloProgram]) -> None:
         self._programs = programs
         self._values = {number: Values(program.module) for number, program in programs.items()}
         self._executions: dict[int, _Execution] = {}
         self._constants: dict[tuple[int, int, Value], int] = {}
-        self._last: list[int] = []  # of each storage the last run that takes it
+        self.last: list[int] = []  # of each storage the last run that takes it
         self.tensors: list[ArrayOfRun] = []
         self.unknown: list[int] = []  # runs in a loop in a loop, of which iterations are not distinguished
         self._facts: dict[tuple[int, int], tuple[list[TakenArray], list[GivenArray]]] = {}
@@ -81,7 +81,7 @@ class Storages:
         taken = [self._held(state, program, device, read.value) for read in reads]
         members = [read.position for read in reads]
         for at, (read, storage) in enumerate(zip(reads, taken, strict=True)):
-            self._last[storage] = max(self._last[storage], run)
+            self.last[storage] = max(self.last[storage], run)
             index = -1 if members.count(read.position) == 1 else at - members.index(read.position)
             target = any(result.into == read.position for result in results)
             part = _updated(state, storage, read.shape, read.part) if target else read.part
@@ -99,7 +99,7 @@ class Storages:
             tensor = replace(tensor, part=part)
         state.held[result.value] = storage
         kept = result.value in self._values[program].kept
-        self._last[storage] = _LASTS if kept else max(self._last[storage], run)
+        self.last[storage] = LASTING if kept else max(self.last[storage], run)
         self.tensors.append(tensor)
 
     def _turn(self, state: _Execution, program: int, device: int, loop: int, turn: int) -> None:
@@ -127,31 +127,82 @@ class Storages:
         made = self._programs[program].module.instructions.get(value[0])
         if made is not None and made.opcode == "constant":
             if (program, device, value) not in self._constants:
-                self._constants[program, device, value] = self._new(_LASTS)
+                self._constants[program, device, value] = self._new(LASTING)
             return self._constants[program, device, value]
-        storage = state.held[value] = self._new(_LASTS)
+        storage = state.held[value] = self._new(LASTING)
         return storage
 
     def _new(self, last: int) -> int:
-        self._last.append(last)
-        return len(self._last) - 1
+        self.last.append(last)
+        return len(self.last) - 1
 
-    def numbers(self) -> Array:
-        """Return the number of each storage, one that is not needed any more being used again."""
-        number, free, count = np.full(len(self._last), -1, np.int64), list[int](), 0
-        ends: list[tuple[int, int]] = []
-        for tensor in self.tensors:
-            if number[tensor.storage] >= 0:
-                continue
-            while ends and ends[0][0] < tensor.run:
-                free.append(heapq.heappop(ends)[1])
-            if free and tensor.given:
-                number[tensor.storage] = free.pop()
-            else:
-                number[tensor.storage], count = count, count + 1
-            if self._last[tensor.storage] != _LASTS:
-                heapq.heappush(ends, (self._last[tensor.storage], int(number[tensor.storage])))
-        return number
+    @property
+    def constants(self) -> frozenset[int]:
+        """Return the storages of constants, which executions share."""
+        return frozenset(self._constants.values())
+
+
+class TensorRows(Struct, frozen=True):
+    """What runs take and give, from what their examples do: by run, given, position and place in a tuple."""
+
+    tensors: list[ArrayOfRun]  # of the examples
+    count: Array  # of each example, how many
+    run: Array  # of all runs, in order: whose row it is
+    like: Array  # and which of `tensors` it is equal to
+    storage: Array  # and the number of its storage
+
+
+def tensor_rows(storages: Storages, runs: Repeated) -> TensorRows:
+    """Return what all runs take and give; `storages` has what the examples do."""
+    born: dict[int, ArrayOfRun] = {}
+    for tensor in storages.tensors:
+        born.setdefault(tensor.storage, tensor)
+    facts = np.array([(each.run, each.given, storages.last[at]) for at, each in born.items()], np.int64).reshape(-1, 3)
+    born_run, given, last = facts.T
+    lasts = last == LASTING
+    shared = np.array([at in storages.constants for at in born], np.bool_)
+    births = np.bincount(np.searchsorted(runs.examples, born_run), minlength=len(runs.examples))
+    run, which = runs.rows(births)
+    until = np.where(lasts[which], LASTING, runs.same(run, np.where(lasts, born_run, last)[which]))
+    elsewhere = shared[which] & (run != born_run[which])
+    number = np.full(len(run), -1)
+    number[~elsewhere] = _numbers(*(each[~elsewhere] for each in (run, given[which], until)))
+    tensors = sorted(storages.tensors, key=lambda each: (each.run, each.given, each.position, each.list_index))
+    count = np.bincount(np.searchsorted(runs.examples, [each.run for each in tensors]), minlength=len(runs.examples))
+    of_run, like = runs.rows(count)
+    place = {storage: at for at, storage in enumerate(born)}
+    birth = np.array([place[each.storage] for each in tensors], np.int64)[like]
+    in_run = np.where(shared[birth], born_run[birth], runs.same(of_run, born_run[birth]))
+    begin = np.searchsorted(run, in_run)
+    first = np.searchsorted(born_run, born_run)
+    return TensorRows(tensors, count, of_run, like, number[begin + (np.arange(len(first)) - first)[birth]])
+
+
+def _numbers(run: Array, given: Array, last: Array) -> Array:
+    """Return the number of each storage, in the order in which they appear: one that is needed no more is used again.
+
+    What lies there from the start has a number of its own.
+    """
+    fresh = given == 0
+    found, rows, lower = np.empty(len(run), np.int64), np.flatnonzero(given), np.cumsum(fresh)
+    free, ends, new, at = list[int](), dict[int, list[int]](), list[int](), 0
+    facts = zip(*(each[rows].tolist() for each in (np.arange(len(run)), run, last, lower)), strict=True)
+    for row, now, end, others in facts:
+        for ended in range(at, now):
+            if ended in ends:
+                free += sorted(ends.pop(ended))
+        at = now
+        if free:
+            number = free.pop()
+        else:
+            number = others + len(new)
+            new.append(row)
+        found[row] = number
+        if end != LASTING:
+            ends.setdefault(end, []).append(number)
+    fresh[new] = True
+    found[fresh] = np.arange(int(fresh.sum()))
+    return found
 
 
 def _updated(state: _Execution, storage: int, whole: Shape, part: ArrayPart | None) -> ArrayPart | None:
