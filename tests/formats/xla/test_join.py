@@ -237,8 +237,8 @@ def test_memory_is_used_again_once_nothing_reads_it_but_not_a_result() -> None:
     found = joined({PROGRAM: program}, kernels(rows))
     runs, storages = examples(program, found)
     assert len(runs.examples) < len(found.item)  # the second is the same
-    rows = tensor_rows(storages, runs)
-    given = np.array([tensor.given for tensor in rows.tensors])[rows.like]
-    results = rows.storage[given].tolist()
+    arrays = tensor_rows(storages, runs)
+    given = np.array([tensor.given for tensor in arrays.tensors])[arrays.like]
+    results = arrays.storage[given].tolist()
     assert len(set(results)) < len(results)
     assert results[8] not in results[9:]  # the module gives it to its caller

@@ -6,23 +6,18 @@ What that does not read is read here, and so is what is damaged: both give the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from tracemine.columns import Array
+from tracemine.formats.xla.compiled import FILL
 from tracemine.formats.xla.wire import Span, damaged, fields, signed, varint
 
 # Kinds of value: the numbers of XStat's fields.
 DOUBLE, UINT, INT, TEXT, BYTES, REF = 2, 3, 4, 5, 6, 7
 
-_INTERFACE = 1  # of `_event_cells.c`; a source tree may hold a build of before
-try:  # by name: what reads imports from source knows no module without one
-    _built: Any = import_module("tracemine.formats.xla._event_cells")
-except ImportError:  # installed without a compiler, or run from a source tree
-    _built = None
-COMPILED: Any = getattr(_built, "fill", None) if getattr(_built, "INTERFACE", None) == _INTERFACE else None
+COMPILED: Any = FILL
 
 ROWS = 1 << 15  # that are handed over at once
 _OWN = 3  # name, offset, duration: fields 1 to 3 of XEvent

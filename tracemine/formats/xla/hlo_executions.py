@@ -45,7 +45,7 @@ def programs_of(recording: Recording) -> dict[int, HloProgram]:
     """Return the modules that ran. Raises InputError where one is damaged."""
     if recording.data is None:
         return {}
-    ran = {*np.unique(recording.gpu["program"]).tolist()}
+    ran = {*sorted_unique(recording.gpu["program"]).tolist()}
     programs = {}
     for number, module in recording.modules.items():
         if number in ran:
@@ -129,7 +129,7 @@ def _innermost(recording: Recording, part: str) -> Array:
     named = np.array([part in text for text in recording.strings] or [False])
     chosen = np.flatnonzero(named[host["name"]] & (host["name"] >= 0))
     around = np.full(len(host["start_ns"]), -1)
-    for thread in np.unique(host["thread"][chosen]).tolist():
+    for thread in sorted_unique(host["thread"][chosen]).tolist():
         mine = chosen[host["thread"][chosen] == thread]
         rows = np.flatnonzero(host["thread"] == thread)
         at = np.searchsorted(host["start_ns"][mine], host["start_ns"][rows], "right") - 1

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import Array
+from tracemine.columns import Array, codes, examples
 from tracemine.errors import InputError
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import event_cells
@@ -197,8 +197,8 @@ def text_ids(space: XSpace, plane: Plane, events: LineEvents, stat: str, number:
         rows = np.flatnonzero(kinds == kind)
         if not len(rows):
             continue
-        distinct, code = np.unique(values[rows], return_inverse=True)
-        plain = (_plain(space.data, kind, value, plane.stat_names) for value in distinct.tolist())
+        code = codes(values[rows])
+        plain = (_plain(space.data, kind, value, plane.stat_names) for value in values[rows[examples(code)]].tolist())
         found[rows] = np.array([number(str(text)) for text in plain], np.int32)[code]
     return found
 

@@ -6,18 +6,21 @@ written where it lies shares the storage of what lay there, and counts as large 
 
 from __future__ import annotations
 
-from typing import Final
+import heapq
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracemine.columns import Array
+from tracemine.formats.xla.compiled import NUMBER
 from tracemine.formats.xla.hlo import Index, Shape
 from tracemine.formats.xla.join import HloProgram, Joined
 from tracemine.formats.xla.repeats import Repeated
 from tracemine.formats.xla.values import ArrayPart, GivenArray, TakenArray, Value, Values
 
+COMPILED: Any = NUMBER
 LASTING: Final = int(np.iinfo(np.int64).max)  # to the end of the recording
 
 
@@ -164,9 +167,11 @@ def tensor_rows(storages: Storages, runs: Repeated) -> TensorRows:
     births = np.bincount(np.searchsorted(runs.examples, born_run), minlength=len(runs.examples))
     run, which = runs.rows(births)
     until = np.where(lasts[which], LASTING, runs.same(run, np.where(lasts, born_run, last)[which]))
-    elsewhere = shared[which] & (run != born_run[which])
-    number = np.full(len(run), -1)
-    number[~elsewhere] = _numbers(*(each[~elsewhere] for each in (run, given[which], until)))
+    mine = ~shared[which] | (run == born_run[which])
+    own = np.empty(int(mine.sum()), np.int64)
+    (COMPILED or number)(run[mine], given[which][mine], until[mine], own)
+    numbers = np.full(len(run), -1)
+    numbers[mine] = own
     tensors = sorted(storages.tensors, key=lambda each: (each.run, each.given, each.position, each.list_index))
     count = np.bincount(np.searchsorted(runs.examples, [each.run for each in tensors]), minlength=len(runs.examples))
     of_run, like = runs.rows(count)
@@ -175,34 +180,28 @@ def tensor_rows(storages: Storages, runs: Repeated) -> TensorRows:
     in_run = np.where(shared[birth], born_run[birth], runs.same(of_run, born_run[birth]))
     begin = np.searchsorted(run, in_run)
     first = np.searchsorted(born_run, born_run)
-    return TensorRows(tensors, count, of_run, like, number[begin + (np.arange(len(first)) - first)[birth]])
+    return TensorRows(tensors, count, of_run, like, numbers[begin + (np.arange(len(first)) - first)[birth]])
 
 
-def _numbers(run: Array, given: Array, last: Array) -> Array:
-    """Return the number of each storage, in the order in which they appear: one that is needed no more is used again.
+def number(run: Array, given: Array, last: Array, numbers: Array) -> None:
+    """Number storages in the order in which they appear (all int64): one that is needed no more is used again.
 
     What lies there from the start has a number of its own.
+
+    >>> numbers = np.empty(3, np.int64)
+    >>> number(np.array([0, 1, 2]), np.array([1, 1, 1]), np.array([1, 2, LASTING]), numbers)
+    >>> numbers.tolist()
+    [0, 1, 0]
     """
-    fresh = given == 0
-    found, rows, lower = np.empty(len(run), np.int64), np.flatnonzero(given), np.cumsum(fresh)
-    free, ends, new, at = list[int](), dict[int, list[int]](), list[int](), 0
-    facts = zip(*(each[rows].tolist() for each in (np.arange(len(run)), run, last, lower)), strict=True)
-    for row, now, end, others in facts:
-        for ended in range(at, now):
-            if ended in ends:
-                free += sorted(ends.pop(ended))
-        at = now
-        if free:
-            number = free.pop()
-        else:
-            number = others + len(new)
-            new.append(row)
-        found[row] = number
+    free, ends, fresh = list[int](), list[tuple[int, int]](), 0
+    for at, (now, gives, end) in enumerate(zip(run.tolist(), given.tolist(), last.tolist(), strict=True)):
+        while ends and ends[0][0] < now:
+            free.append(heapq.heappop(ends)[1])
+        used = free.pop() if free and gives else fresh
+        fresh += used == fresh
+        numbers[at] = used
         if end != LASTING:
-            ends.setdefault(end, []).append(number)
-    fresh[new] = True
-    found[fresh] = np.arange(int(fresh.sum()))
-    return found
+            heapq.heappush(ends, (end, used))
 
 
 def _updated(state: _Execution, storage: int, whole: Shape, part: ArrayPart | None) -> ArrayPart | None:

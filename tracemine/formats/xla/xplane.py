@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tracemine.columns import codes, examples
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import recording as rec
 from tracemine.formats.xla.planes import (
@@ -98,8 +99,8 @@ def _activities(
 def _columns(
     space: XSpace, plane: Plane, line: PlaneLine, events: LineEvents, strings: Strings, base_ns: int, kind: str = ""
 ) -> Columns:
-    distinct, code = np.unique(events.names, return_inverse=True)
-    names = [plane.event_names.get(number, "") for number in distinct.tolist()]
+    code = codes(events.names)
+    names = [plane.event_names.get(number, "") for number in events.names[examples(code)].tolist()]
     begin_ps = line.start_ns * _PS + events.offset_ps
     return {
         "name": np.array([strings[host_name(name, kind)] for name in names], np.int32)[code],
