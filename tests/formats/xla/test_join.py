@@ -62,7 +62,6 @@ def kernels(rows: list[tuple[Any, ...]], device: int = 0) -> RecordedKernels:
         strings=strings,
         device=np.full(count, device),
         launch=np.array(columns[2]),
-        launch_ns=np.array(columns[2]) * 1000,
         node=np.array(columns[3]),
         commands=np.array(columns[4]),
         execution=np.full(count, -1),

@@ -53,10 +53,10 @@ def test_memory_is_numbered_the_same_by_both(monkeypatch: pytest.MonkeyPatch) ->
     if storages.COMPILED is None:
         pytest.skip("the compiled reader is not there")
     chosen = random.Random(1)
-    run = np.sort(np.array([chosen.randrange(500) for _ in range(2_000)]))
-    given = np.array([int(chosen.random() < 0.8) for _ in run])
-    last = np.where(given, run + [chosen.randrange(20) for _ in run], storages.LASTING)
-    found = [np.empty(len(run), np.int64) for _ in range(2)]
+    run = np.sort(np.array([chosen.randrange(500) for _ in range(2_000)], np.int32))
+    given = np.array([chosen.random() < 0.8 for _ in run], np.int32)
+    last = np.where(given, run + [chosen.randrange(20) for _ in run], storages.LASTING).astype(np.int32)
+    found = [np.empty(len(run), np.int32) for _ in range(2)]
     for numbered, numbers in zip((storages.COMPILED, storages.number), found, strict=True):
         numbered(run, given, last, numbers)
     assert found[0].tolist() == found[1].tolist()

@@ -17,7 +17,7 @@
 
 typedef const unsigned char *Cursor; /* every function that moves one returns NULL where it is not read here */
 
-#define INTERFACE 2 /* of this module and compiled.py: a build of another number is not used */
+#define INTERFACE 3 /* of this module and compiled.py: a build of another number is not used */
 #ifndef SOURCE_SHA256
 #define SOURCE_SHA256 "" /* hatch_build.py tells that of this file, so that a test sees a build that is out of date */
 #endif
@@ -363,7 +363,7 @@ static PyObject *message(PyObject *module, PyObject *arguments)
 }
 
 typedef struct {
-    int64_t last, number;
+    int32_t last, number;
 } End;
 
 static inline bool is_before(End one, End other)
@@ -403,17 +403,17 @@ static PyObject *number(PyObject *module, PyObject *arguments)
     (void)module;
     if (!PyArg_ParseTuple(arguments, "y*y*y*w*", &run, &given, &last, &numbers))
         return NULL;
-    Py_ssize_t count = run.len / (Py_ssize_t)sizeof(int64_t), ended = 0, free = 0;
-    const int64_t *runs = run.buf, *gives = given.buf, *lasts = last.buf;
-    int64_t *found = numbers.buf, fresh = 0;
+    Py_ssize_t count = run.len / (Py_ssize_t)sizeof(int32_t), ended = 0, free = 0;
+    const int32_t *runs = run.buf, *gives = given.buf, *lasts = last.buf;
+    int32_t *found = numbers.buf, fresh = 0;
     bool fits = given.len == run.len && last.len == run.len && numbers.len == run.len;
     End *ends = PyMem_Malloc((size_t)count * sizeof(End) + 1);
-    int64_t *freed = PyMem_Malloc((size_t)count * sizeof(int64_t) + 1);
+    int32_t *freed = PyMem_Malloc((size_t)count * sizeof(int32_t) + 1);
     for (Py_ssize_t i = 0; fits && ends && freed && i < count; i++) {
         while (ended && ends[0].last < runs[i])
             freed[free++] = popped(ends, ended--).number;
         found[i] = free && gives[i] ? freed[--free] : fresh++;
-        if (lasts[i] != INT64_MAX)
+        if (lasts[i] != INT32_MAX)
             push(ends, ended++, (End){lasts[i], found[i]});
     }
     fits = fits && ends && freed;

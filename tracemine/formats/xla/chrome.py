@@ -64,7 +64,6 @@ def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
         pid=dict(zip(planes.values(), planes, strict=True)).get(HOST, 0),
         devices=tuple(RecordedDevice(ordinal=ordinal) for ordinal in sorted({*gpu["device"].tolist()})),
         vendors={},
-        modules={},
         versions={},
         without_frames=not few,
         truncated=truncated or cut,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from tracemine.columns import Array, codes, examples
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.kineto.stacks import CallPaths
-from tracemine.formats.xla.hlo_executions import programs_of, rows_of
+from tracemine.formats.xla.hlo_executions import rows_of
 from tracemine.formats.xla.join import HloProgram
 from tracemine.formats.xla.recording import Columns, Recording
 
@@ -43,9 +43,8 @@ def executions_of(recording: Recording) -> Executions:
 
     Where the modules are recorded, what command buffers replayed too. Else that says the buffer's name, and has no row.
     """
-    programs = programs_of(recording)
-    if programs:
-        return _of_programs(recording, programs)
+    if recording.modules:
+        return _of_programs(recording)
     gpu = recording.gpu
     known = (gpu["hlo_op"] >= 0) & (gpu["launch"] >= 0) & (gpu["graph_id"] <= 0)
     rows = np.flatnonzero(known)
@@ -63,8 +62,8 @@ def executions_of(recording: Recording) -> Executions:
     )
 
 
-def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Executions:
-    found = rows_of(recording, programs)
+def _of_programs(recording: Recording) -> Executions:
+    found = rows_of(recording, {number: HloProgram(module) for number, module in recording.modules.items()})
     return Executions(
         rows={"launch": found.launch, "number": found.number, "stack": found.stack, **found.columns},
         texts=found.texts,

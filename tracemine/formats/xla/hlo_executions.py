@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, is_among, sorted_unique
-from tracemine.formats.arrow import MISSING
+from tracemine.formats.arrow import MISSING, take
+from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.stacks import CallPaths, call_paths
-from tracemine.formats.xla.hlo import module_of
 from tracemine.formats.xla.hlo_tables import instructions_table, recorded_dtype, tensors_table
 from tracemine.formats.xla.join import Distinct, HloProgram, Joined, RecordedKernels, distinct_of, joined, repeated
 from tracemine.formats.xla.recording import Recording, Strings
@@ -22,6 +22,7 @@ from tracemine.formats.xla.values import TakenArray
 
 _OUTER: Final = re.compile(r"^(?:p?jit\([^()]*\)/)+")  # of an op_name
 _ENCLOSES: Final = ("command_buffer::execute", "GpuExecutable::ExecuteThunks")
+_MOST: Final = (1 << 31) - 1
 _COPY: Final = re.compile(r"^memcpy\d", re.IGNORECASE)  # a kernel that a graph's copy became
 
 
@@ -39,18 +40,6 @@ class ExecutionRows(msgspec.Struct, frozen=True, kw_only=True):
     tensors: pa.Table
     instructions: pa.Table
     warnings: tuple[str, ...]
-
-
-def programs_of(recording: Recording) -> dict[int, HloProgram]:
-    """Return the modules that ran. Raises InputError where one is damaged."""
-    if recording.data is None:
-        return {}
-    ran = {*sorted_unique(recording.gpu["program"]).tolist()}
-    programs = {}
-    for number, module in recording.modules.items():
-        if number in ran:
-            programs[number] = HloProgram(module_of(recording.data, module.span))
-    return programs
 
 
 def rows_of(recording: Recording, programs: dict[int, HloProgram]) -> ExecutionRows:
@@ -98,37 +87,28 @@ def _warnings(found: Joined) -> tuple[str, ...]:
 
 def _kernels(recording: Recording) -> RecordedKernels:
     gpu, host = recording.gpu, recording.host
-    launch = gpu["launch"]
-    known = launch >= 0
-    begins = np.where(
-        known, host["start_ns"][np.where(known, launch, 0)] if len(host["start_ns"]) else 0, gpu["start_ns"]
-    )
-    around = {text: _innermost(recording, text) for text in _ENCLOSES}
-    buffer = np.where(known, around[_ENCLOSES[0]][launch] if len(host["start_ns"]) else -1, -1)
-    commands = (
-        host["commands"][np.where(buffer >= 0, buffer, 0)] if len(host["start_ns"]) else np.zeros(len(launch), np.int64)
-    )
-    node = gpu["graph_node_id"]
+    launch, node = gpu["launch"], gpu["graph_node_id"]
+    buffer, execution = (take(_innermost(recording, text), launch) for text in _ENCLOSES)
+    commands = take(np.clip(host["commands"], 0, _MOST).astype(np.int32), buffer, 0)
+    in_graph = (node != MISSING) & (gpu["graph_id"] > 0)
     return RecordedKernels(
-        program=np.where(known, gpu["program"], -1),  # what no call launched has no place in order
+        program=gpu["program"],
         instruction=gpu["hlo_op"],
         name=gpu["name"],
         strings=recording.strings,
         device=gpu["device"],
-        launch=np.where(known, launch, -1 - np.arange(len(launch))),
-        launch_ns=begins,
-        node=np.where((node == MISSING) | (gpu["graph_id"] <= 0), -1, node & 0xFFFF_FFFF),
-        commands=np.where((buffer >= 0) & (commands != MISSING), commands, 0),
-        execution=np.where(known, around[_ENCLOSES[1]][launch] if len(host["start_ns"]) else -1, -1),
+        launch=launch,
+        node=np.where(in_graph, np.minimum(node & 0xFFFF_FFFF, _MOST), -1).astype(np.int32),
+        commands=commands,
+        execution=execution,
     )
 
 
 def _innermost(recording: Recording, part: str) -> Array:
-    """Return for each host event the one around it on its thread whose name holds a text; −1: none."""
+    """Return for each host event the one around it on its thread whose name holds a text; −1: none (int32)."""
     host = recording.host
-    named = np.array([part in text for text in recording.strings] or [False])
-    chosen = np.flatnonzero(named[host["name"]] & (host["name"] >= 0))
-    around = np.full(len(host["start_ns"]), -1)
+    around = np.full(len(host["start_ns"]), -1, np.int32)
+    chosen = np.flatnonzero(named(host["name"], recording.strings, re.compile(re.escape(part))))
     for thread in sorted_unique(host["thread"][chosen]).tolist():
         mine = chosen[host["thread"][chosen] == thread]
         rows = np.flatnonzero(host["thread"] == thread)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, texts
-from tracemine.formats.arrow import MISSING, booleans, integers, lists, table_of
+from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers, table_of
 from tracemine.formats.xla.hlo import Shape
 from tracemine.formats.xla.instructions import trips
 from tracemine.formats.xla.join import Distinct, HloProgram, Joined
@@ -66,8 +66,8 @@ def tensors_table(storages: Storages, found: Joined, runs: Repeated) -> pa.Table
             "strides": _lists([part.strides for part in parts], shape),
         }
 
-    storage = integers(rows.storage, pa.int64())
-    columns = runs.spread(rows.count, made) | {"op_row": integers(rows.run, pa.int64())}
+    storage = row_numbers(rows.storage)
+    columns = runs.spread(rows.count, made) | {"op_row": row_numbers(rows.run)}
     return table_of("tensors", columns | {"tensor_id": storage, "storage_id": storage}, len(rows.run))
 
 
@@ -98,14 +98,14 @@ def instructions_table(
         of = each.of[run]
         columns = {name: column([fact[name] for fact in facts], of) for name, column in _COLUMNS.items()}
         return columns | {
-            "turn": integers(np.where(looped[of], found.turn[run], MISSING), pa.int64()),
+            "turn": integers(np.where(looped[of], found.turn[run].astype(np.int64), MISSING), pa.int64()),
             "needs_turn": _known(needed[of], looped[of]),
             "gives_result": booleans(gives[of]),
         }
 
     columns = runs.spread(np.ones(len(runs.examples), np.int64), made)
     count = len(found.item)
-    columns |= {"op_row": integers(np.arange(count), pa.int64()), "execution": integers(found.execution, pa.int64())}
+    columns |= {"op_row": integers(np.arange(count), pa.int64()), "execution": row_numbers(found.execution)}
     return table_of("instructions", columns, count)
 
 

@@ -43,8 +43,7 @@ class RecordedKernels(Struct, frozen=True, kw_only=True):
     name: Array  # likewise
     strings: Sequence[str]
     device: Array
-    launch: Array  # equal where one call launched them, and in order of time
-    launch_ns: Array  # when that call began
+    launch: Array  # the call that launched it, in order of time
     node: Array  # number of its node in the graph; −1: of none
     commands: Array  # how many commands the graph of its launch has
     execution: Array  # which execution of a module launched it; −1: not recorded
@@ -62,7 +61,6 @@ class Joined(Struct, frozen=True, kw_only=True):
     execution: Array  # number of the module's execution
     turn: Array  # iteration of the loop around it
     device: Array
-    launch_ns: Array
     owner: Array  # of each activity, its position in the arrays above
     apart: int  # launches of command buffers whose kernels are not distinguished
 
@@ -226,17 +224,23 @@ class _GraphLaunch(Struct, frozen=True):
 
 def joined(programs: dict[int, HloProgram], kernels: RecordedKernels) -> Joined:
     """Return the executions of instructions, and which activities are part of each."""
-    item = np.full(len(kernels.program), -1)
-    known = is_among(kernels.program, np.array([*programs], np.int64))
+    item = np.full(len(kernels.program), -1, np.int32)
+    # What no call launched has no place in order.
+    known = is_among(kernels.program, np.array([*programs], np.int64)) & (kernels.launch >= 0)
     plain, rows = np.flatnonzero(known & (kernels.node < 0)), np.flatnonzero(known & (kernels.node >= 0))
     if len(plain):
         code = codes(kernels.program[plain], kernels.instruction[plain])
         facts = (column[plain[first_of(code)]].tolist() for column in (kernels.program, kernels.instruction))
         places = [programs[program].place.get(kernels.text(name), -1) for program, name in zip(*facts, strict=True)]
         item[plain] = np.array(places)[code]
-    rows = rows[np.argsort((kernels.launch[rows] << 32) + kernels.node[rows], kind="stable")]
+    rows = rows[_order(kernels.launch[rows], kernels.node[rows])]
     item[rows], apart = _graph_items(programs, kernels, rows)
     return _executions(programs, kernels, item, apart)
+
+
+def _order(launch: Array, number: Array) -> Array:
+    """Return the rows by launch, and those of one launch by another number (int32)."""
+    return np.argsort((launch.astype(np.int64) << 32) + number, kind="stable").astype(np.int32)
 
 
 def _graph_items(programs: dict[int, HloProgram], kernels: RecordedKernels, rows: Array) -> tuple[Array, int]:
@@ -259,7 +263,7 @@ def _graph_items(programs: dict[int, HloProgram], kernels: RecordedKernels, rows
     items, placed = _placed(launches, kinds.tolist(), kernels.device[rows[first]].tolist())
     size = np.array([len(each) for each in items], np.int64)
     flat = np.array([at for each in items for at in each], np.int64)
-    found = np.full(len(rows), -1)
+    found = np.full(len(rows), -1, np.int32)
     found[ranges(first[placed], count[placed])] = flat[ranges((np.cumsum(size) - size)[kinds[placed]], count[placed])]
     return found, int((~placed).sum())
 
@@ -306,37 +310,34 @@ def _of_nodes(program: HloProgram, nodes: dict[int, str], commands: int, begin: 
 
 def _executions(programs: dict[int, HloProgram], kernels: RecordedKernels, item: Array, apart: int) -> Joined:
     """Number executions of modules, iterations of loops, and runs of instructions."""
-    rows = np.flatnonzero(item >= 0)
-    rows = rows[np.argsort((kernels.launch[rows] << 32) + item[rows], kind="stable")]
-    group = codes(kernels.device[rows], kernels.program[rows])
-    order = np.argsort(group, kind="stable")  # what one device ran of one module, in order of time
+    rows = np.flatnonzero(item >= 0).astype(np.int32)
+    rows = rows[_order(kernels.launch[rows], item[rows])]
+    group = codes(kernels.device[rows], kernels.program[rows]).astype(np.int32)
+    order = np.argsort(group, kind="stable").astype(np.int32)  # what a device ran of a module, in order of time
     rows, group = rows[order], group[order]
-    columns = (kernels.program, kernels.execution, kernels.launch, kernels.node, item)
-    program, within, launch, node, at = (column[rows] for column in columns)
-    loop, library = _facts_of_items(programs, program, at)
+    within, at = kernels.execution[rows], item[rows]
+    loop, library = _facts_of_items(programs, kernels.program[rows], at)
     # One more activity of a run: of the same launch of a graph, or of the same call of a library.
-    again = _as_before(group, within, at) & np.where(node >= 0, _as_before(launch), library)
-    head = np.flatnonzero(~again)
-    run_of = np.cumsum(~again) - 1
+    again = np.where(kernels.node[rows] >= 0, _as_before(kernels.launch[rows]), library) & _as_before(group, within, at)
+    head = np.flatnonzero(~again).astype(np.int32)
+    run_of = np.cumsum(~again, dtype=np.int32) - 1
     group, within, at, loop = group[head], within[head], at[head], loop[head]
     alike, back = _as_before(group, within), np.append(False, at[1:] <= at[:-1])[: len(at)]
     looped = alike & (loop != 0) & _as_before(loop)
     begins = ~alike | (~looped & back & (within < 0))  # an execution
-    turn = np.cumsum(looped & back)
-    turn -= turn[np.maximum.accumulate(np.where(looped, 0, np.arange(len(turn))))]
+    turn = np.cumsum(looped & back, dtype=np.int32)
+    turn -= turn[_last_that(~looped)]
     # From the order of devices and modules to that of time.
     place = np.argsort(order[head], kind="stable")
-    number = np.empty(len(head), np.int64)
+    number, rank, owner = (np.full(count, -1, np.int32) for count in (len(head), len(head), len(item)))
     number[place] = np.cumsum(begins[place]) - 1
-    number = number[np.maximum.accumulate(np.where(begins, np.arange(len(head)), 0))]
-    rank = np.empty(len(head), np.int64)
+    number = number[_last_that(begins)]
     rank[place] = np.arange(len(head))
-    owner = np.full(len(item), -1)
     owner[rows] = rank[run_of]
     first = rows[head[place]]
     return Joined(
         module=kernels.program[first], item=item[first], execution=number[place], turn=turn[place],
-        device=kernels.device[first], launch_ns=kernels.launch_ns[first], owner=owner, apart=apart,
+        device=kernels.device[first], owner=owner, apart=apart,
     )  # fmt: skip
 
 
@@ -346,6 +347,12 @@ def _as_before(*keys: Array) -> Array:
     for key in keys:
         same &= key[1:] == key[:-1]
     return np.append(False, same)[: len(keys[0])]
+
+
+def _last_that(holds: Array) -> Array:
+    """Return for each entry the last one up to it of which something holds, 0 before there is one."""
+    found: Array = np.maximum.accumulate(np.where(holds, np.arange(len(holds), dtype=np.int32), 0))
+    return found
 
 
 def _facts_of_items(programs: dict[int, HloProgram], program: Array, at: Array) -> tuple[Array, Array]:

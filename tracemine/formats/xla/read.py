@@ -98,15 +98,11 @@ def profiles_in(folder: Path) -> list[Path]:
 
 def _of_xplane(source: FileSource, progress: Progress | None) -> Timeline:
     from tracemine.formats.xla.assemble import assemble
-    from tracemine.formats.xla.planes import refuse
-    from tracemine.formats.xla.space import open_space
-    from tracemine.formats.xla.xplane import recording_of
+    from tracemine.formats.xla.xplane import read_space
 
     try:
-        space = open_space(memoryview(_content(source, progress)))
-        refuse([plane.name for plane in space.planes], truncated=space.truncated)
-        recording = recording_of(space)
-        return assemble(replace(recording, truncated=space.truncated or source.truncated), Path(source.path).name)
+        recording = read_space(memoryview(_content(source, progress)))  # which is all that is kept of the file
+        return assemble(replace(recording, truncated=recording.truncated or source.truncated), Path(source.path).name)
     except InputError as error:
         raise InputError(error.message, where=Location(source.path), hint=error.hint) from error
 

@@ -25,16 +25,21 @@ def equal_segments(code: Array, first: Array) -> tuple[Array, Array]:
     if not len(first):
         return first, first
     count = np.diff(first, append=len(code))
-    place = np.arange(len(code)) - np.repeat(first, count)
-    mixed = code.astype(np.uint64) * _FACTORS[0] + place.astype(np.uint64) * _FACTORS[1]
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * _FACTORS[1]
-    total = np.add.reduceat(mixed ^ (mixed >> np.uint64(32)), first) + count.astype(np.uint64)
+    place = ranges(np.zeros(len(first), np.int64), count)
+    mixed = code.astype(np.uint64)
+    mixed *= _FACTORS[0]
+    mixed += place.astype(np.uint64) * _FACTORS[1]
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= _FACTORS[1]
+    mixed ^= mixed >> np.uint64(32)
+    total = np.add.reduceat(mixed, first) + count.astype(np.uint64)
+    del mixed
     number = distinct(total.view(np.int64))[0].astype(np.int64)
     like = first_of(number)[number]
-    same_size = np.repeat(count == count[like], count)
-    same = same_size & (code[np.where(same_size, np.repeat(first[like], count) + place, 0)] == code)
+    same_size = count == count[like]
+    other = code[ranges(np.where(same_size, first[like], first), count)] != code
     # Two that only add up to the same, as rare as that is, are not taken for equal.
-    alone = np.flatnonzero(np.bincount(np.repeat(np.arange(len(first)), count)[~same], minlength=len(first)))
+    alone = np.flatnonzero(~same_size | np.logical_or.reduceat(other, first))
     number[alone] = len(first) + alone
     number = distinct(number)[0]
     return number, first_of(number)
@@ -52,12 +57,13 @@ def first_of(number: Array) -> Array:
 
 
 def ranges(first: Array, count: Array) -> Array:
-    """Return the numbers of ranges, one range after another.
+    """Return the numbers of ranges, one range after another (int32).
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
-    found: Array = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+    found: Array = np.arange(int(count.sum()), dtype=np.int32)
+    found += np.repeat((first - (np.cumsum(count) - count)).astype(np.int32), count)
     return found
 
 
@@ -74,17 +80,21 @@ class Repeated(Struct, frozen=True):
     @staticmethod
     def of(execution: Array, code: Array) -> Repeated:
         """Take the number of each run's execution, without holes, and a number of what it is."""
-        order = np.argsort(execution, kind="stable")
+        order = np.argsort(execution, kind="stable").astype(np.int32)
         begin = np.searchsorted(execution[order], np.arange(int(execution.max(initial=-1)) + 1))
-        offset = np.empty(len(order), np.int64)
+        offset = np.empty(len(order), np.int32)
         offset[order] = np.arange(len(order)) - begin[execution[order]] if len(order) else order
         number, example = equal_segments(code[order], begin)
         chosen = np.zeros(len(begin), np.bool_)
         chosen[example] = True
         is_example = chosen[execution] if len(order) else np.zeros(0, np.bool_)
-        place = np.cumsum(is_example) - 1
+        place = np.cumsum(is_example, dtype=np.int32) - 1
         like = place[order[begin[example[number[execution]]] + offset]] if len(order) else order
         return Repeated(execution, offset, order, begin, np.flatnonzero(is_example), like)
+
+    def count_of(self, runs: Array) -> Array:
+        """Return of each example how often it is among these runs, of which all are examples."""
+        return np.bincount(np.searchsorted(self.examples, runs), minlength=len(self.examples))
 
     def same(self, run: Array, example: Array) -> Array:
         """Return of each run the one in its execution that equals an example."""
@@ -97,7 +107,8 @@ class Repeated(Struct, frozen=True):
         """
         count = rows[self.like] if len(rows) else self.like
         begin = np.cumsum(rows) - rows
-        return np.repeat(np.arange(len(count)), count), ranges(begin[self.like] if len(rows) else count, count)
+        run = np.repeat(np.arange(len(count), dtype=np.int32), count)
+        return run, ranges(begin[self.like] if len(rows) else count, count)
 
     def spread(self, rows: Array, made: Callable[[Array], dict[str, pa.Array]]) -> dict[str, pa.ChunkedArray]:
         """Return columns of all runs' rows from those of examples: what lasts long shares the memory of its example."""

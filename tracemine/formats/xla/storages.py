@@ -21,7 +21,7 @@ from tracemine.formats.xla.repeats import Repeated
 from tracemine.formats.xla.values import ArrayPart, GivenArray, TakenArray, Value, Values
 
 COMPILED: Any = NUMBER
-LASTING: Final = int(np.iinfo(np.int64).max)  # to the end of the recording
+LASTING: Final = int(np.iinfo(np.int32).max)  # to the end of the recording
 
 
 class ArrayOfRun(Struct, frozen=True):
@@ -160,35 +160,44 @@ def tensor_rows(storages: Storages, runs: Repeated) -> TensorRows:
     born: dict[int, ArrayOfRun] = {}
     for tensor in storages.tensors:
         born.setdefault(tensor.storage, tensor)
-    facts = np.array([(each.run, each.given, storages.last[at]) for at, each in born.items()], np.int64).reshape(-1, 3)
-    born_run, given, last = facts.T
-    lasts = last == LASTING
     shared = np.array([at in storages.constants for at in born], np.bool_)
-    births = np.bincount(np.searchsorted(runs.examples, born_run), minlength=len(runs.examples))
-    run, which = runs.rows(births)
-    until = np.where(lasts[which], LASTING, runs.same(run, np.where(lasts, born_run, last)[which]))
-    mine = ~shared[which] | (run == born_run[which])
-    own = np.empty(int(mine.sum()), np.int64)
-    (COMPILED or number)(run[mine], given[which][mine], until[mine], own)
-    numbers = np.full(len(run), -1)
-    numbers[mine] = own
+    born_run = np.array([tensor.run for tensor in born.values()], np.int32)
+    births = runs.count_of(born_run)
+    numbers = _storage_numbers(storages, runs, born, shared, births)
     tensors = sorted(storages.tensors, key=lambda each: (each.run, each.given, each.position, each.list_index))
-    count = np.bincount(np.searchsorted(runs.examples, [each.run for each in tensors]), minlength=len(runs.examples))
+    count = runs.count_of(np.array([each.run for each in tensors], np.int32))
     of_run, like = runs.rows(count)
     place = {storage: at for at, storage in enumerate(born)}
-    birth = np.array([place[each.storage] for each in tensors], np.int64)[like]
+    birth = np.array([place[each.storage] for each in tensors], np.int32)[like]
+    begin = np.cumsum(births[runs.like]) - births[runs.like] if len(births) else runs.like
     in_run = np.where(shared[birth], born_run[birth], runs.same(of_run, born_run[birth]))
-    begin = np.searchsorted(run, in_run)
-    first = np.searchsorted(born_run, born_run)
-    return TensorRows(tensors, count, of_run, like, numbers[begin + (np.arange(len(first)) - first)[birth]])
+    in_order = (np.arange(len(born_run)) - np.searchsorted(born_run, born_run)).astype(np.int32)
+    return TensorRows(tensors, count, of_run, like, numbers[begin[in_run] + in_order[birth]])
+
+
+def _storage_numbers(
+    storages: Storages, runs: Repeated, born: dict[int, ArrayOfRun], shared: Array, births: Array
+) -> Array:
+    """Return the numbers of the storages that all runs name first, by run (int32; −1: a constant that is there)."""
+    facts = np.array([(each.run, each.given, storages.last[at]) for at, each in born.items()], np.int32).reshape(-1, 3)
+    born_run, given, last = facts.T
+    run, which = runs.rows(births)
+    until = runs.same(run, np.where(last == LASTING, born_run, last)[which])
+    until[last[which] == LASTING] = LASTING
+    own = ~shared[which] | (run == born_run[which])
+    found = np.empty(int(own.sum()), np.int32)
+    (COMPILED or number)(run[own], given[which[own]], until[own], found)
+    numbers = np.full(len(run), -1, np.int32)
+    numbers[own] = found
+    return numbers
 
 
 def number(run: Array, given: Array, last: Array, numbers: Array) -> None:
-    """Number storages in the order in which they appear (all int64): one that is needed no more is used again.
+    """Number storages in the order in which they appear (all int32): one that is needed no more is used again.
 
     What lies there from the start has a number of its own.
 
-    >>> numbers = np.empty(3, np.int64)
+    >>> numbers = np.empty(3, np.int32)
     >>> number(np.array([0, 1, 2]), np.array([1, 1, 1]), np.array([1, 2, LASTING]), numbers)
     >>> numbers.tolist()
     [0, 1, 0]
