@@ -99,7 +99,7 @@ def test_changed_bytes_are_an_error_or_a_module() -> None:
             continue
         found = turns(program, 3)
         runs, storages = examples(program, found)
-        assert tensors_table(storages, found, runs).num_rows == len(storages.tensors)
+        assert tensors_table(storages, found, runs)[0].num_rows == len(storages.tensors)
         depends(Values(program.module), program)
         read_whole += 1
     assert read_whole > 100

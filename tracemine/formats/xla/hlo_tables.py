@@ -1,4 +1,4 @@
-"""The tables `tensors` and `instructions` of executions of instructions, where `op_row` is a run."""
+"""The tables `tensors` and `instructions` of runs of instructions, but for the rows that these have in `ops`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def recorded_dtype(name: str) -> str:
     return _RECORDED.get(name, name)
 
 
-def tensors_table(storages: Storages, found: Joined, runs: Repeated) -> pa.Table:
-    """Return what all runs take and give."""
+def tensors_table(storages: Storages, found: Joined, runs: Repeated) -> tuple[pa.Table, Array]:
+    """Return what all runs take and give, without `op_row`; and how many of its rows each run has."""
     rows = tensor_rows(storages, runs)
     given = rows.tensors
     shapes: dict[tuple[Shape, ArrayPart | None], int] = {}
@@ -66,9 +66,9 @@ def tensors_table(storages: Storages, found: Joined, runs: Repeated) -> pa.Table
             "strides": _lists([part.strides for part in parts], shape),
         }
 
-    storage = row_numbers(rows.storage)
-    columns = runs.spread(rows.count, made) | {"op_row": row_numbers(rows.run)}
-    return table_of("tensors", columns | {"tensor_id": storage, "storage_id": storage}, len(rows.run))
+    storage = integers(rows.storage, pa.int64())
+    columns = runs.spread(rows.count, made) | {"tensor_id": storage, "storage_id": storage}
+    return table_of("tensors", columns, len(rows.storage)), rows.count[runs.like]
 
 
 def _count(part: ArrayPart) -> int:
@@ -84,7 +84,7 @@ def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
 def instructions_table(
     programs: dict[int, HloProgram], storages: Storages, found: Joined, runs: Repeated, each: Distinct
 ) -> pa.Table:
-    """Return what instruction each run is of."""
+    """Return what instruction each run is of, without `op_row`."""
     pairs = each.pairs
     needs = {module: depends(storages.values(module), program) for module, program in programs.items()}
     facts = [_facts(programs[module], module, item) for module, item in pairs]
@@ -104,9 +104,7 @@ def instructions_table(
         }
 
     columns = runs.spread(np.ones(len(runs.examples), np.int64), made)
-    count = len(found.item)
-    columns |= {"op_row": integers(np.arange(count), pa.int64()), "execution": row_numbers(found.execution)}
-    return table_of("instructions", columns, count)
+    return table_of("instructions", columns | {"execution": row_numbers(found.execution)}, len(found.item))
 
 
 def _facts(program: HloProgram, module: int, item: int) -> dict[str, str | int | None]:

@@ -101,20 +101,23 @@ class Repeated(Struct, frozen=True):
         found: Array = self.order[self.begin[self.execution[run]] + self.offset[example]]
         return found
 
-    def rows(self, rows: Array) -> tuple[Array, Array]:
-        """Return of all runs' rows which run has them and which row of an example they equal; `rows`: how many rows
-        each example has.
-        """
-        count = rows[self.like] if len(rows) else self.like
+    def begins(self, rows: Array) -> Array:
+        """Return where the rows of each run begin, and behind the last; `rows`: how many each example has."""
+        return np.append(0, np.cumsum(rows[self.like]))
+
+    def rows(self, rows: Array, first: int = 0, last: int | None = None) -> tuple[Array, Array]:
+        """Return of the rows of all runs, or of some, which run has them and which row of an example they equal."""
+        like = self.like[first:last]
+        count = rows[like]
         begin = np.cumsum(rows) - rows
-        run = np.repeat(np.arange(len(count), dtype=np.int32), count)
-        return run, ranges(begin[self.like] if len(rows) else count, count)
+        run = np.repeat(np.arange(first, first + len(like), dtype=np.int32), count)
+        return run, ranges(begin[like], count)
 
     def spread(self, rows: Array, made: Callable[[Array], dict[str, pa.Array]]) -> dict[str, pa.ChunkedArray]:
         """Return columns of all runs' rows from those of examples: what lasts long shares the memory of its example."""
         heads = np.flatnonzero(np.diff(self.like, prepend=-2) != 1)
         begin = np.append(0, np.cumsum(rows))
-        total = int(rows[self.like].sum()) if len(rows) else 0
+        total = int(rows[self.like].sum())
         if total < _SHORT * len(heads) or total == begin[-1]:
             return {name: pa.chunked_array([column]) for name, column in made(self.rows(rows)[1]).items()}
         last = self.like[np.append(heads[1:], len(self.like)) - 1]

@@ -21,6 +21,7 @@ from tracemine.formats.xla.repeats import Repeated
 from tracemine.formats.xla.values import ArrayPart, GivenArray, TakenArray, Value, Values
 
 COMPILED: Any = NUMBER
+_BLOCK: Final = 1 << 14  # runs
 LASTING: Final = int(np.iinfo(np.int32).max)  # to the end of the recording
 
 
@@ -150,9 +151,7 @@ class TensorRows(Struct, frozen=True):
 
     tensors: list[ArrayOfRun]  # of the examples
     count: Array  # of each example, how many
-    run: Array  # of all runs, in order: whose row it is
-    like: Array  # and which of `tensors` it is equal to
-    storage: Array  # and the number of its storage
+    storage: Array  # of all runs, in order, the number of each one's storage
 
 
 def tensor_rows(storages: Storages, runs: Repeated) -> TensorRows:
@@ -164,15 +163,20 @@ def tensor_rows(storages: Storages, runs: Repeated) -> TensorRows:
     born_run = np.array([tensor.run for tensor in born.values()], np.int32)
     births = runs.count_of(born_run)
     numbers = _storage_numbers(storages, runs, born, shared, births)
+    begin = runs.begins(births)[:-1]
+    in_order = np.arange(len(born_run)) - np.searchsorted(born_run, born_run)
     tensors = sorted(storages.tensors, key=lambda each: (each.run, each.given, each.position, each.list_index))
-    count = runs.count_of(np.array([each.run for each in tensors], np.int32))
-    of_run, like = runs.rows(count)
     place = {storage: at for at, storage in enumerate(born)}
-    birth = np.array([place[each.storage] for each in tensors], np.int32)[like]
-    begin = np.cumsum(births[runs.like]) - births[runs.like] if len(births) else runs.like
-    in_run = np.where(shared[birth], born_run[birth], runs.same(of_run, born_run[birth]))
-    in_order = (np.arange(len(born_run)) - np.searchsorted(born_run, born_run)).astype(np.int32)
-    return TensorRows(tensors, count, of_run, like, numbers[begin[in_run] + in_order[birth]])
+    births_of = np.array([place[each.storage] for each in tensors], np.int32)
+    count = runs.count_of(np.array([each.run for each in tensors], np.int32))
+    ends = runs.begins(count)
+    storage = np.empty(ends[-1], np.int64)
+    for first in range(0, len(runs.like), _BLOCK):  # some at a time, to need little memory
+        run, like = runs.rows(count, first, first + _BLOCK)
+        birth = births_of[like]
+        run = np.where(shared[birth], born_run[birth], runs.same(run, born_run[birth]))
+        storage[ends[first] : ends[first] + len(run)] = numbers[begin[run] + in_order[birth]]
+    return TensorRows(tensors, count, storage)
 
 
 def _storage_numbers(
