@@ -10,7 +10,7 @@ from tests.formats.xla.make_hlo import Made, Op, array, both, fused, parameter, 
 from tests.formats.xla.test_join import examples, layers, loop, turns
 from tracemine.errors import InputError
 from tracemine.formats.xla.hlo import HloModule, module_of
-from tracemine.formats.xla.hlo_tables import tensors_table
+from tracemine.formats.xla.hlo_tables import tensor_columns
 from tracemine.formats.xla.instructions import body_of, items_of
 from tracemine.formats.xla.join import HloProgram
 from tracemine.formats.xla.storages import depends
@@ -99,7 +99,7 @@ def test_changed_bytes_are_an_error_or_a_module() -> None:
             continue
         found = turns(program, 3)
         runs, storages = examples(program, found)
-        assert tensors_table(storages, found, runs)[0].num_rows == len(storages.tensors)
+        assert tensor_columns(storages, found, runs)[1].sum() == len(storages.tensors)
         depends(Values(program.module), program)
         read_whole += 1
     assert read_whole > 100

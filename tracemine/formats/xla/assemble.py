@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.collector import paused
-from tracemine.columns import Array, with_columns
+from tracemine.columns import Array
 from tracemine.formats.arrow import MISSING, integers, positive, row_numbers, table_of, take, texts
 from tracemine.formats.kineto.memory import memory_table
 from tracemine.formats.kineto.nesting import Nesting, time_order
@@ -27,7 +27,7 @@ _REASONS = ("no_launch_call", "graph_replay", "outside_any_op")
 _API_KINDS = ("runtime", "driver")
 _TEXTS = ("module", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs", "op_schema")
 _OP_KINDS = ("annotation", "op")
-_KERNEL, _MEMCPY = KINDS.index("kernel"), KINDS.index("memcpy")
+_KERNEL, _MEMCPY, _MEMSET = range(len(KINDS))
 _CUDA_MEMORY = 1  # of c10::DeviceType
 
 
@@ -44,12 +44,13 @@ def _assembled(recording: Recording, source_name: str) -> Timeline:
     events = said.events(recording)
     rows = host_rows(recording, strings)
     found = executions_of(recording)
+    recording.modules.clear()
+    for name in ("program", "hlo_module"):
+        del recording.gpu[name]
     steps = _steps(recording, rows)
     ops, place, api_stack, stacks = _ops_and_stacks(recording, rows, found, strings, dropped)
-    tensors, instructions = (
-        _with_rows(table, np.repeat(place, count))
-        for table, count in ((found.tensors, found.tensor_counts), (found.instructions, np.ones(len(place), np.int64)))
-    )
+    tensors = _by_ops("tensors", found.tensors, np.repeat(place, found.rows.pop("tensors")))
+    instructions = _by_ops("instructions", found.instructions, place)
     of_activity = take(place, found.of_activity)
     kind = kinds_of(recording)
     api = _api_table(recording, rows, kind, strings, of_activity, api_stack)
@@ -78,11 +79,11 @@ def _assembled(recording: Recording, source_name: str) -> Timeline:
     )
 
 
-def _with_rows(table: pa.Table | None, op_row: Array) -> pa.Table | None:
-    """Return a table of executions with their rows among the ops, in the order of these."""
-    if table is None:
+def _by_ops(name: str, columns: dict[str, pa.Array] | None, op_row: Array) -> pa.Table | None:
+    """Return a table of executions, in the order of their rows among the ops."""
+    if columns is None:
         return None
-    table = with_columns(table, {"op_row": integers(op_row, pa.int64())})
+    table = table_of(name, columns | {"op_row": row_numbers(op_row)}, len(op_row))
     if bool((op_row[1:] >= op_row[:-1]).all()):
         return table
     return table.take(integers(np.argsort(op_row, kind="stable"), pa.int64()))
@@ -132,8 +133,8 @@ def _ops(recording: Recording, rows: HostRows, found: Executions) -> tuple[Colum
     count = len(order)
     start = np.concatenate((own["start_ns"], begin))
     together = np.argsort(start, kind="stable").astype(np.int32)
-    place = np.empty(len(together), np.int32)
-    place[together] = np.arange(len(together), dtype=np.int32)
+    place = np.empty(len(together), np.int64)
+    place[together] = np.arange(len(together))
 
     def both(of_own: Array, of_executions: Array) -> Array:
         return np.concatenate((of_own, of_executions))[together]
@@ -153,7 +154,7 @@ def _launched(recording: Recording, found: Executions) -> tuple[Array, Array, Ar
     """Return begin, end and thread of each execution's launches; without one, when the first of its activities began,
     and no thread.
     """
-    host, gpu, launch = recording.host, recording.gpu, found.launch
+    host, gpu, launch = recording.host, recording.gpu, found.rows["launch"]
     begin, thread = take(host["start_ns"], launch, 0), take(host["thread"], launch, len(recording.threads))
     lost = np.flatnonzero((found.of_activity >= 0) & (take(launch, found.of_activity) < 0))[::-1]
     begin[found.of_activity[lost]] = gpu["start_ns"][lost]
@@ -171,7 +172,7 @@ def _ops_table(recording: Recording, ops: Columns, stack: Array, found: Executio
     execution = ops["from"]
     is_op = execution >= 0
     pool = [*strings, *found.texts]
-    kind = take(found.kind, execution)
+    kind = take(found.rows.pop("kind"), execution)
 
     def ids(name: str) -> Array:
         known = found.columns.get(name, np.empty(0, np.int32))
@@ -186,7 +187,7 @@ def _ops_table(recording: Recording, ops: Columns, stack: Array, found: Executio
         **{name: texts(ids(name), pool) for name in _TEXTS},
         "name": texts(np.where(is_op, ids("name"), ops["name"]), pool),
         "stack_row": row_numbers(stack),
-        "execution_node_id": row_numbers(take(found.number, execution)),
+        "execution_node_id": row_numbers(take(found.rows.pop("number"), execution)),
     }
     return table_of("ops", columns, len(is_op))
 
@@ -204,7 +205,7 @@ def _stacks(
     What the compiler says of an instruction goes before what ran on the host when it was launched.
     """
     of_compiler = found.paths
-    known = take(found.stack, take(found.kind, ops["from"]))
+    known = take(found.stack, take(found.rows["kind"], ops["from"]))
     calls = rows.calls
     count = len(of_compiler.parent)
     if not len(recording.frames["start_ns"]):
@@ -292,15 +293,16 @@ def _activities(
     recording: Recording, kind: Array, found: Executions, op_row: Array, reason: Array, calls: Array, step: Array
 ) -> pa.Table:
     gpu, strings = recording.gpu, recording.strings
-    count = len(kind)
-    columns = detail_columns(recording, kind, found.copies, found.copied_bytes)
+    is_set = kind == _MEMSET
     kind[found.copies] = _MEMCPY
     ways, way_texts = copy_texts(recording, kind)
-    unknown = found.copies[ways[found.copies] < 0]
-    ways[unknown] = len(way_texts)
+    ways[found.copies[ways[found.copies] < 0]] = len(way_texts)
     launch = np.full(len(recording.host["name"]) + 1, -1, np.int32)
     launch[calls] = np.arange(len(calls), dtype=np.int32)
-    columns |= {
+    launch = launch[gpu.pop("launch")]
+    recording.host.clear()
+    details = detail_columns(recording, is_set, found.copies, found.copied_bytes)
+    columns = details | {
         "kind": texts(kind, KINDS),
         "name": texts(gpu.pop("name"), strings),
         **{name: integers(gpu.pop(name), pa.int64()) for name in ("start_ns", "dur_ns", "stream")},
@@ -310,13 +312,13 @@ def _activities(
         },
         "copy_kind": texts(ways, [*way_texts, "DtoD"]),
         "collective": texts(gpu.pop("hlo_op"), strings, collective),
-        "launch_row": row_numbers(launch[gpu.pop("launch")]),
+        "launch_row": row_numbers(launch),
         "op_row": row_numbers(op_row),
         "owner_evidence": texts(np.where(op_row >= 0, 0, -1).astype(np.int8), EVIDENCE),
         "unowned_reason": texts(reason, _REASONS),
         "step_row": row_numbers(step),
     }
-    return table_of("activities", columns, count)
+    return table_of("activities", columns, len(kind))
 
 
 def _memory(recording: Recording, dropped: Counter[str]) -> pa.Table:
@@ -331,7 +333,7 @@ def _memory(recording: Recording, dropped: Counter[str]) -> pa.Table:
         "start_ns": memory["start_ns"][kept],
         "bytes": np.where(freed[kept], -size, size),
         "address": memory["address"][kept],
-        "device_type": np.full(len(kept), _CUDA_MEMORY),
+        "device_type": np.full(len(kept), _CUDA_MEMORY, np.int32),
         "device": device[kept],
         "pid": np.full(len(kept), recording.pid),
         "tid": np.array([*recording.tids, MISSING], np.int64)[memory["thread"][kept]],
@@ -339,5 +341,6 @@ def _memory(recording: Recording, dropped: Counter[str]) -> pa.Table:
         "total_allocated": memory["allocated"][kept],
         "total_reserved": np.full(len(kept), MISSING),
     }
+    memory.clear()
     nothing = np.empty(0, np.int64)
     return memory_table(columns, Nesting(nothing, nothing, nothing), np.empty(0, np.bool_), dropped)

@@ -34,7 +34,7 @@ class _Document(msgspec.Struct):
     events: list[_ChromeEvent] = msgspec.field(default_factory=list, name="traceEvents")
 
 
-def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
+def recording_of(content: memoryview, truncated: bool) -> Recording:
     """Return what a file recorded; of one that ends in an event, what stands before that.
 
     Raises InputError where it is no such JSON.
@@ -83,13 +83,13 @@ def _activities(
     return rec.in_order(gpu, "device", "stream")
 
 
-def _events(content: bytes | bytearray) -> tuple[list[_ChromeEvent], bool]:
+def _events(content: memoryview) -> tuple[list[_ChromeEvent], bool]:
     try:
         return msgspec.json.decode(content, type=_Document).events, False
     except msgspec.ValidationError as error:
         raise InputError(f"is no trace of JAX: {error}", hint="pass the .xplane.pb of the same run") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        last = content.rfind(_BETWEEN)
+        last = bytes(content).rfind(_BETWEEN)
         whole = bytes(content[: last + 1]) + b"]}" if last > 0 else b""
         try:
             return msgspec.json.decode(whole, type=_Document).events, True

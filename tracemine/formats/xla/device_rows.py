@@ -33,10 +33,10 @@ def kinds_of(recording: Recording) -> Array:
     return kind
 
 
-def detail_columns(recording: Recording, kind: Array, copies: Array, copied_bytes: Array) -> dict[str, pa.Array]:
+def detail_columns(recording: Recording, is_set: Array, copies: Array, copied_bytes: Array) -> dict[str, pa.Array]:
     """Return what details say, as columns of `activities`, and take them out of the recording.
 
-    `copies`: rows whose bytes are known otherwise.
+    `is_set`: which rows set memory; `copies`: rows whose bytes are known otherwise.
     """
     gpu, strings = recording.gpu, recording.strings
     launch = _Details(gpu.pop("kernel_details"), strings)
@@ -51,7 +51,7 @@ def detail_columns(recording: Recording, kind: Array, copies: Array, copied_byte
     sets = _Details(np.maximum(gpu.pop("set_details"), gpu.pop("old_set_details")), strings)
     cleared = sets.of_texts("num_bytes")
     cleared = np.where(cleared == MISSING, sets.of_texts("size"), cleared)
-    size = np.where(kind == _MEMSET, cleared[sets.ids], copied.of_texts("size")[copied.ids])
+    size = np.where(is_set, cleared[sets.ids], copied.of_texts("size")[copied.ids])
     size[copies] = copied_bytes
     return {
         "grid": triples(launch.ids, strings, lambda text: _triple(text, "grid")),

@@ -19,7 +19,7 @@ DOUBLE, UINT, INT, TEXT, BYTES, REF = 2, 3, 4, 5, 6, 7
 
 COMPILED: Any = FILL
 
-ROWS = 1 << 15  # that are handed over at once
+ROWS = 1 << 14  # that are handed over at once
 _OWN = 3  # name, offset, duration: fields 1 to 3 of XEvent
 _EVENTS, _STATS = 4, 4
 _NAME = 1

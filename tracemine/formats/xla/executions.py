@@ -14,7 +14,7 @@ from tracemine.columns import Array, codes, is_among, sorted_unique
 from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.stacks import CallPaths, call_paths
-from tracemine.formats.xla.hlo_tables import instructions_table, recorded_dtype, tensors_table
+from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
 from tracemine.formats.xla.join import Distinct, HloProgram, Joined, RecordedKernels, distinct_of, joined, repeated
 from tracemine.formats.xla.recording import Columns, Recording, Strings
 from tracemine.formats.xla.repeats import first_of
@@ -31,11 +31,13 @@ _NO_PATHS: Final = CallPaths(np.empty(0, np.int32), np.empty(0, np.int32))
 
 
 class Executions(msgspec.Struct, frozen=True, kw_only=True):
-    """Executions of instructions, in any order; the timeline's `ops` are these and the host's annotations."""
+    """Executions of instructions, in any order; the timeline's `ops` are these and the host's annotations.
 
-    launch: Array  # of each the row of `host`, −1: not recorded
-    number: Array  # of each, grows as they were executed; −1: what it takes and gives is not known
-    kind: Array  # of each, which instruction it is of
+    `rows`: launch (row of `host`, −1: not recorded); number, which grows as they were executed (−1: what it takes and
+    gives is not known); kind, which instruction it is of; tensors, how many rows of `tensors` it has.
+    """
+
+    rows: Columns
     columns: Columns  # texts of each instruction, ids in `texts` (−1: none), by the names of columns of `ops`
     stack: Array  # of each instruction a row of `paths`, −1
     texts: list[str]
@@ -43,9 +45,8 @@ class Executions(msgspec.Struct, frozen=True, kw_only=True):
     of_activity: Array  # for each activity an execution, −1: its instruction is not known
     copies: Array  # activities that are copies though they are recorded as kernels
     copied_bytes: Array  # of each of these
-    tensors: pa.Table | None = None  # as TABLES["tensors"] but for `op_row`, by execution
-    tensor_counts: Array  # how many of its rows each execution has
-    instructions: pa.Table | None = None  # likewise, a row each
+    tensors: dict[str, pa.Array] | None = None  # columns of that table but `op_row`, by execution
+    instructions: dict[str, pa.Array] | None = None  # likewise, a row each
     warnings: tuple[str, ...] = ()
 
 
@@ -64,16 +65,18 @@ def executions_of(recording: Recording) -> Executions:
     of_activity[rows] = code
     texts = [f"xla::{text}" for text in recording.strings]
     return Executions(
-        launch=gpu["launch"][example],
-        number=np.full(len(example), -1, np.int32),
-        kind=gpu["hlo_op"][example],
+        rows={
+            "launch": gpu["launch"][example],
+            "number": np.full(len(example), -1, np.int32),
+            "kind": gpu["hlo_op"][example],
+            "tensors": np.zeros(len(example), np.int32),
+        },
         columns={"name": np.arange(len(texts), dtype=np.int32)},
         stack=np.full(len(texts), -1, np.int32),
         texts=texts,
         of_activity=of_activity,
         copies=rows[:0],
         copied_bytes=rows[:0],
-        tensor_counts=np.zeros(len(example), np.int64),
     )
 
 
@@ -93,12 +96,15 @@ def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Execu
     owned = np.flatnonzero(found.owner >= 0)[::-1]
     first[found.owner[owned]] = owned
     unknown = is_among(runs.examples, np.array(storages.unknown, np.int64))
-    tensors, tensor_counts = tensors_table(storages, found, runs)
+    tensors, tensor_counts = tensor_columns(storages, found, runs)
     copies, copied_bytes = _copied(recording, storages, found, each)
     return Executions(
-        launch=recording.gpu["launch"][first],
-        number=np.where(unknown[runs.like], -1, np.arange(len(found.item), dtype=np.int32)),
-        kind=each.of,
+        rows={
+            "launch": recording.gpu["launch"][first],
+            "number": np.where(unknown[runs.like], -1, np.arange(len(found.item), dtype=np.int32)),
+            "kind": each.of,
+            "tensors": tensor_counts,
+        },
         columns=columns,
         stack=stack,
         texts=[*strings],
@@ -107,8 +113,7 @@ def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Execu
         copies=copies,
         copied_bytes=copied_bytes,
         tensors=tensors,
-        tensor_counts=tensor_counts,
-        instructions=instructions_table(programs, storages, found, runs, each),
+        instructions=instruction_columns(programs, storages, found, runs, each),
         warnings=_warnings(found),
     )
 

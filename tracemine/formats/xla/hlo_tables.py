@@ -1,4 +1,4 @@
-"""The tables `tensors` and `instructions` of runs of instructions, but for the rows that these have in `ops`."""
+"""Columns of the tables `tensors` and `instructions` by runs of instructions, before these have rows in `ops`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, texts
-from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers, table_of
+from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers
 from tracemine.formats.xla.hlo import Shape
 from tracemine.formats.xla.instructions import trips
 from tracemine.formats.xla.join import Distinct, HloProgram, Joined
@@ -35,8 +35,8 @@ def recorded_dtype(name: str) -> str:
     return _RECORDED.get(name, name)
 
 
-def tensors_table(storages: Storages, found: Joined, runs: Repeated) -> tuple[pa.Table, Array]:
-    """Return what all runs take and give, without `op_row`; and how many of its rows each run has."""
+def tensor_columns(storages: Storages, found: Joined, runs: Repeated) -> tuple[dict[str, pa.Array], Array]:
+    """Return columns of what all runs take and give, without `op_row`; and how many of the rows each run has."""
     rows = tensor_rows(storages, runs)
     given = rows.tensors
     shapes: dict[tuple[Shape, ArrayPart | None], int] = {}
@@ -68,7 +68,7 @@ def tensors_table(storages: Storages, found: Joined, runs: Repeated) -> tuple[pa
 
     storage = integers(rows.storage, pa.int64())
     columns = runs.spread(rows.count, made) | {"tensor_id": storage, "storage_id": storage}
-    return table_of("tensors", columns, len(rows.storage)), rows.count[runs.like]
+    return columns, rows.count.astype(np.int32)[runs.like]
 
 
 def _count(part: ArrayPart) -> int:
@@ -81,10 +81,10 @@ def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
     return lists(flat[ranges((np.cumsum(count) - count)[of], count[of])], np.cumsum(count[of]))
 
 
-def instructions_table(
+def instruction_columns(
     programs: dict[int, HloProgram], storages: Storages, found: Joined, runs: Repeated, each: Distinct
-) -> pa.Table:
-    """Return what instruction each run is of, without `op_row`."""
+) -> dict[str, pa.Array]:
+    """Return columns of what instruction each run is of, without `op_row`."""
     pairs = each.pairs
     needs = {module: depends(storages.values(module), program) for module, program in programs.items()}
     facts = [_facts(programs[module], module, item) for module, item in pairs]
@@ -104,7 +104,7 @@ def instructions_table(
         }
 
     columns = runs.spread(np.ones(len(runs.examples), np.int64), made)
-    return table_of("instructions", columns | {"execution": row_numbers(found.execution)}, len(found.item))
+    return columns | {"execution": row_numbers(found.execution)}
 
 
 def _facts(program: HloProgram, module: int, item: int) -> dict[str, str | int | None]:

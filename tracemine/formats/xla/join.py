@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import Array, codes, is_among
-from tracemine.formats.arrow import distinct
 from tracemine.formats.xla.hlo import HloInstruction, HloModule
 from tracemine.formats.xla.instructions import LIBRARY, InstructionBody, ScheduledInstruction, body_of, items_of
 from tracemine.formats.xla.repeats import Repeated, equal_segments, first_of, ranges
@@ -191,9 +190,11 @@ class Distinct(Struct, frozen=True):
 
 def distinct_of(found: Joined) -> Distinct:
     """Return the instructions that were executed."""
-    of = distinct(codes(found.module, found.item))[0] if len(found.item) else found.item
-    first = first_of(of)
-    return Distinct([*zip(found.module[first].tolist(), found.item[first].tolist(), strict=True)], of)
+    code = codes(found.module, found.item)
+    first = np.sort(first_of(code))
+    place = np.empty(len(first), np.int32)
+    place[code[first]] = np.arange(len(first))
+    return Distinct([*zip(found.module[first].tolist(), found.item[first].tolist(), strict=True)], place[code])
 
 
 def repeated(found: Joined) -> Repeated:

@@ -5,6 +5,7 @@ XSpace, XPlane, XLine, XEvent, XStat: https://github.com/openxla/xla/blob/main/x
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -71,6 +72,14 @@ class XSpace(Struct, frozen=True):
     def text(self, value: Value) -> str:
         """Return a value as text: bytes are decoded, numbers printed."""
         return text_of(self.data, value) if isinstance(value, tuple) else str(value)
+
+    def forget(self, line: PlaneLine) -> None:
+        """Give the memory of a line's events back, which nothing will look at any more."""
+        room = self.data.obj
+        if isinstance(room, mmap.mmap) and hasattr(room, "madvise"):
+            begin, end = -(-line.span[0] // mmap.PAGESIZE), line.span[1] // mmap.PAGESIZE
+            if end > begin:
+                room.madvise(mmap.MADV_DONTNEED, begin * mmap.PAGESIZE, (end - begin) * mmap.PAGESIZE)
 
 
 class LineEvents(Struct, frozen=True):

@@ -45,6 +45,7 @@ class Table(Struct, frozen=True):
 
     fields: dict[int, Field]  # by number
     names: tuple[str, ...]
+    nothing: dict[str, Any]  # the fields of no message
     layout: bytes  # as `_event_cells.c` has it: of each number a place among the names, then of each place its kind
 
 
@@ -74,25 +75,27 @@ def table(**fields: tuple[int, Kind]) -> Table:
     kinds = [*Kind]
     layout = bytes(place.get(number, _NO_PLACE) for number in range(_NUMBERS))
     layout += bytes(kinds.index(kind) for _, kind in fields.values())
-    return Table({number: Field(name, kind) for name, (number, kind) in fields.items()}, tuple(fields), layout)
+    nothing = {name: [] if kind in _MANY else _EMPTY.get(kind, 0) for name, (_, kind) in fields.items()}
+    return Table({number: Field(name, kind) for name, (number, kind) in fields.items()}, tuple(fields), nothing, layout)
 
 
 def read(data: memoryview, span: Span | None, wanted: Table) -> dict[str, Any]:
     """Return the fields of a message by name: what is not in it, or all without a message, is 0, "", None (span) or an
-    empty list.
+    empty list. They are not to be changed.
 
     Raises InputError, with the offset, where the bytes are no such message.
 
     >>> read(memoryview(bytes([8, 150, 1, 18, 1, 97])), (0, 6), table(id=(1, Kind.INT), name=(2, Kind.TEXT)))
     {'id': 150, 'name': 'a'}
     """
-    begin, end = span or (0, 0)
-    found = None if COMPILED is None else COMPILED(data, begin, end, wanted.names, wanted.layout)
-    return _read(data, (begin, end), wanted) if found is None else found
+    if span is None:
+        return wanted.nothing
+    found = None if COMPILED is None else COMPILED(data, *span, wanted.names, wanted.layout)
+    return _read(data, span, wanted) if found is None else found
 
 
 def _read(data: memoryview, span: Span, wanted: Table) -> dict[str, Any]:
-    values = {field.name: [] if field.kind in _MANY else _EMPTY.get(field.kind, 0) for field in wanted.fields.values()}
+    values = {name: list(value) if isinstance(value, list) else value for name, value in wanted.nothing.items()}
     for number, wire, value, offset in fields(data, span):
         field = wanted.fields.get(number)
         if field is None:

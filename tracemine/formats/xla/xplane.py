@@ -104,6 +104,7 @@ def _activities(
         columns["device"] = np.full(count, device, np.int32)
         columns["stream"] = np.full(count, MISSING if stream is None else int(stream[1]), np.int64)
         yield columns
+    space.forget(line)
 
 
 def _columns(
@@ -133,6 +134,7 @@ def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[s
                     events = _events_of_kind(space, plane, line, kind, strings, base_ns)
                     for columns in events:
                         found.append(columns | {"thread": np.full(len(columns["name"]), thread, np.int32)})
+            space.forget(line)
     of_kind = {}
     for kind, found in parts.items():
         numbers, texts, _ = HOST_PARTS[kind]
