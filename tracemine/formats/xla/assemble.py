@@ -226,7 +226,7 @@ def _stacks(
 
 def _steps(recording: Recording, rows: HostRows) -> Columns:
     host = recording.host
-    return {name: host[name][rows.steps] for name in ("name", "step", "start_ns", "dur_ns", "end_ns", "thread")}
+    return {name: host[name][rows.steps] for name in ("name", "step", "start_ns", "end_ns", "thread")}
 
 
 def _step_of(recording: Recording, steps: Columns) -> Array:
@@ -241,7 +241,7 @@ def _steps_table(recording: Recording, steps: Columns, strings: list[str]) -> pa
         "name": texts(steps["name"], strings),
         "number": integers(steps["step"], pa.int64()),
         "start_ns": integers(steps["start_ns"], pa.int64()),
-        "dur_ns": integers(steps["dur_ns"], pa.int64()),
+        "dur_ns": integers(steps["end_ns"] - steps["start_ns"], pa.int64()),
         **_of_threads(recording, steps["thread"]),
     }
     return table_of("steps", columns, len(steps["name"]))
@@ -273,7 +273,7 @@ def _api_table(
         ),
         "name": texts(np.where(launches_kernel, len(strings), name).astype(np.int32), pool, call_name),
         "start_ns": integers(host["start_ns"][calls], pa.int64()),
-        "dur_ns": integers(host["dur_ns"][calls], pa.int64()),
+        "dur_ns": integers(host["end_ns"][calls] - host["start_ns"][calls], pa.int64()),
         **_of_threads(recording, host["thread"][calls]),
         "correlation": integers(positive(host["correlation"][calls]), pa.int64()),
         "kernel": texts(np.where(launches_kernel, name, -1).astype(np.int32), strings),

@@ -50,7 +50,7 @@ def recording_of(content: memoryview, truncated: bool) -> Recording:
     few = len(content) <= FRAMES_BYTES
     of_host = {kind: _host(on_host, kind, threads, strings, few) for kind in HOST_PARTS}
     host = of_host["host"]
-    host["end_ns"] = host["start_ns"] + host["dur_ns"]
+    host["end_ns"] = host.pop("dur_ns") + host["start_ns"]
     gpu["launch"] = rec.launches(gpu, host)
     return Recording(
         source="json",

@@ -50,7 +50,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     """One file. Columns are int64 but for ids of texts (int32, in `strings`, -1: none); MISSING where not recorded.
 
     `gpu`: name, start_ns, dur_ns, device, stream, those of GPU_NUMBERS and GPU_TEXTS, occupancy (float64), and launch,
-    the row of `host` that launched it (-1: not recorded). `host`: name, start_ns, dur_ns, end_ns, thread (in
+    the row of `host` that launched it (-1: not recorded). `host`: name, start_ns, end_ns, thread (in
     `threads`), those of HOST_NUMBERS and HOST_TEXTS; Python's frames are not in it but in `frames`.
     """
 

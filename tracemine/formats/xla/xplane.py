@@ -31,6 +31,7 @@ from tracemine.timeline import RecordedDevice
 
 _PROGRAM = re.compile(r".*\((?P<number>\d{1,19})\)", re.DOTALL)
 _HLO = ("Hlo Proto", "hlo_proto", "HloProto")
+_SMALL = ("device", "commands")  # numbers of many host events
 _PS = 1000  # a nanosecond
 _VERSIONS = ("jax_version", "jaxlib_version", "cuda_runtime_version", "cuda_driver_version", "gpu_version")
 _VERSION = re.compile(r"[\w.+ -]{1,40}")
@@ -140,7 +141,7 @@ def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[s
         numbers, texts, _ = HOST_PARTS[kind]
         of_kind[kind] = rec.in_order(rec.joined(found, rec.no_rows(numbers, texts, "thread")))
     host = of_kind["host"]
-    host["end_ns"] = host["start_ns"] + host["dur_ns"]
+    host["end_ns"] = host.pop("dur_ns") + host["start_ns"]
     return of_kind, threads
 
 
@@ -152,9 +153,15 @@ def _events_of_kind(
     for events in events_of(space, plane, line, (*numbers.values(), *texts.values()), skipped):
         columns = _columns(space, plane, line, events, strings, base_ns, kind)
         columns |= {name: events.numbers(stat) for name, stat in numbers.items()}
+        columns |= {name: _small(columns[name]) for name in _SMALL if name in columns}
         yield columns | {
             name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in texts.items()
         }
+
+
+def _small(values: Array) -> Array:
+    """Return int32, −1 where there is none or one beyond that."""
+    return np.where((values >= 0) & (values < 1 << 31), values, -1).astype(np.int32)
 
 
 def modules_of(space: XSpace, ran: Array) -> dict[int, HloModule]:
