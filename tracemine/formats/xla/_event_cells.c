@@ -17,7 +17,7 @@
 
 typedef const unsigned char *Cursor; /* every function that moves one returns NULL where it is not read here */
 
-#define INTERFACE 3 /* of this module and compiled.py: a build of another number is not used */
+#define INTERFACE 4 /* of this module and compiled.py: a build of another number is not used */
 #ifndef SOURCE_SHA256
 #define SOURCE_SHA256 "" /* hatch_build.py tells that of this file, so that a test sees a build that is out of date */
 #endif
@@ -138,13 +138,16 @@ static bool read_stat(Cells *to, Py_ssize_t row, Cursor p, Cursor end, Cursor fi
     return true;
 }
 
-/* Whether the event was read; `kept`: whether it has a row. Its name stands in front, or it is not read here. */
+/* Whether the event was read; `kept`: whether it has a row. Its name stands in front, or it is not read here; by that
+   alone it is stepped over. */
 static bool read_event(Cells *to, Py_ssize_t row, Cursor p, Cursor end, Cursor file, bool *kept)
 {
     int64_t own[OWN] = {0};
     bool named = false, skipped = false;
     Field field = {0};
+    Cursor begin = p;
     while (p < end) {
+        Cursor at = p;
         if (!(p = read_field(p, end, &field)))
             return false;
         if (field.number <= OWN) {
@@ -154,6 +157,8 @@ static bool read_event(Cells *to, Py_ssize_t row, Cursor p, Cursor end, Cursor f
             if (field.number == 1) {
                 named = true;
                 skipped = is_skipped(to, own[0]);
+                if (skipped && at == begin)
+                    return true;
             }
         } else if (field.number == STATS) {
             if (!named || field.wire != BYTES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_INTERFACE = 3  # of `_event_cells.c`; a source tree may hold a build of before
+_INTERFACE = 4  # of `_event_cells.c`; a source tree may hold a build of before
 
 
 def _built() -> Any:

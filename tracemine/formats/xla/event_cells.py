@@ -64,6 +64,8 @@ def fill(
             return offset, rows
         if wire != _BYTES:
             raise damaged("an event is no message", offset)
+        if without and _front_name(data, span) in without:  # it is stepped over by that alone
+            continue
         own, values = _event(data, span)
         if own[0] in without:
             continue
@@ -75,6 +77,13 @@ def fill(
                 filled[_OWN + row, rows], kinds[row, rows] = value, kind
         rows += 1
     return end, rows
+
+
+def _front_name(data: memoryview, span: Span) -> int | None:
+    """Return the name that an event begins with, None where it begins otherwise."""
+    begin, end = span
+    tag, at = varint(data, begin, end) if begin < end else (0, begin)
+    return signed(varint(data, at, end)[0]) if tag == _NAME << 3 | _VARINT else None
 
 
 def _event(data: memoryview, span: Span) -> tuple[list[int], list[Span]]:
