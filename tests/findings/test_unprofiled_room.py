@@ -17,7 +17,7 @@ from tracemine.findings.accounting import Accounts, most_saved
 from tracemine.findings.record import Range, Scan
 from tracemine.findings.recorder import slowdown_of
 from tracemine.formats import open_trace
-from tracemine.perfmodel import SLOWDOWNS
+from tracemine.perfmodel import JAX_EVENT_NS, SLOWDOWNS
 from tracemine.perfmodel.unprofiled import captured, estimated
 from tracemine.pipeline import ScanOptions, analysed, mined, scan
 
@@ -125,3 +125,17 @@ def test_a_step_gains_what_a_pageable_copy_kept_its_host_waiting_for() -> None:
     (finding,) = found.findings
     assert finding.gpu_saving_ns.mid > 0.5 * finding.measured_ns
     assert finding.step_saving_ns.mid > 0.8 * finding.gpu_saving_ns.mid
+
+
+@pytest.mark.parametrize(("share", "usual"), [(0.0, 1.7), (0.3, 1.7), (0.5, 2.0), (0.9, 2.9)])
+def test_many_events_of_jax_on_the_host_cost_more_than_is_usual(share: float, usual: float) -> None:
+    read = open_trace(FIXTURES / "kineto/decoder_prefill.json.gz")
+    times = [(table["start_ns"].to_numpy(), table["dur_ns"].to_numpy()) for table in (read.steps, read.activities)]
+    took_ns = max(int((start + dur).max()) for start, dur in times) - int(times[0][0].min())
+    half = round(share * took_ns / JAX_EVENT_NS / 2)
+    report = msgspec.structs.replace(read.meta.ingest, events={"Python frames": half, "host events": half})
+    meta = msgspec.structs.replace(read.meta, format="xla", ingest=report)
+    slowdown = slowdown_of(msgspec.structs.replace(read, meta=meta))
+    assert slowdown is not None
+    assert slowdown.usual == pytest.approx(usual, rel=0.01)
+    assert (slowdown.least, slowdown.most) == (1.3, 2.9)

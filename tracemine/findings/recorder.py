@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.calls import Call, calls_of
 from tracemine.columns import numbers
-from tracemine.perfmodel import SLOWDOWNS, Slowdown
+from tracemine.perfmodel import JAX_EVENT_NS, SLOWDOWNS, Slowdown
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Rows, number
 from tracemine.timeline import Timeline
@@ -16,6 +17,7 @@ from tracemine.timeline import Timeline
 _LIST, _FEWEST_TENSORS = "TensorList", 16
 _BUFFERED = 5  # kernels of a module: one with fewer is no command buffer
 OTHER_PROFILERS: Final = ("nsys", "proton", "rocpd")  # formats that other profilers than PyTorch's write
+_HOST_EVENTS: Final = ("Python frames", "host events")  # as the reader of XLA counts them
 _MEASURED: Final = ("kineto", "xla")  # formats of recorders whose cost for the host was measured
 
 
@@ -28,7 +30,7 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
     if timeline.meta.format not in _MEASURED or not timeline.ops.num_rows:
         return None
     if timeline.meta.format == "xla":
-        return SLOWDOWNS["jax_loops" if _replays_in_loops(timeline) else "jax"]
+        return SLOWDOWNS["jax_loops"] if _replays_in_loops(timeline) else _of_events(timeline, SLOWDOWNS["jax"])
     # torch gives these ids out only while it writes an execution trace
     traced = timeline.ops["record_function_id"].null_count < timeline.ops.num_rows
     stacks = timeline.stacks.num_rows > 0
@@ -39,6 +41,20 @@ def slowdown_of(timeline: Timeline) -> Slowdown | None:
         (False, False): "operators",
     }
     return SLOWDOWNS[kinds[traced, stacks]]
+
+
+def _of_events(timeline: Timeline, usual: Slowdown) -> Slowdown:
+    """Return what recording with JAX costs: what its events on the host take, where that is more than is usual."""
+    start = numbers(timeline.steps["start_ns"])
+    if not len(start):
+        return usual
+    tables = (timeline.steps, timeline.activities)
+    ends = [numbers(table["start_ns"]) + numbers(table["dur_ns"]) for table in tables if table.num_rows]
+    took_ns = max(int(end.max()) for end in ends) - int(start.min())
+    events = sum(timeline.meta.ingest.events.get(name, 0) for name in _HOST_EVENTS)
+    alone_ns = max(took_ns - events * JAX_EVENT_NS, took_ns / usual.most)
+    times = round(took_ns / max(alone_ns, 1), 3)
+    return replace(usual, usual=times) if times > usual.usual else usual
 
 
 def _replays_in_loops(timeline: Timeline) -> bool:

@@ -167,5 +167,6 @@ def int_triples(parts: Sequence[Array]) -> pa.Array:
 
 
 def positive(ids: Array) -> Array:
-    """Return ids of which 0 means "none"."""
-    return np.where(ids > 0, ids, MISSING)
+    """Return ids of which 0 means "none"; the same array where none is."""
+    none = (ids <= 0) & (ids != MISSING)
+    return np.where(none, MISSING, ids) if none.any() else ids

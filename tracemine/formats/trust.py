@@ -274,11 +274,13 @@ def _beyond_all(timeline: Timeline) -> Iterator[str]:
     if len(dur) < _FEWEST_RECORDS or alone:
         return
     end = start + dur
-    host = [numbers(table[name]) for table in (timeline.ops, timeline.api) for name in ("start_ns", "dur_ns")]
+    host = [
+        _extent(*(numbers(table[name]) for name in ("start_ns", "dur_ns"))) for table in (timeline.ops, timeline.api)
+    ]
     for row in (int(end.argmax()), int(start.argmin())):
-        others = np.arange(len(dur)) != row
-        first = int(np.concatenate((start[others], host[0], host[2])).min())
-        last = int(np.concatenate((end[others], host[0] + host[1], host[2] + host[3])).max())
+        parts = (slice(0, row), slice(row + 1, None))
+        extents = [*host, *(_extent(start[part], dur[part]) for part in parts)]
+        first, last = min(begin for begin, _ in extents), max(end_ns for _, end_ns in extents)
         beyond_ns = max(int(end[row]) - last, first - int(start[row]))
         if beyond_ns > _TIMES_ALL_ELSE * max(last - first, 1):
             yield (
@@ -286,6 +288,12 @@ def _beyond_all(timeline: Timeline) -> Iterator[str]:
                 f"{time_text(last - first)}: its time cannot be, and no step's time is known. Record it again."
             )
             return
+
+
+def _extent(start: Array, dur: Array) -> tuple[int, int]:
+    """Return when the first of some records begins and the last ends; where there is none, the latest and earliest."""
+    limits = np.iinfo(np.int64)
+    return int(start.min(initial=limits.max)), int((start + dur).max(initial=limits.min))
 
 
 def _launched_ns(timeline: Timeline) -> Array:

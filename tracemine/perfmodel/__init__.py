@@ -26,6 +26,7 @@ from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import (
     COMPILED_CALL_NS,
+    JAX_EVENT_NS,
     REPLAY_FLOOR_NS,
     SLOWDOWNS,
     TRAINED_CALL_NS,
@@ -55,6 +56,7 @@ from tracemine.perfmodel.user_calibrations import (
 __all__ = [
     "COMPILED_CALL_NS",
     "GPU",
+    "JAX_EVENT_NS",
     "LOADING_PACE",
     "NOTHING",
     "REPLAY_FLOOR_NS",

@@ -1,4 +1,4 @@
-"""Damaged lines of events, and whether both readers find the same: `python -m tests.formats.xla.mutated_lines`."""
+"""Damaged lines of events and damaged modules, read by both readers: `python -m tests.formats.xla.mutated_lines`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from itertools import chain
 import numpy as np
 
 from tests.formats.xla.make import small_planes, space_bytes
+from tests.formats.xla.test_join import layers
 from tracemine.errors import InputError
-from tracemine.formats.xla import event_cells
+from tracemine.formats.xla import event_cells, wire
+from tracemine.formats.xla.hlo import module_of
 from tracemine.formats.xla.space import open_space
 
 
@@ -25,31 +27,41 @@ def outcome(data: memoryview, line: tuple[int, int]) -> str:
     return repr([[list(chain(*rows)) for rows in zip(*each, strict=True)] for each in zip(*parts, strict=True)])
 
 
+def module_outcome(data: memoryview, span: tuple[int, int]) -> str:
+    """Return all that is read of a module, or how it is refused."""
+    try:
+        return repr(module_of(data, span))
+    except InputError as error:
+        return str(error)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    compiled, whole = event_cells.COMPILED, space_bytes(small_planes())
-    assert compiled is not None, "the compiled reader was not built"
+    compiled, whole = (event_cells.COMPILED, wire.COMPILED), space_bytes(small_planes())
+    assert None not in compiled, "the compiled reader was not built"
+    module = layers().proto()
     spans = [line.span for plane in open_space(memoryview(whole)).planes for line in plane.lines]
     random_one = random.Random(chosen.seed)
     refused = 0
-    for _ in range(chosen.count):
+    for at in range(chosen.count):
         begin, end = random_one.choice(spans)
-        line = bytearray(whole[begin:end])
+        read, part = (outcome, whole[begin:end]) if at % 2 else (module_outcome, module)
+        altered = bytearray(part)
         for _ in range(random_one.randrange(1, 4)):
-            line[random_one.randrange(len(line))] = random_one.randrange(256)
-        data = memoryview(bytes(line[: random_one.randrange(1, len(line) + 1)] if random_one.random() < 0.3 else line))
+            altered[random_one.randrange(len(altered))] = random_one.randrange(256)
+        cut = random_one.randrange(1, len(altered) + 1) if random_one.random() < 0.3 else len(altered)
+        data = memoryview(bytes(altered[:cut]))
         found = []
-        for reader in (compiled, None):
-            event_cells.COMPILED = reader
-            found.append(outcome(data, (0, len(data))))
+        for event_cells.COMPILED, wire.COMPILED in (compiled, (None, None)):
+            found.append(read(data, (0, len(data))))
         if found[0] != found[1]:
             print(f"read differently: {bytes(data)!r}\n{found[0][:400]}\n{found[1][:400]}")
             return 1
         refused += found[0].startswith("is damaged")
-    print(f"{chosen.count} lines, {refused} refused: both readers agree")
+    print(f"{chosen.count} lines and modules, {refused} refused: both readers agree")
     return 0
 
 

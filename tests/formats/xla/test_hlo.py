@@ -7,13 +7,13 @@ import random
 import pytest
 
 from tests.formats.xla.make_hlo import Made, Op, array, both, fused, parameter, simple
-from tests.formats.xla.test_join import PROGRAM, layers, loop, turns
+from tests.formats.xla.test_join import examples, layers, loop, turns
 from tracemine.errors import InputError
 from tracemine.formats.xla.hlo import HloModule, module_of
-from tracemine.formats.xla.hlo_tables import tensors_table
+from tracemine.formats.xla.hlo_tables import tensor_columns
 from tracemine.formats.xla.instructions import body_of, items_of
 from tracemine.formats.xla.join import HloProgram
-from tracemine.formats.xla.storages import Storages, depends
+from tracemine.formats.xla.storages import depends
 from tracemine.formats.xla.values import Values
 
 
@@ -98,10 +98,8 @@ def test_changed_bytes_are_an_error_or_a_module() -> None:
         except InputError:
             continue
         found = turns(program, 3)
-        storages = Storages({PROGRAM: program})
-        for run in range(len(found.item)):
-            storages.add(run, found)
-        assert tensors_table(storages, found).num_rows == len(storages.tensors)
+        runs, storages = examples(program, found)
+        assert tensor_columns(storages, found, runs)[1].sum() == len(storages.tensors)
         depends(Values(program.module), program)
         read_whole += 1
     assert read_whole > 100

@@ -8,8 +8,9 @@ import numpy as np
 
 from tests.formats.xla.make_hlo import Made, Op, array, blas, both, element, fused, parameter, simple
 from tracemine.formats.xla.hlo import module_of
-from tracemine.formats.xla.join import HloProgram, Joined, RecordedKernels, joined
-from tracemine.formats.xla.storages import Storages, depends
+from tracemine.formats.xla.join import HloProgram, Joined, RecordedKernels, joined, repeated
+from tracemine.formats.xla.repeats import Repeated
+from tracemine.formats.xla.storages import Storages, depends, tensor_rows
 from tracemine.formats.xla.values import ArrayPart, Values
 
 X = array("f32", 64, 64)
@@ -53,13 +54,14 @@ def launched(
 def kernels(rows: list[tuple[Any, ...]], device: int = 0) -> RecordedKernels:
     count = len(rows)
     columns = [*zip(*rows, strict=True)]
+    strings = [*dict.fromkeys((*columns[0], *columns[1]))]
     return RecordedKernels(
         program=np.full(count, PROGRAM),
-        instruction=columns[0],
-        name=columns[1],
+        instruction=np.array([strings.index(text) for text in columns[0]]),
+        name=np.array([strings.index(text) for text in columns[1]]),
+        strings=strings,
         device=np.full(count, device),
         launch=np.array(columns[2]),
-        launch_ns=np.array(columns[2]) * 1000,
         node=np.array(columns[3]),
         commands=np.array(columns[4]),
         execution=np.full(count, -1),
@@ -193,6 +195,13 @@ def turns(program: HloProgram, count: int) -> Joined:
     return joined({PROGRAM: program}, kernels([(op, op, at, -1, 0) for at, op in enumerate(ops)]))
 
 
+def examples(program: HloProgram, found: Joined) -> tuple[Repeated, Storages]:
+    runs, storages = repeated(found), Storages({PROGRAM: program})
+    for run in runs.examples.tolist():
+        storages.add(run, found)
+    return runs, storages
+
+
 def test_a_loop_hands_on_its_state_and_updates_a_part_of_its_results() -> None:
     program = program_of(loop())
     found = turns(program, 3)
@@ -225,10 +234,10 @@ def test_memory_is_used_again_once_nothing_reads_it_but_not_a_result() -> None:
     program = program_of(layers())
     rows = [row for step in range(2) for row in launched(THREE | CALLS, 9, launch=step)]
     found = joined({PROGRAM: program}, kernels(rows))
-    storages = Storages({PROGRAM: program})
-    for run in range(len(found.item)):
-        storages.add(run, found)
-    number = storages.numbers()
-    results = [int(number[t.storage]) for t in storages.tensors if t.given]
+    runs, storages = examples(program, found)
+    assert len(runs.examples) < len(found.item)  # the second is the same
+    arrays = tensor_rows(storages, runs)
+    given = np.array([tensor.given for tensor in arrays.tensors])[runs.rows(arrays.count)[1]]
+    results = arrays.storage[given].tolist()
     assert len(set(results)) < len(results)
     assert results[8] not in results[9:]  # the module gives it to its caller

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from typing import Any
 
 import pytest
 
 from tracemine.errors import InputError
+from tracemine.formats.xla import wire
 from tracemine.formats.xla.wire import Kind, read, table, varint
 
 ALL = table(
@@ -23,15 +25,17 @@ ALL = table(
     bodies=(10, Kind.SPANS),
 )
 
+WHOLE = bytes([8, 150, 1]) + b"\x10" + b"\xff" * 9 + b"\x01" + bytes([0x1A, 3, 1, 150, 1, 0x18, 7])
+WHOLE += b"\x22\x0a" + b"\xff" * 9 + b"\x01" + b"\x29" + struct.pack("<d", 0.5) + b"\x35" + struct.pack("<f", 2.5)
+WHOLE += b"\x3a\x01a\x42\x01b\x42\x01c\x4a\x01d\x52\x01e\x52\x00"
+
 
 def decoded(data: bytes) -> dict[str, Any]:
     return read(memoryview(data), (0, len(data)), ALL)
 
 
 def test_each_kind_is_read() -> None:
-    data = bytes([8, 150, 1]) + b"\x10" + b"\xff" * 9 + b"\x01" + bytes([0x1A, 3, 1, 150, 1, 0x18, 7])
-    data += b"\x22\x0a" + b"\xff" * 9 + b"\x01" + b"\x29" + struct.pack("<d", 0.5) + b"\x35" + struct.pack("<f", 2.5)
-    data += b"\x3a\x01a\x42\x01b\x42\x01c\x4a\x01d\x52\x01e\x52\x00"
+    data = WHOLE
     found = decoded(data)
     assert (found["count"], found["below"], found["numbers"], found["signs"]) == (150, -1, [1, 150, 7], [-1])
     assert (found["double"], found["float_"], found["name"], found["names"]) == (0.5, 2.5, "a", ["b", "c"])
@@ -69,3 +73,23 @@ def test_damage_is_named_with_its_place(data: bytes, says: str) -> None:
 
 def test_a_number_never_exceeds_64_bits() -> None:
     assert varint(memoryview(b"\xff" * 9 + b"\x7f"), 0, 10)[0] == 2**64 - 1
+
+
+def test_both_readers_find_the_same_in_changed_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    if wire.COMPILED is None:
+        pytest.skip("the compiled reader is not there")
+    chosen, compiled, refused = random.Random(2), wire.COMPILED, 0
+    for _ in range(3_000):
+        data = bytearray(WHOLE)
+        for _ in range(chosen.randrange(1, 4)):
+            data[chosen.randrange(len(data))] = chosen.randrange(256)
+        found = []
+        for reader in (compiled, None):
+            monkeypatch.setattr(wire, "COMPILED", reader)
+            try:
+                found.append(repr(decoded(bytes(data))))
+            except InputError as error:
+                found.append(str(error))
+        assert found[0] == found[1]
+        refused += found[0].startswith("is damaged")
+    assert 500 < refused < 2_500

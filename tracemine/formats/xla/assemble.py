@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.collector import paused
-from tracemine.columns import Array, numbers, with_columns
-from tracemine.formats.arrow import MISSING, floats, int_triples, integers, positive, row_numbers, table_of, take, texts
+from tracemine.columns import Array
+from tracemine.formats.arrow import MISSING, integers, positive, row_numbers, table_of, take, texts
 from tracemine.formats.kineto.memory import memory_table
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.stacks import CallPaths, FrameStacks, stacks_table
 from tracemine.formats.repetitions import repetition_notes
 from tracemine.formats.xla import report as said
-from tracemine.formats.xla.device_rows import KINDS, MEMORIES, collective, copy_texts, details_of
-from tracemine.formats.xla.executions import EVIDENCE, TEXTS, Executions, executions_of
+from tracemine.formats.xla.device_rows import KINDS, collective, copy_texts, detail_columns, kinds_of
+from tracemine.formats.xla.executions import EVIDENCE, Executions, executions_of
 from tracemine.formats.xla.frames import frame_text
 from tracemine.formats.xla.host import KERNEL_LAUNCH, USUAL_LAUNCH, HostRows, call_name, host_rows, is_call
 from tracemine.formats.xla.recording import Columns, Recording
@@ -25,8 +25,9 @@ from tracemine.version import __version__
 
 _REASONS = ("no_launch_call", "graph_replay", "outside_any_op")
 _API_KINDS = ("runtime", "driver")
+_TEXTS = ("module", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs", "op_schema")
 _OP_KINDS = ("annotation", "op")
-_KERNEL, _MEMCPY = KINDS.index("kernel"), KINDS.index("memcpy")
+_KERNEL, _MEMCPY, _MEMSET = range(len(KINDS))
 _CUDA_MEMORY = 1  # of c10::DeviceType
 
 
@@ -37,57 +38,58 @@ def assemble(recording: Recording, source_name: str) -> Timeline:
 
 
 def _assembled(recording: Recording, source_name: str) -> Timeline:
+    """Columns are taken out of the recording with the last table that needs them, to free them."""
     dropped: Counter[str] = Counter()
     strings = list(recording.strings)
+    events = said.events(recording)
     rows = host_rows(recording, strings)
     found = executions_of(recording)
-    host = recording.host
-    ops, place = _ops(recording, rows, found, strings)
-    api_of = np.full(len(host["name"]) + 1, -1, np.int64)
-    api_of[rows.calls] = np.arange(len(rows.calls))
-    paths, frame_texts, op_stack, api_stack = _stacks(recording, rows, found, ops, dropped)
-    stacks, _, _ = stacks_table(paths, frame_texts)
-    of_activity = take(place, found.of_activity)
+    recording.modules.clear()
+    for name in ("program", "hlo_module"):
+        del recording.gpu[name]
     steps = _steps(recording, rows)
-    step = _step_of(recording, steps)
-    details = details_of(recording)
-    api = _api_table(recording, rows, details["kind"], strings, of_activity, api_stack)
-    launch = api_of[recording.gpu["launch"]]
+    ops, place, api_stack, stacks = _ops_and_stacks(recording, rows, found, strings, dropped)
+    tensors = _by_ops("tensors", found.tensors, np.repeat(place, found.rows.pop("tensors")))
+    instructions = _by_ops("instructions", found.instructions, place)
+    of_activity = take(place, found.of_activity)
+    kind = kinds_of(recording)
+    api = _api_table(recording, rows, kind, strings, of_activity, api_stack)
     memory = _memory(recording, dropped)
-    unowned, activities = _activities(recording, details, found, of_activity, launch, step)
-    tensors, instructions = (_renumbered(table, place) for table in (found.tensors, found.instructions))
+    reason = _reasons(recording, of_activity)
+    counts = np.bincount(reason[reason >= 0], minlength=len(_REASONS)).tolist()
+    unowned = Counter({name: count for name, count in zip(_REASONS, counts, strict=True) if count})
     notes = (*found.warnings, *said.warnings(recording, unowned), *repetition_notes(recording.gpu, dropped))
+    report = IngestReport(
+        events=events,
+        dropped=dict(sorted(dropped.items())),
+        unowned=dict(sorted(unowned.items())),
+        warnings=notes,
+        truncated=recording.truncated,
+    )
     return Timeline(
-        meta=_meta(recording, source_name, found, bool(len(stacks)), notes, unowned, dropped),
-        activities=activities,
-        ops=_ops_table(recording, ops, op_stack, found, strings),
+        meta=_meta(recording, source_name, found, report, has_stacks=bool(len(stacks))),
+        ops=ops,
         api=api,
         steps=_steps_table(recording, steps, strings),
         stacks=stacks,
         memory=memory,
         tensors=tensors,
         instructions=instructions,
+        activities=_activities(recording, kind, found, of_activity, reason, rows.calls, _step_of(recording, steps)),
     )
 
 
-def _renumbered(table: pa.Table | None, place: Array) -> pa.Table | None:
-    """Return a table of executions with their rows among the ops, in the order of these."""
-    if table is None:
+def _by_ops(name: str, columns: dict[str, pa.Array] | None, op_row: Array) -> pa.Table | None:
+    """Return a table of executions, in the order of their rows among the ops."""
+    if columns is None:
         return None
-    op_row = place[numbers(table.column("op_row"))]
-    order = np.argsort(op_row, kind="stable")
-    return with_columns(table, {"op_row": integers(op_row, pa.int64())}).take(integers(order, pa.int64()))
+    table = table_of(name, columns | {"op_row": row_numbers(op_row)}, len(op_row))
+    if bool((op_row[1:] >= op_row[:-1]).all()):
+        return table
+    return table.take(integers(np.argsort(op_row, kind="stable"), pa.int64()))
 
 
-def _meta(
-    recording: Recording,
-    source_name: str,
-    found: Executions,
-    has_stacks: bool,
-    notes: tuple[str, ...],
-    unowned: Counter[str],
-    dropped: Counter[str],
-) -> Meta:
+def _meta(recording: Recording, source_name: str, found: Executions, report: IngestReport, *, has_stacks: bool) -> Meta:
     version = recording.versions.get("jax")
     return Meta(
         tracemine_version=__version__,
@@ -98,52 +100,54 @@ def _meta(
         devices=recording.devices,
         record_shapes=found.tensors is not None,
         with_stack=has_stacks,
-        profile_memory=bool(len(recording.memory["start_ns"])),
+        profile_memory=bool(report.events.get("allocations")),
         versions=recording.versions,
-        ingest=IngestReport(
-            events=said.events(recording),
-            dropped=dict(sorted(dropped.items())),
-            unowned=dict(sorted(unowned.items())),
-            warnings=notes,
-            truncated=recording.truncated,
-        ),
+        ingest=report,
     )
 
 
-def _ops(recording: Recording, rows: HostRows, found: Executions, strings: list[str]) -> tuple[Columns, Array]:
+def _ops_and_stacks(
+    recording: Recording, rows: HostRows, found: Executions, strings: list[str], dropped: Counter[str]
+) -> tuple[pa.Table, Array, Array, pa.Table]:
+    """Return `ops`, the row of each execution in it, and of each call in `stacks`."""
+    ops, place = _ops(recording, rows, found)
+    paths, frame_texts, op_stack, api_stack = _stacks(recording, rows, found, ops, dropped)
+    return _ops_table(recording, ops, op_stack, found, strings), place, api_stack, stacks_table(paths, frame_texts)[0]
+
+
+def _ops(recording: Recording, rows: HostRows, found: Executions) -> tuple[Columns, Array]:
     """Return annotations and executions in order of time, and the row of each execution.
 
     `from`: row of an execution, −1 for an annotation, whose `name` is in `strings`. What is launched together, as by a
     graph's replay, begins with the launch and takes no time of its own on the host.
     """
-    host = recording.host
-    named_rows = rows.annotations
-    own: Columns = {
-        "start_ns": np.concatenate((host["start_ns"][named_rows], rows.runs["start_ns"])),
-        "end_ns": np.concatenate((host["end_ns"][named_rows], rows.runs["end_ns"])),
-        "thread": np.concatenate((host["thread"][named_rows], rows.runs["thread"])),
-        "name": np.concatenate((host["name"][named_rows], rows.runs["name"])),
+    host, named_rows = recording.host, rows.annotations
+    own = {
+        name: np.concatenate((host[name][named_rows], rows.runs[name]))
+        for name in ("start_ns", "end_ns", "thread", "name")
     }
     order = time_order(own["start_ns"], own["start_ns"] - own["end_ns"])
     own = {name: column[order] for name, column in own.items()}
     nesting = Nesting(own["start_ns"], own["end_ns"], own["thread"])
     begin, end, thread = _launched(recording, found)
-    around = nesting.innermost(begin, end, thread)
     count = len(order)
-    joined = {
-        "start_ns": np.concatenate((own["start_ns"], begin)),
-        "dur_ns": np.concatenate((own["end_ns"] - own["start_ns"], end - begin)),
-        "thread": np.concatenate((own["thread"], thread)),
-        "name": np.concatenate((own["name"], np.full(len(begin), -1, np.int32))),
-        "parent": np.concatenate((nesting.parents(), around)).astype(np.int64),
-        "from": np.concatenate((np.full(count, -1), np.arange(len(begin)))),
-    }
-    together = np.argsort(joined["start_ns"], kind="stable")
+    start = np.concatenate((own["start_ns"], begin))
+    together = np.argsort(start, kind="stable").astype(np.int32)
     place = np.empty(len(together), np.int64)
     place[together] = np.arange(len(together))
-    ops = {name: column[together] for name, column in joined.items()}
-    ops["parent"] = take(place, ops["parent"])
-    return ops, place[count:]
+
+    def both(of_own: Array, of_executions: Array) -> Array:
+        return np.concatenate((of_own, of_executions))[together]
+
+    parent = both(nesting.parents(), nesting.innermost(begin, end, thread))
+    return {
+        "start_ns": start[together],
+        "dur_ns": both(own["end_ns"] - own["start_ns"], end - begin),
+        "thread": both(own["thread"], thread),
+        "name": both(own["name"], np.full(len(begin), -1, np.int32)),
+        "parent": take(place, parent),
+        "from": np.where(together >= count, together - count, -1).astype(np.int32),
+    }, place[count:]
 
 
 def _launched(recording: Recording, found: Executions) -> tuple[Array, Array, Array]:
@@ -157,30 +161,33 @@ def _launched(recording: Recording, found: Executions) -> tuple[Array, Array, Ar
     end = begin.copy()
     shared = np.bincount(launch[launch >= 0], minlength=len(host["name"]) + 1) > 1
     owned = np.flatnonzero((found.of_activity >= 0) & (gpu["launch"] >= 0))
+    owned = owned[~shared[gpu["launch"][owned]]]
     call, row = gpu["launch"][owned], found.of_activity[owned]
-    alone = ~shared[call] & (host["thread"][call] == thread[row])
+    alone = host["thread"][call] == thread[row]
     np.maximum.at(end, row[alone], host["end_ns"][call[alone]])
     return begin, end, thread
 
 
 def _ops_table(recording: Recording, ops: Columns, stack: Array, found: Executions, strings: list[str]) -> pa.Table:
-    is_op = ops["from"] >= 0
+    execution = ops["from"]
+    is_op = execution >= 0
     pool = [*strings, *found.texts]
-    shifted = {}
-    for name in TEXTS:
-        ids = take(found.rows[name], ops["from"]) if name in found.rows else np.full(len(is_op), -1)
-        shifted[name] = np.where(ids >= 0, ids + len(strings), -1).astype(np.int32)
-    number = take(found.rows["number"], ops["from"]) if "number" in found.rows else np.full(len(is_op), -1)
+    kind = take(found.rows.pop("kind"), execution)
+
+    def ids(name: str) -> Array:
+        known = found.columns.get(name, np.empty(0, np.int32))
+        return take(np.where(known >= 0, known + len(strings), -1).astype(np.int32), kind)
+
     columns = {
         "kind": texts(is_op.astype(np.int8), _OP_KINDS),
         "start_ns": integers(ops["start_ns"], pa.int64()),
         "dur_ns": integers(ops["dur_ns"], pa.int64()),
         **_of_threads(recording, ops["thread"]),
         "parent_row": row_numbers(ops["parent"]),
-        **{name: texts(ids, pool) for name, ids in shifted.items()},
-        "name": texts(np.where(is_op, shifted["name"], ops["name"]).astype(np.int32), pool),
+        **{name: texts(ids(name), pool) for name in _TEXTS},
+        "name": texts(np.where(is_op, ids("name"), ops["name"]), pool),
         "stack_row": row_numbers(stack),
-        "execution_node_id": row_numbers(number),
+        "execution_node_id": row_numbers(take(found.rows.pop("number"), execution)),
     }
     return table_of("ops", columns, len(is_op))
 
@@ -197,13 +204,13 @@ def _stacks(
 
     What the compiler says of an instruction goes before what ran on the host when it was launched.
     """
-    of_compiler = found.paths or CallPaths(np.empty(0, np.int32), np.empty(0, np.int32))
-    known = take(found.rows["stack"], ops["from"]) if "stack" in found.rows else np.full(len(ops["from"]), -1)
+    of_compiler = found.paths
+    known = take(found.stack, take(found.rows["kind"], ops["from"]))
     calls = rows.calls
     count = len(of_compiler.parent)
     if not len(recording.frames["start_ns"]):
         return of_compiler, found.texts, known, np.full(len(calls), -1)
-    stacks = FrameStacks.of(dict(recording.frames), dropped)
+    stacks = FrameStacks.of(recording.frames, dropped)
     host = recording.host
     moments = [(ops["start_ns"], ops["thread"]), (host["start_ns"][calls], host["thread"][calls])]
     paths, (around_ops, around_calls) = stacks.paths_around(moments)
@@ -219,7 +226,7 @@ def _stacks(
 
 def _steps(recording: Recording, rows: HostRows) -> Columns:
     host = recording.host
-    return {name: host[name][rows.steps] for name in ("name", "step", "start_ns", "dur_ns", "end_ns", "thread")}
+    return {name: host[name][rows.steps] for name in ("name", "step", "start_ns", "end_ns", "thread")}
 
 
 def _step_of(recording: Recording, steps: Columns) -> Array:
@@ -234,7 +241,7 @@ def _steps_table(recording: Recording, steps: Columns, strings: list[str]) -> pa
         "name": texts(steps["name"], strings),
         "number": integers(steps["step"], pa.int64()),
         "start_ns": integers(steps["start_ns"], pa.int64()),
-        "dur_ns": integers(steps["dur_ns"], pa.int64()),
+        "dur_ns": integers(steps["end_ns"] - steps["start_ns"], pa.int64()),
         **_of_threads(recording, steps["thread"]),
     }
     return table_of("steps", columns, len(steps["name"]))
@@ -266,7 +273,7 @@ def _api_table(
         ),
         "name": texts(np.where(launches_kernel, len(strings), name).astype(np.int32), pool, call_name),
         "start_ns": integers(host["start_ns"][calls], pa.int64()),
-        "dur_ns": integers(host["dur_ns"][calls], pa.int64()),
+        "dur_ns": integers(host["end_ns"][calls] - host["start_ns"][calls], pa.int64()),
         **_of_threads(recording, host["thread"][calls]),
         "correlation": integers(positive(host["correlation"][calls]), pa.int64()),
         "kernel": texts(np.where(launches_kernel, name, -1).astype(np.int32), strings),
@@ -276,40 +283,42 @@ def _api_table(
     return table_of("api", columns, len(calls))
 
 
+def _reasons(recording: Recording, op_row: Array) -> Array:
+    """Return why each activity has no execution, as ids in `_REASONS`; −1: it has one."""
+    gpu = recording.gpu
+    return np.select([op_row >= 0, gpu["launch"] < 0, gpu["graph_id"] > 0], [-1, 0, 1], 2).astype(np.int8)
+
+
 def _activities(
-    recording: Recording, details: Columns, found: Executions, op_row: Array, launch: Array, step: Array
-) -> tuple[Counter[str], pa.Table]:
+    recording: Recording, kind: Array, found: Executions, op_row: Array, reason: Array, calls: Array, step: Array
+) -> pa.Table:
     gpu, strings = recording.gpu, recording.strings
-    copied = found.copied_bytes != MISSING
-    kind = np.where(copied, _MEMCPY, details["kind"]).astype(np.int8)
+    is_set = kind == _MEMSET
+    kind[found.copies] = _MEMCPY
     ways, way_texts = copy_texts(recording, kind)
-    ways = np.where(copied & (ways < 0), len(way_texts), ways).astype(np.int32)
-    reason = np.select([op_row >= 0, launch < 0, gpu["graph_id"] > 0], [-1, 0, 1], 2)
-    columns = {
+    ways[found.copies[ways[found.copies] < 0]] = len(way_texts)
+    launch = np.full(len(recording.host["name"]) + 1, -1, np.int32)
+    launch[calls] = np.arange(len(calls), dtype=np.int32)
+    launch = launch[gpu.pop("launch")]
+    recording.host.clear()
+    details = detail_columns(recording, is_set, found.copies, found.copied_bytes)
+    columns = details | {
         "kind": texts(kind, KINDS),
-        "name": texts(gpu["name"], strings),
-        **{name: integers(gpu[name], pa.int64()) for name in ("start_ns", "dur_ns", "stream")},
-        "device": integers(gpu["device"], pa.int32()),
-        **{name: integers(positive(gpu[name]), pa.int64()) for name in ("correlation", "graph_id", "graph_node_id")},
-        "grid": int_triples([details[f"grid_{axis}"] for axis in "xyz"]),
-        "block": int_triples([details[f"block_{axis}"] for axis in "xyz"]),
-        "registers_per_thread": integers(details["registers"], pa.int32()),
-        "shared_memory_bytes": integers(details["shared_memory"], pa.int64()),
-        "occupancy_percent": floats(details["occupancy"]),
-        "bytes": integers(np.where(copied, found.copied_bytes, details["bytes"]), pa.int64()),
+        "name": texts(gpu.pop("name"), strings),
+        **{name: integers(gpu.pop(name), pa.int64()) for name in ("start_ns", "dur_ns", "stream")},
+        "device": integers(gpu.pop("device"), pa.int32()),
+        **{
+            name: integers(positive(gpu.pop(name)), pa.int64()) for name in ("correlation", "graph_id", "graph_node_id")
+        },
         "copy_kind": texts(ways, [*way_texts, "DtoD"]),
-        "source_memory": texts(details["source"], MEMORIES),
-        "target_memory": texts(details["target"], MEMORIES),
-        "collective": texts(gpu["hlo_op"], strings, collective),
+        "collective": texts(gpu.pop("hlo_op"), strings, collective),
         "launch_row": row_numbers(launch),
         "op_row": row_numbers(op_row),
-        "owner_evidence": texts(np.where(op_row >= 0, found.evidence, -1).astype(np.int8), EVIDENCE),
-        "unowned_reason": texts(reason.astype(np.int8), _REASONS),
+        "owner_evidence": texts(np.where(op_row >= 0, 0, -1).astype(np.int8), EVIDENCE),
+        "unowned_reason": texts(reason, _REASONS),
         "step_row": row_numbers(step),
     }
-    counts = np.bincount(reason[reason >= 0], minlength=len(_REASONS)).tolist()
-    unowned = Counter({name: count for name, count in zip(_REASONS, counts, strict=True) if count})
-    return unowned, table_of("activities", columns, len(kind))
+    return table_of("activities", columns, len(kind))
 
 
 def _memory(recording: Recording, dropped: Counter[str]) -> pa.Table:
@@ -324,7 +333,7 @@ def _memory(recording: Recording, dropped: Counter[str]) -> pa.Table:
         "start_ns": memory["start_ns"][kept],
         "bytes": np.where(freed[kept], -size, size),
         "address": memory["address"][kept],
-        "device_type": np.full(len(kept), _CUDA_MEMORY),
+        "device_type": np.full(len(kept), _CUDA_MEMORY, np.int32),
         "device": device[kept],
         "pid": np.full(len(kept), recording.pid),
         "tid": np.array([*recording.tids, MISSING], np.int64)[memory["thread"][kept]],
@@ -332,5 +341,6 @@ def _memory(recording: Recording, dropped: Counter[str]) -> pa.Table:
         "total_allocated": memory["allocated"][kept],
         "total_reserved": np.full(len(kept), MISSING),
     }
+    memory.clear()
     nothing = np.empty(0, np.int64)
     return memory_table(columns, Nesting(nothing, nothing, nothing), np.empty(0, np.bool_), dropped)

@@ -34,7 +34,7 @@ class _Document(msgspec.Struct):
     events: list[_ChromeEvent] = msgspec.field(default_factory=list, name="traceEvents")
 
 
-def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
+def recording_of(content: memoryview, truncated: bool) -> Recording:
     """Return what a file recorded; of one that ends in an event, what stands before that.
 
     Raises InputError where it is no such JSON.
@@ -50,7 +50,7 @@ def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
     few = len(content) <= FRAMES_BYTES
     of_host = {kind: _host(on_host, kind, threads, strings, few) for kind in HOST_PARTS}
     host = of_host["host"]
-    host["end_ns"] = host["start_ns"] + host["dur_ns"]
+    host["end_ns"] = host.pop("dur_ns") + host["start_ns"]
     gpu["launch"] = rec.launches(gpu, host)
     return Recording(
         source="json",
@@ -64,7 +64,6 @@ def recording_of(content: bytes | bytearray, truncated: bool) -> Recording:
         pid=dict(zip(planes.values(), planes, strict=True)).get(HOST, 0),
         devices=tuple(RecordedDevice(ordinal=ordinal) for ordinal in sorted({*gpu["device"].tolist()})),
         vendors={},
-        modules={},
         versions={},
         without_frames=not few,
         truncated=truncated or cut,
@@ -84,13 +83,13 @@ def _activities(
     return rec.in_order(gpu, "device", "stream")
 
 
-def _events(content: bytes | bytearray) -> tuple[list[_ChromeEvent], bool]:
+def _events(content: memoryview) -> tuple[list[_ChromeEvent], bool]:
     try:
         return msgspec.json.decode(content, type=_Document).events, False
     except msgspec.ValidationError as error:
         raise InputError(f"is no trace of JAX: {error}", hint="pass the .xplane.pb of the same run") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        last = content.rfind(_BETWEEN)
+        last = bytes(content).rfind(_BETWEEN)
         whole = bytes(content[: last + 1]) + b"]}" if last > 0 else b""
         try:
             return msgspec.json.decode(whole, type=_Document).events, True

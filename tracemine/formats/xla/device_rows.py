@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pyarrow as pa
 
-from tracemine.columns import Array
-from tracemine.formats.arrow import MISSING, take
+from tracemine.columns import Array, used
+from tracemine.formats.arrow import MISSING, floats, integers, take, texts, triples
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.names import copy_kind
-from tracemine.formats.xla.recording import Columns, Recording
+from tracemine.formats.xla.recording import Recording
 
 KINDS = ("kernel", "memcpy", "memset")
 _KERNEL, _MEMCPY, _MEMSET = range(len(KINDS))
@@ -19,69 +20,65 @@ _SETS = re.compile(r"^Memset|^__amd_rocclr_fillBuffer")
 _COLLECTIVE = re.compile(
     r"^(?:ragged-)?(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast)\b"
 )
-_MEMORY = {name: name for name in ("pageable", "pinned", "device", "managed", "array", "host")}
+_MEMORIES = ("pageable", "pinned", "device", "managed", "array", "host")
 _LONGEST = 18  # digits
 
 
-def details_of(recording: Recording) -> Columns:
-    """Return kind, grid_x … block_z, registers, shared_memory, bytes, occupancy, and copies' memories as ids in
-    `MEMORIES`; MISSING or −1 where not recorded.
-    """
+def kinds_of(recording: Recording) -> Array:
+    """Return what each activity is recorded as, as ids in `KINDS`."""
     gpu, strings = recording.gpu, recording.strings
     kind = np.full(len(gpu["name"]), _KERNEL, np.int8)
-    details = gpu["copy_details"] >= 0, np.maximum(gpu["set_details"], gpu["old_set_details"]) >= 0
-    kind[named(gpu["name"], strings, _SETS) | details[1]] = _MEMSET
-    kind[named(gpu["name"], strings, _COPIES) | details[0]] = _MEMCPY
-    columns: Columns = {"kind": kind}
-    launch = _parsed(gpu["kernel_details"], strings)
-    copies = _parsed(gpu["copy_details"], strings)
-    sets = _parsed(np.maximum(gpu["set_details"], gpu["old_set_details"]), strings)
-    for name in ("grid", "block"):
-        for axis, part in zip("xyz", range(3), strict=True):
-            columns[f"{name}_{axis}"] = launch.numbers(name, part)
-    columns["registers"] = launch.numbers("regs")
-    static, dynamic, shared = (launch.numbers(name) for name in ("static_shared", "dynamic_shared", "shm"))
-    shared = np.where(shared == MISSING, launch.numbers("group_mem"), shared)
+    kind[named(gpu["name"], strings, _SETS) | (gpu["set_details"] >= 0) | (gpu["old_set_details"] >= 0)] = _MEMSET
+    kind[named(gpu["name"], strings, _COPIES) | (gpu["copy_details"] >= 0)] = _MEMCPY
+    return kind
+
+
+def detail_columns(recording: Recording, is_set: Array, copies: Array, copied_bytes: Array) -> dict[str, pa.Array]:
+    """Return what details say, as columns of `activities`, and take them out of the recording.
+
+    `is_set`: which rows set memory; `copies`: rows whose bytes are known otherwise.
+    """
+    gpu, strings = recording.gpu, recording.strings
+    launch = _Details(gpu.pop("kernel_details"), strings)
+    static, dynamic, shared = (launch.of_texts(key) for key in ("static_shared", "dynamic_shared", "shm"))
+    shared = np.where(shared == MISSING, launch.of_texts("group_mem"), shared)
     both = (static != MISSING) & (dynamic != MISSING)
-    columns["shared_memory"] = np.where(both, static + np.where(both, dynamic, 0), shared)
-    size = np.where(kind == _MEMSET, sets.numbers("num_bytes"), copies.numbers("size"))
-    columns["bytes"] = np.where((kind == _MEMSET) & (size == MISSING), sets.numbers("size"), size)
-    recorded = launch.numbers("occ_pct").astype(np.float64)
+    shared = np.where(both, static + np.where(both, dynamic, 0), shared)
+    recorded = launch.of_texts("occ_pct").astype(np.float64)
     recorded[recorded <= 0] = np.nan  # AMD writes 0 of all
-    columns["occupancy"] = np.where(np.isnan(gpu["occupancy"]), recorded, gpu["occupancy"])
-    columns["source"], columns["target"] = copies.memories("kind_src"), copies.memories("kind_dst")
-    return columns
-
-
-MEMORIES = tuple(_MEMORY)
+    occupancy = gpu.pop("occupancy")
+    copied = _Details(gpu.pop("copy_details"), strings)
+    sets = _Details(np.maximum(gpu.pop("set_details"), gpu.pop("old_set_details")), strings)
+    cleared = sets.of_texts("num_bytes")
+    cleared = np.where(cleared == MISSING, sets.of_texts("size"), cleared)
+    size = np.where(is_set, cleared[sets.ids], copied.of_texts("size")[copied.ids])
+    size[copies] = copied_bytes
+    return {
+        "grid": triples(launch.ids, strings, lambda text: _triple(text, "grid")),
+        "block": triples(launch.ids, strings, lambda text: _triple(text, "block")),
+        "registers_per_thread": integers(launch.of_texts("regs")[launch.ids], pa.int32()),
+        "shared_memory_bytes": integers(shared[launch.ids], pa.int64()),
+        "occupancy_percent": floats(np.where(np.isnan(occupancy), recorded[launch.ids], occupancy)),
+        "bytes": integers(size, pa.int64()),
+        "source_memory": texts(copied.ids, strings, lambda text: _memory(text, "kind_src")),
+        "target_memory": texts(copied.ids, strings, lambda text: _memory(text, "kind_dst")),
+    }
 
 
 class _Details:
-    """`key:value key:value` texts, taken apart once each."""
+    """`key:value key:value` texts, of which each is taken apart once."""
 
     def __init__(self, ids: Array, strings: list[str]) -> None:
         self.ids = ids
-        self.known = {number: dict(_pairs(strings[number])) for number in set(ids.tolist()) if number >= 0}
+        self.known = {number: dict(_pairs(strings[number])) for number in used(ids, strings)}
         self.count = len(strings)
 
-    def numbers(self, key: str, part: int = 0) -> Array:
-        """Return the integer of a key, or of a part of it between commas."""
+    def of_texts(self, key: str) -> Array:
+        """Return the integer of a key of each text; MISSING where it has none, and behind the last."""
         values = np.full(self.count + 1, MISSING)
         for number, pairs in self.known.items():
-            values[number] = _whole(pairs.get(key, "").split(","), part)
-        return values[self.ids]
-
-    def memories(self, key: str) -> Array:
-        """Return ids in `MEMORIES`."""
-        values = np.full(self.count + 1, -1, np.int32)
-        for number, pairs in self.known.items():
-            memory = _MEMORY.get(pairs.get(key, ""))
-            values[number] = -1 if memory is None else MEMORIES.index(memory)
-        return values[self.ids]
-
-
-def _parsed(ids: Array, strings: list[str]) -> _Details:
-    return _Details(ids, strings)
+            values[number] = _whole(pairs.get(key, ""))
+        return values
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -89,9 +86,19 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return [(key, value) for key, colon, value in parts if colon]
 
 
-def _whole(parts: list[str], at: int) -> int:
-    text = parts[at].partition(".")[0] if at < len(parts) else ""
+def _whole(value: str) -> int:
+    text = value.partition(",")[0].partition(".")[0]
     return int(text) if text.isdecimal() and len(text) <= _LONGEST else MISSING
+
+
+def _triple(text: str, key: str) -> tuple[int, int, int] | None:
+    sizes = [_whole(part) for part in dict(_pairs(text)).get(key, "").split(",")[:3]]
+    return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 and all(0 <= size < 1 << 31 for size in sizes) else None
+
+
+def _memory(text: str, key: str) -> str | None:
+    value = dict(_pairs(text)).get(key, "")
+    return value if value in _MEMORIES else None
 
 
 def copy_texts(recording: Recording, kind: Array) -> tuple[Array, list[str]]:

@@ -6,25 +6,20 @@ What that does not read is read here, and so is what is damaged: both give the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from tracemine.columns import Array
+from tracemine.formats.xla.compiled import FILL
 from tracemine.formats.xla.wire import Span, damaged, fields, signed, varint
 
 # Kinds of value: the numbers of XStat's fields.
 DOUBLE, UINT, INT, TEXT, BYTES, REF = 2, 3, 4, 5, 6, 7
 
-_INTERFACE = 1  # of `_event_cells.c`; a source tree may hold a build of before
-try:  # by name: what reads imports from source knows no module without one
-    _built: Any = import_module("tracemine.formats.xla._event_cells")
-except ImportError:  # installed without a compiler, or run from a source tree
-    _built = None
-COMPILED: Any = getattr(_built, "fill", None) if getattr(_built, "INTERFACE", None) == _INTERFACE else None
+COMPILED: Any = FILL
 
-ROWS = 1 << 15  # that are handed over at once
+ROWS = 1 << 14  # that are handed over at once
 _OWN = 3  # name, offset, duration: fields 1 to 3 of XEvent
 _EVENTS, _STATS = 4, 4
 _NAME = 1
@@ -69,6 +64,8 @@ def fill(
             return offset, rows
         if wire != _BYTES:
             raise damaged("an event is no message", offset)
+        if without and _front_name(data, span) in without:  # it is stepped over by that alone
+            continue
         own, values = _event(data, span)
         if own[0] in without:
             continue
@@ -80,6 +77,13 @@ def fill(
                 filled[_OWN + row, rows], kinds[row, rows] = value, kind
         rows += 1
     return end, rows
+
+
+def _front_name(data: memoryview, span: Span) -> int | None:
+    """Return the name that an event begins with, None where it begins otherwise."""
+    begin, end = span
+    tag, at = varint(data, begin, end) if begin < end else (0, begin)
+    return signed(varint(data, at, end)[0]) if tag == _NAME << 3 | _VARINT else None
 
 
 def _event(data: memoryview, span: Span) -> tuple[list[int], list[Span]]:

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
 
-from tracemine.columns import Array, codes, examples
-from tracemine.formats.arrow import MISSING
-from tracemine.formats.kineto.stacks import CallPaths
-from tracemine.formats.xla.hlo_executions import programs_of, rows_of
-from tracemine.formats.xla.join import HloProgram
-from tracemine.formats.xla.recording import Columns, Recording
+from tracemine.columns import Array, codes, is_among, sorted_unique
+from tracemine.formats.arrow import MISSING, take
+from tracemine.formats.kineto.launches import named
+from tracemine.formats.kineto.stacks import CallPaths, call_paths
+from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
+from tracemine.formats.xla.join import Distinct, HloProgram, Joined, RecordedKernels, distinct_of, joined, repeated
+from tracemine.formats.xla.recording import Columns, Recording, Strings
+from tracemine.formats.xla.repeats import first_of
+from tracemine.formats.xla.storages import Storages
+from tracemine.formats.xla.values import TakenArray
 
-EVIDENCE = ("compiler", "consistent")
+EVIDENCE: Final = ("compiler",)
 
-# Texts that a row may have, as columns of the table `ops` call them.
-TEXTS = ("name", "module", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs", "op_schema")
+_OUTER: Final = re.compile(r"^(?:p?jit\([^()]*\)/)+")  # of an op_name
+_ENCLOSES: Final = ("command_buffer::execute", "GpuExecutable::ExecuteThunks")
+_COPY: Final = re.compile(r"^memcpy\d", re.IGNORECASE)  # a kernel that a graph's copy became
+_MOST: Final = (1 << 31) - 1
+_NO_PATHS: Final = CallPaths(np.empty(0, np.int32), np.empty(0, np.int32))
 
 
-class Executions(Struct, frozen=True, kw_only=True):
+class Executions(msgspec.Struct, frozen=True, kw_only=True):
     """Executions of instructions, in any order; the timeline's `ops` are these and the host's annotations.
 
-    `rows`: launch (row of `host`, −1: not recorded); number, where order is known: it grows as they were executed; and
-    of TEXTS those that are known, as ids in `texts` (-1: none); stack, if there are `paths`, a row of these whose
-    frames are ids in `texts`.
+    `rows`: launch (row of `host`, −1: not recorded); number, which grows as they were executed (−1: what it takes and
+    gives is not known); kind, which instruction it is of; tensors, how many rows of `tensors` it has.
     """
 
     rows: Columns
+    columns: Columns  # texts of each instruction, ids in `texts` (−1: none), by the names of columns of `ops`
+    stack: Array  # of each instruction a row of `paths`, −1
     texts: list[str]
-    of_activity: Array  # for each activity a row, -1: its instruction is not known
-    evidence: Array  # int8, of EVIDENCE, -1
-    copied_bytes: Array  # of activities that are copies though they are recorded as kernels; MISSING: it is none
-    paths: CallPaths | None = None
-    tensors: pa.Table | None = None  # as TABLES["tensors"], op_row being a row here
-    instructions: pa.Table | None = None  # likewise
+    paths: CallPaths = _NO_PATHS  # whose frames are ids in `texts`
+    of_activity: Array  # for each activity an execution, −1: its instruction is not known
+    copies: Array  # activities that are copies though they are recorded as kernels
+    copied_bytes: Array  # of each of these
+    tensors: dict[str, pa.Array] | None = None  # columns of that table but `op_row`, by execution
+    instructions: dict[str, pa.Array] | None = None  # likewise, a row each
     warnings: tuple[str, ...] = ()
 
 
@@ -43,36 +55,161 @@ def executions_of(recording: Recording) -> Executions:
 
     Where the modules are recorded, what command buffers replayed too. Else that says the buffer's name, and has no row.
     """
-    programs = programs_of(recording)
-    if programs:
-        return _of_programs(recording, programs)
+    if recording.modules:
+        return _of_programs(recording, {number: HloProgram(module) for number, module in recording.modules.items()})
     gpu = recording.gpu
-    known = (gpu["hlo_op"] >= 0) & (gpu["launch"] >= 0) & (gpu["graph_id"] <= 0)
-    rows = np.flatnonzero(known)
+    rows = np.flatnonzero((gpu["hlo_op"] >= 0) & (gpu["launch"] >= 0) & (gpu["graph_id"] <= 0))
     code = codes(gpu["launch"][rows], gpu["hlo_op"][rows]) if len(rows) else rows
-    example = rows[examples(code)] if len(rows) else rows
-    of_activity = np.full(len(known), -1, np.int64)
+    example = rows[first_of(code)]
+    of_activity = np.full(len(gpu["launch"]), -1, np.int32)
     of_activity[rows] = code
     texts = [f"xla::{text}" for text in recording.strings]
     return Executions(
-        rows={"launch": gpu["launch"][example], "name": gpu["hlo_op"][example]},
+        rows={
+            "launch": gpu["launch"][example],
+            "number": np.full(len(example), -1, np.int32),
+            "kind": gpu["hlo_op"][example],
+            "tensors": np.zeros(len(example), np.int32),
+        },
+        columns={"name": np.arange(len(texts), dtype=np.int32)},
+        stack=np.full(len(texts), -1, np.int32),
         texts=texts,
         of_activity=of_activity,
-        evidence=np.where(known, 0, -1).astype(np.int8),
-        copied_bytes=np.full(len(known), MISSING),
+        copies=rows[:0],
+        copied_bytes=rows[:0],
     )
 
 
 def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Executions:
-    found = rows_of(recording, programs)
+    found = joined(programs, _kernels(recording))
+    runs = repeated(found)
+    storages = Storages(programs)
+    for run in runs.examples.tolist():
+        storages.add(run, found)
+    each = distinct_of(found)
+    strings = Strings()
+    texts = [_texts(programs[module], storages, module, item) for module, item in each.pairs]
+    stack, paths = _stacks(programs, each.pairs, strings)
+    names = texts[0] if texts else ()
+    columns = {name: np.array([strings.of(text[name]) for text in texts], np.int32) for name in names}
+    first = np.full(len(found.item), -1, np.int32)
+    owned = np.flatnonzero(found.owner >= 0)[::-1]
+    first[found.owner[owned]] = owned
+    unknown = is_among(runs.examples, np.array(storages.unknown, np.int64))
+    tensors, tensor_counts = tensor_columns(storages, found, runs)
+    copies, copied_bytes = _copied(recording, storages, found, each)
     return Executions(
-        rows={"launch": found.launch, "number": found.number, "stack": found.stack, **found.columns},
-        texts=found.texts,
-        of_activity=found.of_activity,
-        evidence=np.where(found.of_activity >= 0, 0, -1).astype(np.int8),
-        copied_bytes=found.copied_bytes,
-        paths=found.paths,
-        tensors=found.tensors,
-        instructions=found.instructions,
-        warnings=found.warnings,
+        rows={
+            "launch": recording.gpu["launch"][first],
+            "number": np.where(unknown[runs.like], -1, np.arange(len(found.item), dtype=np.int32)),
+            "kind": each.of,
+            "tensors": tensor_counts,
+        },
+        columns=columns,
+        stack=stack,
+        texts=[*strings],
+        paths=paths,
+        of_activity=found.owner,
+        copies=copies,
+        copied_bytes=copied_bytes,
+        tensors=tensors,
+        instructions=instruction_columns(programs, storages, found, runs, each),
+        warnings=_warnings(found),
     )
+
+
+def _warnings(found: Joined) -> tuple[str, ...]:
+    if not found.apart:
+        return ()
+    return (
+        f"Kernels of {found.apart:,} command buffers cannot be distinguished: record once more with "
+        'XLA_FLAGS="--xla_gpu_enable_command_buffer=".',
+    )
+
+
+def _kernels(recording: Recording) -> RecordedKernels:
+    gpu, host = recording.gpu, recording.host
+    launch, node = gpu["launch"], gpu["graph_node_id"]
+    buffer, execution = (take(_innermost(recording, text), launch) for text in _ENCLOSES)
+    commands = take(np.clip(host["commands"], 0, _MOST).astype(np.int32), buffer, 0)
+    in_graph = (node != MISSING) & (gpu["graph_id"] > 0)
+    return RecordedKernels(
+        program=gpu["program"],
+        instruction=gpu["hlo_op"],
+        name=gpu["name"],
+        strings=recording.strings,
+        device=gpu["device"],
+        launch=launch,
+        node=np.where(in_graph, np.minimum(node & 0xFFFF_FFFF, _MOST), -1).astype(np.int32),
+        commands=commands,
+        execution=execution,
+    )
+
+
+def _innermost(recording: Recording, part: str) -> Array:
+    """Return for each host event the one around it on its thread whose name holds a text; −1: none (int32)."""
+    host = recording.host
+    around = np.full(len(host["start_ns"]), -1, np.int32)
+    chosen = np.flatnonzero(named(host["name"], recording.strings, re.compile(re.escape(part))))
+    for thread in sorted_unique(host["thread"][chosen]).tolist():
+        mine = chosen[host["thread"][chosen] == thread]
+        rows = np.flatnonzero(host["thread"] == thread)
+        at = np.searchsorted(host["start_ns"][mine], host["start_ns"][rows], "right") - 1
+        inside = (at >= 0) & (host["start_ns"][rows] < host["end_ns"][mine[np.maximum(at, 0)]])
+        around[rows[inside]] = mine[at[inside]]
+    return around
+
+
+def _texts(program: HloProgram, storages: Storages, module: int, item: int) -> dict[str, str | None]:
+    """Return the texts of an instruction's rows of `ops`."""
+    instruction, body = program.items[item].instruction, program.bodies[item]
+    reads, results = storages.reads_and_results(module, item)
+    given: list[TakenArray | None] = [None] * len(instruction.operands)
+    for read in reads:
+        given[read.position] = read
+    taken = [read for read in given if read is not None]
+    updated = {result.into for result in results}
+    arguments = ", ".join(
+        f"{'Tensor(a!)' if position in updated else 'Tensor'} operand{position}" for position in range(len(given))
+    )
+    module_path = _OUTER.sub("", instruction.op_name)
+    return {
+        "name": f"xla::{body.kind}",
+        "module": module_path.replace(".", "_").replace("/", ".") or None,
+        "input_shapes": _json([read.shape.dims for read in taken]),
+        "input_dtypes": _json([recorded_dtype(read.shape.dtype) for read in taken]),
+        "input_strides": _json([read.shape.strides for read in taken]),
+        "op_schema": f"xla::{body.kind}({arguments}) -> ({', '.join(['Tensor'] * len(results))})",
+    }
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _stacks(
+    programs: dict[int, HloProgram], distinct: Sequence[tuple[int, int]], strings: Strings
+) -> tuple[Array, CallPaths]:
+    """Return of each instruction the row of its stack (−1: none), and the stacks."""
+    parent, frame, last = list[int](), list[int](), list[int]()
+    for module, item in distinct:
+        above = -1
+        for one in programs[module].module.stack(programs[module].items[item].instruction):
+            parent.append(above)
+            frame.append(strings[f"{one.file}({one.line}): {one.function or '<module>'}"])
+            above = len(parent) - 1
+        last.append(above)
+    paths, path = call_paths(np.array(parent, np.int64), np.array(frame, np.int64))
+    ends = np.array(last, np.int64)
+    return np.where(ends >= 0, path[ends] if len(path) else -1, -1), paths
+
+
+def _copied(recording: Recording, storages: Storages, found: Joined, each: Distinct) -> tuple[Array, Array]:
+    """Return the activities that are a graph's copies, recorded as kernels, and the bytes of each."""
+    rows = np.flatnonzero((found.owner >= 0) & named(recording.gpu["name"], recording.strings, _COPY))
+    of = each.of[found.owner[rows]]
+    size = np.zeros(len(each.pairs), np.int64)
+    for at in sorted_unique(of).tolist():
+        _, results = storages.reads_and_results(*each.pairs[at])
+        size[at] = sum((result.updates * result.shape.bits + 7) // 8 for result in results)
+    return rows, size[of]

@@ -222,8 +222,9 @@ class HloModule(Struct, frozen=True, dict=True):
 def module_of(data: memoryview, span: Span) -> HloModule:
     """Return the module of an `HloProto`. Raises InputError where the bytes are none."""
     proto = read(data, span, _PROTO)
-    fields = read(data, proto["module"] or (0, 0), _MODULE)
-    computations = [_computation(data, each) for each in fields["computations"]]
+    fields = read(data, proto["module"], _MODULE)
+    shapes: dict[bytes, Shape] = {}
+    computations = [_computation(data, each, shapes) for each in fields["computations"]]
     return HloModule(
         id=fields["id"],
         name=fields["name"],
@@ -236,25 +237,26 @@ def module_of(data: memoryview, span: Span) -> HloModule:
     )
 
 
-def _computation(data: memoryview, span: Span) -> Computation:
+def _computation(data: memoryview, span: Span, shapes: dict[bytes, Shape]) -> Computation:
     fields = read(data, span, _COMPUTATION)
     own = fields["id"]
-    return Computation(
-        own, fields["name"], tuple(_instruction(data, each, own) for each in fields["instructions"]), fields["root"]
-    )
+    instructions = tuple(_instruction(data, each, own, shapes) for each in fields["instructions"])
+    return Computation(own, fields["name"], instructions, fields["root"])
 
 
-def _instruction(data: memoryview, span: Span, computation: int) -> HloInstruction:
+def _instruction(data: memoryview, span: Span, computation: int, shapes: dict[bytes, Shape]) -> HloInstruction:
     fields = read(data, span, _INSTRUCTION)
-    metadata = read(data, fields["metadata"] or (0, 0), _METADATA)
-    dot = read(data, fields["dot"] or (0, 0), _DOT)
+    metadata = read(data, fields["metadata"], _METADATA)
+    dot = read(data, fields["dot"], _DOT)
     slices = [read(data, each, _SLICE) for each in fields["slices"]]
-    config = fields["config"] or (0, 0)
+    begin, end = fields["config"] or (0, 0)
+    written = bytes(data[slice(*(fields["shape"] or (0, 0)))])  # equal ones are read once
+    shape = shapes.get(written) or shapes.setdefault(written, _shape(data, fields["shape"]))
     return HloInstruction(
         id=fields["id"],
         name=fields["name"],
         opcode=fields["opcode"],
-        shape=_shape(data, fields["shape"]),
+        shape=shape,
         computation=computation,
         operands=tuple(fields["operands"]),
         called=tuple(fields["called"]),
@@ -267,16 +269,16 @@ def _instruction(data: memoryview, span: Span, computation: int) -> HloInstructi
         target=fields["target"],
         parameter=fields["parameter"],
         tuple_index=fields["tuple_index"],
-        starts=tuple(each["start"] for each in slices),
-        steps=tuple(each["step"] for each in slices),
+        starts=tuple([each["start"] for each in slices]),
+        steps=tuple([each["step"] for each in slices]),
         contracting=(tuple(dot["lhs_contracting"]), tuple(dot["rhs_contracting"])),
         precision=_precision(data, fields["precision"]),
-        raw_config=bytes(data[config[0] : config[1]]),
+        raw_config=bytes(data[begin:end]),
     )
 
 
 def _precision(data: memoryview, span: Span | None) -> str:
-    given = read(data, span or (0, 0), _PRECISION)["operands"]
+    given = read(data, span, _PRECISION)["operands"]
     return _PRECISIONS[max(given)] if given and max(given) < len(_PRECISIONS) else ""
 
 
@@ -287,7 +289,7 @@ def _shape(data: memoryview, span: Span | None, deep: int = 0) -> Shape:
     if fields["type"] == _TUPLE:
         return Shape("", 0, (), (), tuple(_shape(data, each, deep + 1) for each in fields["members"]))
     dtype, bits = _DTYPES.get(fields["type"], ("", 0))
-    layout = read(data, fields["layout"] or (0, 0), _LAYOUT)
+    layout = read(data, fields["layout"], _LAYOUT)
     dims = tuple(fields["dims"])
     if min(dims, default=0) < 0 or math.prod(dims) > _LARGEST:
         return Shape("", 0, (), ())
@@ -295,14 +297,14 @@ def _shape(data: memoryview, span: Span | None, deep: int = 0) -> Shape:
 
 
 def _entries(data: memoryview, span: Span | None) -> Iterator[Span]:
-    yield from read(data, span or (0, 0), _ENTRIES)["entries"]
+    yield from read(data, span, _ENTRIES)["entries"]
 
 
 def _sequences(data: memoryview, span: Span | None) -> dict[int, tuple[int, ...]]:
     sequences = {}
     for entry in _entries(data, span):
         fields = read(data, entry, _ENTRY)
-        sequences[fields["key"]] = tuple(read(data, fields["value"] or (0, 0), _SEQUENCE)["ids"])
+        sequences[fields["key"]] = tuple(read(data, fields["value"], _SEQUENCE)["ids"])
     return sequences
 
 
@@ -315,7 +317,7 @@ def _aliases(data: memoryview, span: Span | None) -> dict[Index, tuple[int, Inde
 
 
 def _frames(data: memoryview, span: Span | None) -> tuple[tuple[Frame, int], ...]:
-    fields = read(data, span or (0, 0), _FRAMES)
+    fields = read(data, span, _FRAMES)
     files, functions = ["", *fields["files"]], ["", *fields["functions"]]
     locations = [Frame("", "", 0)]
     for each in fields["locations"]:
@@ -331,11 +333,11 @@ def _at(texts: list[str], number: int) -> str:
 
 
 def _places(data: memoryview, span: Span | None) -> dict[tuple[int, Index], tuple[int, int]]:
-    fields = read(data, span or (0, 0), _BUFFERS)
+    fields = read(data, span, _BUFFERS)
     defined = {}
     for each in fields["logical"]:
         logical = read(data, each, _LOGICAL)
-        by = read(data, logical["defined"] or (0, 0), _DEFINED)
+        by = read(data, logical["defined"], _DEFINED)
         defined[logical["id"]] = (by["instruction"], tuple(by["index"]))
     places = {}
     for each in fields["allocations"]:

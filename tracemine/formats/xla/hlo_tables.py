@@ -1,4 +1,4 @@
-"""The tables `tensors` and `instructions` of executions of instructions, where `op_row` is a run."""
+"""Columns of the tables `tensors` and `instructions` by runs of instructions, before these have rows in `ops`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, texts
-from tracemine.formats.arrow import MISSING, booleans, integers, lists
+from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers
 from tracemine.formats.xla.hlo import Shape
 from tracemine.formats.xla.instructions import trips
-from tracemine.formats.xla.join import HloProgram, Joined
+from tracemine.formats.xla.join import Distinct, HloProgram, Joined
 from tracemine.formats.xla.recording import Strings
-from tracemine.formats.xla.storages import Storages, depends
+from tracemine.formats.xla.repeats import Repeated, ranges
+from tracemine.formats.xla.storages import Storages, depends, tensor_rows
 from tracemine.formats.xla.values import ArrayPart
-from tracemine.timeline import TABLES
 
 _RECORDED: Final = {  # how a profiler of torch writes an element type
     "pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64", "u8": "uint8", "u16": "uint16",
@@ -35,39 +35,40 @@ def recorded_dtype(name: str) -> str:
     return _RECORDED.get(name, name)
 
 
-def tensors_table(storages: Storages, found: Joined) -> pa.Table:
-    """Return what all runs take and give."""
-    given, number = storages.tensors, storages.numbers()
-    facts = np.array([(t.run, t.given, t.position, t.list_index, t.storage) for t in given], np.int64).reshape(-1, 5)
-    order = np.lexsort((facts[:, 3], facts[:, 2], facts[:, 1], facts[:, 0]))
-    facts, given = facts[order], [given[at] for at in order.tolist()]
+def tensor_columns(storages: Storages, found: Joined, runs: Repeated) -> tuple[dict[str, pa.Array], Array]:
+    """Return columns of what all runs take and give, without `op_row`; and how many of the rows each run has."""
+    rows = tensor_rows(storages, runs)
+    given = rows.tensors
     shapes: dict[tuple[Shape, ArrayPart | None], int] = {}
     of = np.array([shapes.setdefault((t.shape, t.part), len(shapes)) for t in given], np.int64)
     parts = [part or ArrayPart(0, shape.dims, shape.strides) for shape, part in shapes]
+    facts = np.array([(t.given, t.position, t.list_index, found.device[t.run]) for t in given], np.int64).reshape(-1, 4)
+    is_output, position, list_index, device = facts.T
     strings = Strings()
     dtype = np.array([strings[recorded_dtype(shape.dtype)] for shape, _ in shapes], np.int64)
     size = np.array([max(shape.bits // 8, 1) for shape, _ in shapes], np.int64)
     numel = np.array([*map(_count, parts)], np.int64)
-    device = found.device[facts[:, 0]]
+    offset = np.array([part.offset for part in parts], np.int64)
     names = [f"cuda:{ordinal}" for ordinal in range(int(device.max(initial=-1)) + 1)]
-    storage = integers(number[facts[:, 4]], pa.int64())
-    columns = {
-        "op_row": integers(facts[:, 0], pa.int64()),
-        "is_output": booleans(facts[:, 1]),
-        "position": integers(facts[:, 2], pa.int32()),
-        "list_index": integers(np.where(facts[:, 3] < 0, MISSING, facts[:, 3]), pa.int32()),
-        "tensor_id": storage,
-        "storage_id": storage,
-        "offset_elements": integers(np.array([part.offset for part in parts], np.int64)[of], pa.int64()),
-        "numel": integers(numel[of], pa.int64()),
-        "itemsize_bytes": integers(size[of], pa.int64()),
-        "device": texts(device, names),
-        "dtype": texts(dtype[of], [*strings]),
-        "shape": _lists([part.dims for part in parts], of),
-        "strides": _lists([part.strides for part in parts], of),
-    }
-    schema = TABLES["tensors"].schema
-    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def made(row: Array) -> dict[str, pa.Array]:
+        shape = of[row]
+        return {
+            "is_output": booleans(is_output[row]),
+            "position": integers(position[row], pa.int32()),
+            "list_index": integers(np.where(list_index < 0, MISSING, list_index)[row], pa.int32()),
+            "offset_elements": integers(offset[shape], pa.int64()),
+            "numel": integers(numel[shape], pa.int64()),
+            "itemsize_bytes": integers(size[shape], pa.int64()),
+            "device": texts(device[row], names),
+            "dtype": texts(dtype[shape], [*strings]),
+            "shape": _lists([part.dims for part in parts], shape),
+            "strides": _lists([part.strides for part in parts], shape),
+        }
+
+    storage = integers(rows.storage, pa.int64())
+    columns = runs.spread(rows.count, made) | {"tensor_id": storage, "storage_id": storage}
+    return columns, rows.count.astype(np.int32)[runs.like]
 
 
 def _count(part: ArrayPart) -> int:
@@ -75,34 +76,35 @@ def _count(part: ArrayPart) -> int:
 
 
 def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
-    chosen = [values[at] for at in of.tolist()]
-    ends = np.cumsum([len(each) for each in chosen], dtype=np.int64)
-    return lists(np.array([size for each in chosen for size in each], np.int64), ends)
+    flat = np.array([size for each in values for size in each], np.int64)
+    count = np.array([len(each) for each in values], np.int64)
+    return lists(flat[ranges((np.cumsum(count) - count)[of], count[of])], np.cumsum(count[of]))
 
 
-def instructions_table(
-    programs: dict[int, HloProgram], storages: Storages, found: Joined, distinct: Sequence[tuple[int, int]], of: Array
-) -> pa.Table:
-    """Return what instruction each run is of: `distinct` ones, as module and item, and of each run which."""
+def instruction_columns(
+    programs: dict[int, HloProgram], storages: Storages, found: Joined, runs: Repeated, each: Distinct
+) -> dict[str, pa.Array]:
+    """Return columns of what instruction each run is of, without `op_row`."""
+    pairs = each.pairs
     needs = {module: depends(storages.values(module), program) for module, program in programs.items()}
-    facts = [_facts(programs[module], module, item) for module, item in distinct]
-    looped = np.array([fact["loop"] is not None for fact in facts], np.bool_)[of]
-    needed = np.array([needs[module][item] for module, item in distinct], np.bool_)[of]
-    results = storages.reads_and_results
-    gives = [
-        any(result.value in storages.values(module).kept for result in results(module, item)[1])
-        for module, item in distinct
-    ]
-    columns = {name: made([fact[name] for fact in facts], of) for name, made in _COLUMNS.items()}
-    columns |= {
-        "op_row": integers(np.arange(len(of)), pa.int64()),
-        "execution": integers(found.execution, pa.int64()),
-        "turn": integers(np.where(looped, found.turn, MISSING), pa.int64()),
-        "needs_turn": _known(needed, looped),
-        "gives_result": booleans(np.array(gives, np.bool_)[of]),
-    }
-    schema = TABLES["instructions"].schema
-    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+    facts = [_facts(programs[module], module, item) for module, item in pairs]
+    looped = np.array([fact["loop"] is not None for fact in facts], np.bool_)
+    needed = np.array([needs[module][item] for module, item in pairs], np.bool_)
+    results = [(storages.values(module).kept, storages.reads_and_results(module, item)[1]) for module, item in pairs]
+    gives = np.array([any(result.value in kept for result in given) for kept, given in results], np.bool_)
+
+    def made(row: Array) -> dict[str, pa.Array]:
+        run = runs.examples[row]
+        of = each.of[run]
+        columns = {name: column([fact[name] for fact in facts], of) for name, column in _COLUMNS.items()}
+        return columns | {
+            "turn": integers(np.where(looped[of], found.turn[run].astype(np.int64), MISSING), pa.int64()),
+            "needs_turn": _known(needed[of], looped[of]),
+            "gives_result": booleans(gives[of]),
+        }
+
+    columns = runs.spread(np.ones(len(runs.examples), np.int64), made)
+    return columns | {"execution": row_numbers(found.execution)}
 
 
 def _facts(program: HloProgram, module: int, item: int) -> dict[str, str | int | None]:

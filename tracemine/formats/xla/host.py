@@ -45,16 +45,13 @@ def host_rows(recording: Recording, strings: list[str]) -> HostRows:
     launching[recording.gpu["launch"][recording.gpu["launch"] >= 0]] = True
     launching |= host["correlation"] > 0
     waiting = named(host["name"], recording.strings, _WAITS)
-    nesting = Nesting(host["start_ns"], host["end_ns"], host["thread"])
     waits = np.flatnonzero(waiting)
-    times = Nesting(*(host[name][waits] for name in ("start_ns", "end_ns", "thread")))
-    waiting[waits[times.parents() >= 0]] = False  # a wait within a wait
+    waiting[waits[_nesting(host, waits).parents() >= 0]] = False  # a wait within a wait
     calls = launching | waiting | named(host["name"], recording.strings, _CALLS)
     steps = np.flatnonzero(host["step"] != MISSING)
     steps = steps[host["start_ns"][steps] >= _ended_before(host, steps)]
-    inside = nesting.innermost(
-        host["start_ns"], host["end_ns"], host["thread"], only=named(host["name"], recording.strings, _RUNS)
-    )
+    runs = np.flatnonzero(named(host["name"], recording.strings, _RUNS))
+    inside = _nesting(host, runs).innermost(host["start_ns"], host["end_ns"], host["thread"])
     plumbing = calls | (inside >= 0) | named(host["name"], recording.strings, _PLUMBING)
     threads = np.array([bool(_PLUMBING_THREADS.match(name)) for name in recording.threads], np.bool_)
     plumbing |= take(threads, host["thread"], nothing=False)
@@ -67,6 +64,10 @@ def host_rows(recording: Recording, strings: list[str]) -> HostRows:
         steps=steps,
         runs=_runs(recording, strings),
     )
+
+
+def _nesting(host: Columns, rows: Array) -> Nesting:
+    return Nesting(*(host[name][rows] for name in ("start_ns", "end_ns", "thread")))
 
 
 def _ended_before(host: Columns, rows: Array) -> Array:
@@ -85,8 +86,7 @@ def _runs(recording: Recording, strings: list[str]) -> Columns:
     order = np.lexsort((gpu["launch"], gpu["device"]))
     order = order[(gpu["launch"][order] >= 0) & (gpu["hlo_module"][order] >= 0)]
     launch = gpu["launch"][order]
-    around = Nesting(host["start_ns"][told], host["end_ns"][told], host["thread"][told])
-    inside = around.innermost(host["start_ns"][launch], host["end_ns"][launch], host["thread"][launch])
+    inside = _nesting(host, told).innermost(host["start_ns"][launch], host["end_ns"][launch], host["thread"][launch])
     order, launch = order[inside < 0], launch[inside < 0]
     keys = (host["thread"][launch], gpu["device"][order], gpu["hlo_module"][order])
     heads = np.logical_or.reduce([np.append(True, key[1:] != key[:-1])[: len(key)] for key in keys])

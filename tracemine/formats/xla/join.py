@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import Array
+from tracemine.columns import Array, codes, is_among
 from tracemine.formats.xla.hlo import HloInstruction, HloModule
 from tracemine.formats.xla.instructions import LIBRARY, InstructionBody, ScheduledInstruction, body_of, items_of
+from tracemine.formats.xla.repeats import Repeated, equal_segments, first_of, ranges
 
 _SETS: Final = re.compile(r"memset", re.IGNORECASE)
 _COPIES: Final = re.compile(r"memcpy", re.IGNORECASE)
@@ -34,17 +35,21 @@ _ANY: Final = re.compile("[cksdr]")
 
 
 class RecordedKernels(Struct, frozen=True, kw_only=True):
-    """What is known of each activity, aligned with the rows of `activities`. −1, or "": not recorded."""
+    """What is known of each activity, aligned with the rows of `activities`. −1: not recorded."""
 
     program: Array  # id of its module
-    instruction: Sequence[str]  # `hlo_op`
-    name: Sequence[str]
+    instruction: Array  # `hlo_op`, an id in `strings`
+    name: Array  # likewise
+    strings: Sequence[str]
     device: Array
-    launch: Array  # equal where one call launched them
-    launch_ns: Array  # when that call began
+    launch: Array  # the call that launched it, in order of time
     node: Array  # number of its node in the graph; −1: of none
     commands: Array  # how many commands the graph of its launch has
     execution: Array  # which execution of a module launched it; −1: not recorded
+
+    def text(self, number: int) -> str:
+        """Return the text of an id."""
+        return self.strings[number] if number >= 0 else ""
 
 
 class Joined(Struct, frozen=True, kw_only=True):
@@ -55,7 +60,6 @@ class Joined(Struct, frozen=True, kw_only=True):
     execution: Array  # number of the module's execution
     turn: Array  # iteration of the loop around it
     device: Array
-    launch_ns: Array
     owner: Array  # of each activity, its position in the arrays above
     apart: int  # launches of command buffers whose kernels are not distinguished
 
@@ -177,40 +181,119 @@ def _shared_out(letters: str, kinds: Sequence[str]) -> list[int] | None:
     return owner
 
 
+class Distinct(Struct, frozen=True):
+    """The instructions of executions, each once, in the order of their first ones."""
+
+    pairs: list[tuple[int, int]]  # module and item
+    of: Array  # of each execution its place in `pairs`
+
+
+def distinct_of(found: Joined) -> Distinct:
+    """Return the instructions that were executed."""
+    code = codes(found.module, found.item)
+    first = np.sort(first_of(code))
+    place = np.empty(len(first), np.int32)
+    place[code[first]] = np.arange(len(first))
+    return Distinct([*zip(found.module[first].tolist(), found.item[first].tolist(), strict=True)], place[code])
+
+
+def repeated(found: Joined) -> Repeated:
+    """Return which executions are equal."""
+    return Repeated.of(found.execution, codes(found.module, found.item, found.turn, found.device))
+
+
+class _GraphLaunch(Struct, frozen=True):
+    """What launches of one command buffer have in common whose nodes are named the same."""
+
+    program: HloProgram
+    buffer: tuple[int, int, int]  # module, name, how many commands
+    names: dict[int, str]  # of nodes
+    nodes: list[int]  # of its rows
+
+    def begin(self, since: int) -> int:
+        """Return the item that the first command is, −1 where none fits."""
+        commands = self.buffer[-1]
+        if not 0 < commands <= len(self.program.items):
+            return -1
+        return self.program.placed({k: v for k, v in self.names.items() if k < commands}, commands, since)
+
+    def items(self, begin: int) -> list[int] | None:
+        """Return the item of each row; None where those of libraries cannot be distinguished."""
+        of_nodes = _of_nodes(self.program, self.names, self.buffer[-1], begin)
+        return None if of_nodes is None else [of_nodes[node] for node in self.nodes]
+
+
 def joined(programs: dict[int, HloProgram], kernels: RecordedKernels) -> Joined:
     """Return the executions of instructions, and which activities are part of each."""
-    item = np.full(len(kernels.program), -1)
-    order = np.lexsort((np.arange(len(item)), kernels.launch, kernels.launch_ns))
-    known = order[np.isin(kernels.program[order], [*programs])]
-    apart = 0
-    ends: dict[tuple[int, int], int] = {}  # of a device and program: where its last command buffer ended
-    found: dict[tuple[int, str, int], int] = {}  # of a program and command buffer: where it begins
-    for launch in _runs(known, kernels.launch):
-        program = programs[int(kernels.program[launch[0]])]
-        graph = launch[kernels.node[launch] >= 0]
-        for row in launch[kernels.node[launch] < 0].tolist():
-            item[row] = program.place.get(kernels.instruction[row], -1)
-        if not len(graph):
-            continue
-        commands, where = int(kernels.commands[graph[0]]), (int(kernels.device[graph[0]]), program.module.id)
-        nodes = {int(kernels.node[row]): kernels.name[row] for row in graph.tolist()}
-        key = (program.module.id, kernels.instruction[graph[0]], commands)
-        begin = found.get(key, -1)
-        if begin < 0 and 0 < commands <= len(program.items):
-            begin = found[key] = program.placed(
-                {k: v for k, v in nodes.items() if k < commands}, commands, ends.get(where, 0)
-            )
-        of_nodes = None if begin < 0 else _of_nodes(program, nodes, commands, begin)
-        if of_nodes is None:
-            apart += 1
-            continue
-        ends[where] = begin + commands
-        item[graph] = [of_nodes[int(number)] for number in kernels.node[graph].tolist()]
+    item = np.full(len(kernels.program), -1, np.int32)
+    # What no call launched has no place in order.
+    known = is_among(kernels.program, np.array([*programs], np.int64)) & (kernels.launch >= 0)
+    plain, rows = np.flatnonzero(known & (kernels.node < 0)), np.flatnonzero(known & (kernels.node >= 0))
+    if len(plain):
+        code = codes(kernels.program[plain], kernels.instruction[plain])
+        facts = (column[plain[first_of(code)]].tolist() for column in (kernels.program, kernels.instruction))
+        places = [programs[program].place.get(kernels.text(name), -1) for program, name in zip(*facts, strict=True)]
+        item[plain] = np.array(places)[code]
+    rows = rows[_order(kernels.launch[rows], kernels.node[rows])]
+    item[rows], apart = _graph_items(programs, kernels, rows)
     return _executions(programs, kernels, item, apart)
 
 
-def _runs(rows: Array, keys: Array) -> list[Array]:
-    return np.split(rows, np.flatnonzero(np.diff(keys[rows])) + 1) if len(rows) else []
+def _order(launch: Array, number: Array) -> Array:
+    """Return the rows by launch, and those of one launch by another number (int32)."""
+    return np.argsort((launch.astype(np.int64) << 32) + number, kind="stable").astype(np.int32)
+
+
+def _graph_items(programs: dict[int, HloProgram], kernels: RecordedKernels, rows: Array) -> tuple[Array, int]:
+    """Return the item of each row of command buffers, by launch and node; and how many launches are not known."""
+    if not len(rows):
+        return rows, 0
+    launch = kernels.launch[rows]
+    first = np.flatnonzero(np.append(True, launch[1:] != launch[:-1]))
+    count = np.diff(first, append=len(rows))
+    told = (kernels.program, kernels.instruction, kernels.commands, kernels.node, kernels.name)
+    kinds, example = equal_segments(codes(*(column[rows] for column in told)), first)
+    launches = []
+    for at in example.tolist():
+        own = rows[first[at] : first[at] + count[at]]
+        program, name, commands = (int(column[own[0]]) for column in told[:3])
+        nodes, names = kernels.node[own].tolist(), [kernels.text(name) for name in kernels.name[own].tolist()]
+        module = programs[program]
+        buffer = (module.module.id, name, commands)
+        launches.append(_GraphLaunch(module, buffer, dict(zip(nodes, names, strict=True)), nodes))
+    items, placed = _placed(launches, kinds.tolist(), kernels.device[rows[first]].tolist())
+    size = np.array([len(each) for each in items], np.int64)
+    flat = np.array([at for each in items for at in each], np.int64)
+    found = np.full(len(rows), -1, np.int32)
+    found[ranges(first[placed], count[placed])] = flat[ranges((np.cumsum(size) - size)[kinds[placed]], count[placed])]
+    return found, int((~placed).sum())
+
+
+def _placed(launches: list[_GraphLaunch], kinds: list[int], devices: list[int]) -> tuple[list[list[int]], Array]:
+    """Return the items of each kind of launch, and which launches, in order of time, are known to have them.
+
+    A command buffer is looked for behind the one that its device launched before it.
+    """
+    ends: dict[tuple[int, int], int] = {}  # of a device and module: where its last command buffer ended
+    begins: dict[tuple[int, int, int], int] = {}  # of a command buffer
+    items: dict[int, list[int] | None] = {}
+    tried = set[tuple[int, int]]()
+    placed = np.zeros(len(kinds), np.bool_)
+    for at, (kind, device) in enumerate(zip(kinds, devices, strict=True)):
+        launch = launches[kind]
+        where = (device, launch.buffer[0])
+        since = (kind, ends.get(where, 0))
+        if launch.buffer not in begins and since not in tried:
+            tried.add(since)
+            begin = launch.begin(since[1])
+            if begin >= 0:
+                begins[launch.buffer] = begin
+        if kind not in items and launch.buffer in begins:
+            items[kind] = launch.items(begins[launch.buffer])
+        if items.get(kind) is not None:
+            placed[at] = True
+            ends[where] = begins[launch.buffer] + launch.buffer[-1]
+    return [items.get(kind) or [] for kind in range(len(launches))], placed
 
 
 def _of_nodes(program: HloProgram, nodes: dict[int, str], commands: int, begin: int) -> dict[int, int] | None:
@@ -226,58 +309,59 @@ def _of_nodes(program: HloProgram, nodes: dict[int, str], commands: int, begin: 
     return own | {number: calls[call] for number, call in zip(rest, shared, strict=True)}
 
 
-class _Run(Struct, frozen=True):
-    """The last run of an instruction: its module's execution, the host's range of that, item, iteration, launch."""
-
-    execution: int
-    within: int
-    item: int
-    turn: int
-    launch: int
-    run: int
-
-    def goes_on(self, program: HloProgram, at: int, within: int, launch: int, node: int) -> bool:
-        """Return whether one more activity is of this run: of a graph's launch, or of a library's call."""
-        same = at == self.item and within == self.within
-        return same and (launch == self.launch if node >= 0 else bool(program.bodies[at].library))
-
-    def turn_of(self, program: HloProgram, at: int, within: int) -> int:
-        """Return the iteration that the next item is of; −1: it is of another execution of the module."""
-        if within != self.within:
-            return -1
-        loop = program.items[at].loop
-        if loop and program.items[self.item].loop == loop:
-            return self.turn + (at <= self.item)
-        return -1 if at <= self.item and within < 0 else 0
-
-
 def _executions(programs: dict[int, HloProgram], kernels: RecordedKernels, item: Array, apart: int) -> Joined:
     """Number executions of modules, iterations of loops, and runs of instructions."""
-    rows = np.flatnonzero(item >= 0)
-    rows = rows[np.lexsort((rows, item[rows], kernels.launch[rows], kernels.launch_ns[rows]))]
-    columns: list[tuple[int, int, int, int, int, int]] = []
-    owner = np.full(len(item), -1)
-    last: dict[tuple[int, int], _Run] = {}  # of a device and program
-    executions = 0
-    facts = zip(
-        *(each[rows].tolist() for each in (kernels.program, kernels.device, kernels.execution, kernels.launch)),
-        *(each[rows].tolist() for each in (kernels.launch_ns, item, kernels.node, np.arange(len(item)))),
-        strict=True,
-    )
-    for program, device, within, launch, launch_ns, at, node, row in facts:
-        before = last.get((device, program))
-        if before is not None and before.goes_on(programs[program], at, within, launch, node):
-            owner[row] = before.run
-            continue
-        turn = -1 if before is None else before.turn_of(programs[program], at, within)
-        executions += turn < 0
-        number = executions - 1 if turn < 0 or before is None else before.execution
-        last[device, program] = _Run(number, within, at, max(turn, 0), launch, len(columns))
-        owner[row] = len(columns)
-        columns.append((program, at, number, max(turn, 0), device, launch_ns))
-    table = np.array(columns, np.int64).reshape(-1, 6)
-    module, place, execution, turns, device, begins = (table[:, at] for at in range(6))
+    rows = np.flatnonzero(item >= 0).astype(np.int32)
+    rows = rows[_order(kernels.launch[rows], item[rows])]
+    group = codes(kernels.device[rows], kernels.program[rows]).astype(np.int32)
+    order = np.argsort(group, kind="stable").astype(np.int32)  # what a device ran of a module, in order of time
+    rows, group = rows[order], group[order]
+    within, at = kernels.execution[rows], item[rows]
+    loop, library = _facts_of_items(programs, kernels.program[rows], at)
+    # One more activity of a run: of the same launch of a graph, or of the same call of a library.
+    again = np.where(kernels.node[rows] >= 0, _as_before(kernels.launch[rows]), library) & _as_before(group, within, at)
+    head = np.flatnonzero(~again).astype(np.int32)
+    run_of = np.cumsum(~again, dtype=np.int32) - 1
+    group, within, at, loop = group[head], within[head], at[head], loop[head]
+    alike, back = _as_before(group, within), np.append(False, at[1:] <= at[:-1])[: len(at)]
+    looped = alike & (loop != 0) & _as_before(loop)
+    begins = ~alike | (~looped & back & (within < 0))  # an execution
+    turn = np.cumsum(looped & back, dtype=np.int32)
+    turn -= turn[_last_that(~looped)]
+    # From the order of devices and modules to that of time.
+    place = np.argsort(order[head], kind="stable")
+    number, rank, owner = (np.full(count, -1, np.int32) for count in (len(head), len(head), len(item)))
+    number[place] = np.cumsum(begins[place]) - 1
+    number = number[_last_that(begins)]
+    rank[place] = np.arange(len(head))
+    owner[rows] = rank[run_of]
+    first = rows[head[place]]
     return Joined(
-        module=module, item=place, execution=execution, turn=turns, device=device, launch_ns=begins, owner=owner,
-        apart=apart,
+        module=kernels.program[first], item=item[first], execution=number[place], turn=turn[place],
+        device=kernels.device[first], owner=owner, apart=apart,
     )  # fmt: skip
+
+
+def _as_before(*keys: Array) -> Array:
+    """Return which entries have the keys of the one before."""
+    same = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+    for key in keys:
+        same &= key[1:] == key[:-1]
+    return np.append(False, same)[: len(keys[0])]
+
+
+def _last_that(holds: Array) -> Array:
+    """Return for each entry the last one up to it of which something holds, 0 before there is one."""
+    found: Array = np.maximum.accumulate(np.where(holds, np.arange(len(holds), dtype=np.int32), 0))
+    return found
+
+
+def _facts_of_items(programs: dict[int, HloProgram], program: Array, at: Array) -> tuple[Array, Array]:
+    """Return the loop around each of these items (0: none), and whether it calls a library."""
+    code = codes(program, at)
+    first = first_of(code)
+    loops, libraries = [], []
+    for number, place in zip(program[first].tolist(), at[first].tolist(), strict=True):
+        loops.append(programs[number].items[place].loop)
+        libraries.append(bool(programs[number].bodies[place].library))
+    return np.array(loops, np.int64)[code], np.array(libraries, np.bool_)[code]

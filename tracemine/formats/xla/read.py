@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from mmap import mmap
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -98,15 +99,11 @@ def profiles_in(folder: Path) -> list[Path]:
 
 def _of_xplane(source: FileSource, progress: Progress | None) -> Timeline:
     from tracemine.formats.xla.assemble import assemble
-    from tracemine.formats.xla.planes import refuse
-    from tracemine.formats.xla.space import open_space
-    from tracemine.formats.xla.xplane import recording_of
+    from tracemine.formats.xla.xplane import read_space
 
     try:
-        space = open_space(memoryview(_content(source, progress)))
-        refuse([plane.name for plane in space.planes], truncated=space.truncated)
-        recording = recording_of(space)
-        return assemble(replace(recording, truncated=space.truncated or source.truncated), Path(source.path).name)
+        recording = read_space(_content(source, progress))  # which is all that is kept of the file
+        return assemble(replace(recording, truncated=recording.truncated or source.truncated), Path(source.path).name)
     except InputError as error:
         raise InputError(error.message, where=Location(source.path), hint=error.hint) from error
 
@@ -121,15 +118,21 @@ def _of_json(source: FileSource, progress: Progress | None) -> Timeline:
         raise InputError(error.message, where=Location(source.path), hint=error.hint) from error
 
 
-def _content(source: FileSource, progress: Progress | None) -> bytearray:
-    """Return all that is in a file, inflated."""
-    content, room = bytearray(), bytearray(_BLOCK_BYTES)
-    view = memoryview(room)
-    while count := source.readinto(view):
-        content += view[:count]
+def _content(source: FileSource, progress: Progress | None) -> memoryview:
+    """Return all that is in a file, inflated, in memory that goes back to the system once nothing looks at it."""
+    room, count = mmap(-1, source.size + _BLOCK_BYTES), 0
+    while True:
+        with memoryview(room) as view:
+            read = source.readinto(view[count : count + _BLOCK_BYTES])
+        if not read:
+            return memoryview(room)[:count]
+        count += read
         if progress is not None:
             progress(source.position, source.size)
-    return content
+        if count == len(room):
+            larger = mmap(-1, 2 * count)
+            larger[:count] = room
+            room = larger
 
 
 FORMAT = Format("xla", lambda head: is_xplane(head) or is_chrome(head), read)

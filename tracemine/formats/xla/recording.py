@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tracemine.columns import Array, codes, is_among, sorted_unique
 from tracemine.formats.kineto.nesting import time_order
-from tracemine.formats.xla.wire import Span
+from tracemine.formats.xla.hlo import HloModule
 from tracemine.timeline import RecordedDevice
 
 Columns = dict[str, Array]
@@ -23,27 +23,17 @@ GPU_NUMBERS = {
     "graph_id": "cuda_graph_id",
     "graph_node_id": "cuda_graph_node_id",
     "program": "program_id",
-    "instruction": "unique_hlo_op_id",  # of the `while` around it for what a command buffer runs
 }
 GPU_TEXTS = {
     "hlo_op": "hlo_op",
     "hlo_module": "hlo_module",
-    "op_name": "name",  # `jit(step)/dot_general`
-    "tf_op": "tf_op",
     "kernel_details": "kernel_details",
     "copy_details": "memcpy_details",
     "set_details": "Memset_details",
     "old_set_details": "memset_details",
 }
 # Of a host event.
-HOST_NUMBERS = {
-    "correlation": "correlation_id",
-    "device": "device_id",
-    "graph_id": "cuda_graph_id",
-    "commands": "num_commands",
-    "step": "step_num",
-    "run": "run_id",
-}
+HOST_NUMBERS = {"correlation": "correlation_id", "device": "device_id", "commands": "num_commands", "step": "step_num"}
 HOST_TEXTS = {"module": "module_name"}
 # Of `MemoryAllocation` and `MemoryDeallocation`.
 MEMORY_NUMBERS = {"allocated": "bytes_allocated", "bytes": "allocation_bytes", "address": "addr"}
@@ -56,18 +46,11 @@ WAITING_FRAME = re.compile(r"^\$.*[: ]block_until_ready$", re.DOTALL)
 WAIT = "jax.block_until_ready"
 
 
-class CompiledModule(Struct, frozen=True):
-    """A compiled module: its name without the number, and where its HloProto lies in `Recording.data`."""
-
-    name: str
-    span: Span
-
-
 class Recording(Struct, frozen=True, kw_only=True):
     """One file. Columns are int64 but for ids of texts (int32, in `strings`, -1: none); MISSING where not recorded.
 
     `gpu`: name, start_ns, dur_ns, device, stream, those of GPU_NUMBERS and GPU_TEXTS, occupancy (float64), and launch,
-    the row of `host` that launched it (-1: not recorded). `host`: name, start_ns, dur_ns, end_ns, thread (in
+    the row of `host` that launched it (-1: not recorded). `host`: name, start_ns, end_ns, thread (in
     `threads`), those of HOST_NUMBERS and HOST_TEXTS; Python's frames are not in it but in `frames`.
     """
 
@@ -82,8 +65,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     pid: int
     devices: tuple[RecordedDevice, ...]
     vendors: dict[int, str]
-    data: memoryview | None = None
-    modules: dict[int, CompiledModule]
+    modules: dict[int, HloModule] = {}  # those that ran, by the number that `program` says
     versions: dict[str, str]
     base_ns: int = 0
     without_frames: bool = False  # there are too many
@@ -112,10 +94,8 @@ class Strings(dict[str, int]):
 
 
 def joined(parts: list[Columns], empty: Columns) -> Columns:
-    """Return columns one after another; `empty` are those of no row, with their types."""
-    if not parts:
-        return empty
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """Return columns one after another, taken out of `parts` to free them; `empty`: those of no row."""
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]} if parts else empty
 
 
 def no_rows(numbers: dict[str, str], texts: dict[str, str], *own: str) -> Columns:
@@ -125,25 +105,28 @@ def no_rows(numbers: dict[str, str], texts: dict[str, str], *own: str) -> Column
 
 
 def in_order(columns: Columns, *ties: str) -> Columns:
-    """Return columns by start; of equal starts by `ties`, where there are none the longer first."""
+    """Put columns in order of start; of equal starts by `ties`, where there are none the longer first."""
     keys = [columns[name] for name in ties] or [-columns["dur_ns"]]
     order = time_order(columns["start_ns"], *keys)
-    return {name: column[order] for name, column in columns.items()}
+    for name in columns:  # one after another, to free what was
+        columns[name] = columns[name][order]
+    return columns
 
 
 def launches(gpu: Columns, host: Columns) -> Array:
-    """Return for each activity the row of the host event with its device and correlation id, -1 where there is none.
+    """Return for each activity the row of the host event with its device and correlation id, -1 where there is none
+    (int32).
 
     Ids are counted on each device. Of several events the innermost, which stands last.
     """
     calls = np.flatnonzero(host["correlation"] > 0)
     if not len(calls) or not len(gpu["correlation"]):
-        return np.full(len(gpu["correlation"]), -1, np.int64)
+        return np.full(len(gpu["correlation"]), -1, np.int32)
     device = host["device"][calls]
     # On the host AMD numbers devices otherwise, and old recordings have no number: there ids count over all devices.
     apart = bool(is_among(device, sorted_unique(gpu["device"])).all())
     of_gpu, device = gpu["device"] * apart, device * apart
     both = codes(np.concatenate((of_gpu, device)), np.concatenate((gpu["correlation"], host["correlation"][calls])))
-    row_of = np.full(int(both.max()) + 1, -1, np.int64)
+    row_of = np.full(int(both.max()) + 1, -1, np.int32)
     row_of[both[len(of_gpu) :]] = calls
     return np.where(gpu["correlation"] > 0, row_of[both[: len(of_gpu)]], -1)

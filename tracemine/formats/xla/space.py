@@ -5,6 +5,7 @@ XSpace, XPlane, XLine, XEvent, XStat: https://github.com/openxla/xla/blob/main/x
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -12,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import Array
+from tracemine.columns import Array, codes, examples
 from tracemine.errors import InputError
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import event_cells
@@ -71,6 +72,14 @@ class XSpace(Struct, frozen=True):
     def text(self, value: Value) -> str:
         """Return a value as text: bytes are decoded, numbers printed."""
         return text_of(self.data, value) if isinstance(value, tuple) else str(value)
+
+    def forget(self, line: PlaneLine) -> None:
+        """Give the memory of a line's events back, which nothing will look at any more."""
+        room = self.data.obj
+        if isinstance(room, mmap.mmap) and hasattr(room, "madvise"):
+            begin, end = -(-line.span[0] // mmap.PAGESIZE), line.span[1] // mmap.PAGESIZE
+            if end > begin:
+                room.madvise(mmap.MADV_DONTNEED, begin * mmap.PAGESIZE, (end - begin) * mmap.PAGESIZE)
 
 
 class LineEvents(Struct, frozen=True):
@@ -197,8 +206,8 @@ def text_ids(space: XSpace, plane: Plane, events: LineEvents, stat: str, number:
         rows = np.flatnonzero(kinds == kind)
         if not len(rows):
             continue
-        distinct, code = np.unique(values[rows], return_inverse=True)
-        plain = (_plain(space.data, kind, value, plane.stat_names) for value in distinct.tolist())
+        code = codes(values[rows])
+        plain = (_plain(space.data, kind, value, plane.stat_names) for value in values[rows[examples(code)]].tolist())
         found[rows] = np.array([number(str(text)) for text in plain], np.int32)[code]
     return found
 

@@ -7,18 +7,22 @@ written where it lies shares the storage of what lay there, and counts as large 
 from __future__ import annotations
 
 import heapq
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracemine.columns import Array
+from tracemine.formats.xla.compiled import NUMBER
 from tracemine.formats.xla.hlo import Index, Shape
 from tracemine.formats.xla.join import HloProgram, Joined
+from tracemine.formats.xla.repeats import Repeated
 from tracemine.formats.xla.values import ArrayPart, GivenArray, TakenArray, Value, Values
 
-_LASTS: Final = np.iinfo(np.int64).max
+COMPILED: Any = NUMBER
+_BLOCK: Final = 1 << 14  # runs
+LASTING: Final = int(np.iinfo(np.int32).max)  # to the end of the recording
 
 
 class ArrayOfRun(Struct, frozen=True):
@@ -42,14 +46,14 @@ class _Execution(Struct):
 
 
 class Storages:
-    """Storages of all runs, given in order."""
+    """Storages of runs, given in order."""
 
     def __init__(self, programs: dict[int, HloProgram]) -> None:
         self._programs = programs
         self._values = {number: Values(program.module) for number, program in programs.items()}
         self._executions: dict[int, _Execution] = {}
         self._constants: dict[tuple[int, int, Value], int] = {}
-        self._last: list[int] = []  # of each storage the last run that takes it
+        self.last: list[int] = []  # of each storage the last run that takes it
         self.tensors: list[ArrayOfRun] = []
         self.unknown: list[int] = []  # runs in a loop in a loop, of which iterations are not distinguished
         self._facts: dict[tuple[int, int], tuple[list[TakenArray], list[GivenArray]]] = {}
@@ -81,7 +85,7 @@ class Storages:
         taken = [self._held(state, program, device, read.value) for read in reads]
         members = [read.position for read in reads]
         for at, (read, storage) in enumerate(zip(reads, taken, strict=True)):
-            self._last[storage] = max(self._last[storage], run)
+            self.last[storage] = max(self.last[storage], run)
             index = -1 if members.count(read.position) == 1 else at - members.index(read.position)
             target = any(result.into == read.position for result in results)
             part = _updated(state, storage, read.shape, read.part) if target else read.part
@@ -99,7 +103,7 @@ class Storages:
             tensor = replace(tensor, part=part)
         state.held[result.value] = storage
         kept = result.value in self._values[program].kept
-        self._last[storage] = _LASTS if kept else max(self._last[storage], run)
+        self.last[storage] = LASTING if kept else max(self.last[storage], run)
         self.tensors.append(tensor)
 
     def _turn(self, state: _Execution, program: int, device: int, loop: int, turn: int) -> None:
@@ -127,31 +131,90 @@ class Storages:
         made = self._programs[program].module.instructions.get(value[0])
         if made is not None and made.opcode == "constant":
             if (program, device, value) not in self._constants:
-                self._constants[program, device, value] = self._new(_LASTS)
+                self._constants[program, device, value] = self._new(LASTING)
             return self._constants[program, device, value]
-        storage = state.held[value] = self._new(_LASTS)
+        storage = state.held[value] = self._new(LASTING)
         return storage
 
     def _new(self, last: int) -> int:
-        self._last.append(last)
-        return len(self._last) - 1
+        self.last.append(last)
+        return len(self.last) - 1
 
-    def numbers(self) -> Array:
-        """Return the number of each storage, one that is not needed any more being used again."""
-        number, free, count = np.full(len(self._last), -1, np.int64), list[int](), 0
-        ends: list[tuple[int, int]] = []
-        for tensor in self.tensors:
-            if number[tensor.storage] >= 0:
-                continue
-            while ends and ends[0][0] < tensor.run:
-                free.append(heapq.heappop(ends)[1])
-            if free and tensor.given:
-                number[tensor.storage] = free.pop()
-            else:
-                number[tensor.storage], count = count, count + 1
-            if self._last[tensor.storage] != _LASTS:
-                heapq.heappush(ends, (self._last[tensor.storage], int(number[tensor.storage])))
-        return number
+    @property
+    def constants(self) -> frozenset[int]:
+        """Return the storages of constants, which executions share."""
+        return frozenset(self._constants.values())
+
+
+class TensorRows(Struct, frozen=True):
+    """What runs take and give, from what their examples do: by run, given, position and place in a tuple."""
+
+    tensors: list[ArrayOfRun]  # of the examples
+    count: Array  # of each example, how many
+    storage: Array  # of all runs, in order, the number of each one's storage
+
+
+def tensor_rows(storages: Storages, runs: Repeated) -> TensorRows:
+    """Return what all runs take and give; `storages` has what the examples do."""
+    born: dict[int, ArrayOfRun] = {}
+    for tensor in storages.tensors:
+        born.setdefault(tensor.storage, tensor)
+    shared = np.array([at in storages.constants for at in born], np.bool_)
+    born_run = np.array([tensor.run for tensor in born.values()], np.int32)
+    births = runs.count_of(born_run)
+    numbers = _storage_numbers(storages, runs, born, shared, births)
+    begin = runs.begins(births)[:-1]
+    in_order = np.arange(len(born_run)) - np.searchsorted(born_run, born_run)
+    tensors = sorted(storages.tensors, key=lambda each: (each.run, each.given, each.position, each.list_index))
+    place = {storage: at for at, storage in enumerate(born)}
+    births_of = np.array([place[each.storage] for each in tensors], np.int32)
+    count = runs.count_of(np.array([each.run for each in tensors], np.int32))
+    ends = runs.begins(count)
+    storage = np.empty(ends[-1], np.int64)
+    for first in range(0, len(runs.like), _BLOCK):  # some at a time, to need little memory
+        run, like = runs.rows(count, first, first + _BLOCK)
+        birth = births_of[like]
+        run = np.where(shared[birth], born_run[birth], runs.same(run, born_run[birth]))
+        storage[ends[first] : ends[first] + len(run)] = numbers[begin[run] + in_order[birth]]
+    return TensorRows(tensors, count, storage)
+
+
+def _storage_numbers(
+    storages: Storages, runs: Repeated, born: dict[int, ArrayOfRun], shared: Array, births: Array
+) -> Array:
+    """Return the numbers of the storages that all runs name first, by run (int32; −1: a constant that is there)."""
+    facts = np.array([(each.run, each.given, storages.last[at]) for at, each in born.items()], np.int32).reshape(-1, 3)
+    born_run, given, last = facts.T
+    run, which = runs.rows(births)
+    until = runs.same(run, np.where(last == LASTING, born_run, last)[which])
+    until[last[which] == LASTING] = LASTING
+    own = ~shared[which] | (run == born_run[which])
+    found = np.empty(int(own.sum()), np.int32)
+    (COMPILED or number)(run[own], given[which[own]], until[own], found)
+    numbers = np.full(len(run), -1, np.int32)
+    numbers[own] = found
+    return numbers
+
+
+def number(run: Array, given: Array, last: Array, numbers: Array) -> None:
+    """Number storages in the order in which they appear (all int32): one that is needed no more is used again.
+
+    What lies there from the start has a number of its own.
+
+    >>> numbers = np.empty(3, np.int32)
+    >>> number(np.array([0, 1, 2]), np.array([1, 1, 1]), np.array([1, 2, LASTING]), numbers)
+    >>> numbers.tolist()
+    [0, 1, 0]
+    """
+    free, ends, fresh = list[int](), list[tuple[int, int]](), 0
+    for at, (now, gives, end) in enumerate(zip(run.tolist(), given.tolist(), last.tolist(), strict=True)):
+        while ends and ends[0][0] < now:
+            free.append(heapq.heappop(ends)[1])
+        used = free.pop() if free and gives else fresh
+        fresh += used == fresh
+        numbers[at] = used
+        if end != LASTING:
+            heapq.heappush(ends, (end, used))
 
 
 def _updated(state: _Execution, storage: int, whole: Shape, part: ArrayPart | None) -> ArrayPart | None:

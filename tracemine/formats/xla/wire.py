@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from tracemine.errors import InputError
+from tracemine.formats.xla.compiled import MESSAGE
 
 Span = tuple[int, int]  # where a value lies in the file: first byte, and the one behind its last
 
@@ -39,7 +40,14 @@ class Field(Struct, frozen=True):
     kind: Kind
 
 
-Table = dict[int, Field]  # by the number of the field
+class Table(Struct, frozen=True):
+    """The fields of a message that are wanted."""
+
+    fields: dict[int, Field]  # by number
+    names: tuple[str, ...]
+    nothing: dict[str, Any]  # the fields of no message
+    layout: bytes  # as `_event_cells.c` has it: of each number a place among the names, then of each place its kind
+
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIRES = {
@@ -52,29 +60,44 @@ _WIRES = {
 }
 _MANY = {Kind.INTS, Kind.SIGNEDS, Kind.TEXTS, Kind.SPANS}
 _EMPTY: dict[Kind, Any] = {Kind.DOUBLE: 0.0, Kind.FLOAT: 0.0, Kind.TEXT: "", Kind.SPAN: None}
+_NUMBERS, _NO_PLACE = 64, 255  # of fields, in a table's layout
+COMPILED: Any = MESSAGE
 _LONGEST = 63  # bits that the groups before a varint's last hold
 
 
 def table(**fields: tuple[int, Kind]) -> Table:
     """Return the table of a message's fields, each with its number and kind.
 
-    >>> table(id=(1, Kind.INT))[1].name
-    'id'
+    >>> table(id=(1, Kind.INT)).names
+    ('id',)
     """
-    return {number: Field(name, kind) for name, (number, kind) in fields.items()}
+    place = dict(zip((number for number, _ in fields.values()), range(len(fields)), strict=True))
+    kinds = [*Kind]
+    layout = bytes(place.get(number, _NO_PLACE) for number in range(_NUMBERS))
+    layout += bytes(kinds.index(kind) for _, kind in fields.values())
+    nothing = {name: [] if kind in _MANY else _EMPTY.get(kind, 0) for name, (_, kind) in fields.items()}
+    return Table({number: Field(name, kind) for name, (number, kind) in fields.items()}, tuple(fields), nothing, layout)
 
 
-def read(data: memoryview, span: Span, wanted: Table) -> dict[str, Any]:
-    """Return the fields of a message by name: what is not in it is 0, "", None (span) or an empty list.
+def read(data: memoryview, span: Span | None, wanted: Table) -> dict[str, Any]:
+    """Return the fields of a message by name: what is not in it, or all without a message, is 0, "", None (span) or an
+    empty list. They are not to be changed.
 
     Raises InputError, with the offset, where the bytes are no such message.
 
     >>> read(memoryview(bytes([8, 150, 1, 18, 1, 97])), (0, 6), table(id=(1, Kind.INT), name=(2, Kind.TEXT)))
     {'id': 150, 'name': 'a'}
     """
-    values = {field.name: [] if field.kind in _MANY else _EMPTY.get(field.kind, 0) for field in wanted.values()}
+    if span is None:
+        return wanted.nothing
+    found = None if COMPILED is None else COMPILED(data, *span, wanted.names, wanted.layout)
+    return _read(data, span, wanted) if found is None else found
+
+
+def _read(data: memoryview, span: Span, wanted: Table) -> dict[str, Any]:
+    values = {name: list(value) if isinstance(value, list) else value for name, value in wanted.nothing.items()}
     for number, wire, value, offset in fields(data, span):
-        field = wanted.get(number)
+        field = wanted.fields.get(number)
         if field is None:
             continue
         if wire not in _WIRES.get(field.kind, (_BYTES,)):

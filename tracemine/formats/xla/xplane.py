@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
+from tracemine.columns import Array, codes, examples, sorted_unique
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import recording as rec
+from tracemine.formats.xla.hlo import HloModule, module_of
 from tracemine.formats.xla.planes import (
     FRAMES_BYTES,
     GPU,
@@ -19,16 +22,27 @@ from tracemine.formats.xla.planes import (
     STREAM,
     TASK,
     host_name,
+    refuse,
 )
-from tracemine.formats.xla.recording import Columns, CompiledModule, Recording, Strings
-from tracemine.formats.xla.space import LineEvents, Plane, PlaneLine, XSpace, events_of, text_ids
+from tracemine.formats.xla.recording import Columns, Recording, Strings
+from tracemine.formats.xla.space import LineEvents, Plane, PlaneLine, XSpace, events_of, open_space, text_ids
+from tracemine.formats.xla.wire import Span
 from tracemine.timeline import RecordedDevice
 
-_PROGRAM = re.compile(r"(?P<name>.*)\((?P<number>\d{1,19})\)", re.DOTALL)
+_PROGRAM = re.compile(r".*\((?P<number>\d{1,19})\)", re.DOTALL)
 _HLO = ("Hlo Proto", "hlo_proto", "HloProto")
+_SMALL = ("device", "commands")  # numbers of many host events
 _PS = 1000  # a nanosecond
 _VERSIONS = ("jax_version", "jaxlib_version", "cuda_runtime_version", "cuda_driver_version", "gpu_version")
 _VERSION = re.compile(r"[\w.+ -]{1,40}")
+
+
+def read_space(data: memoryview) -> Recording:
+    """Return what a file recorded, and the modules that ran. Raises InputError where it is damaged, or of no GPU."""
+    space = open_space(data)
+    refuse([plane.name for plane in space.planes], truncated=space.truncated)
+    recording = recording_of(space)
+    return replace(recording, modules=modules_of(space, recording.gpu["program"]))
 
 
 def recording_of(space: XSpace) -> Recording:
@@ -59,8 +73,6 @@ def recording_of(space: XSpace) -> Recording:
         pid=_number(space, HOST, "process_id") or 0,
         devices=tuple(_device(number, plane) for number, plane in sorted(gpus.items()) if plane.lines),
         vendors={number: str(plane.stats.get("device_vendor", "")) for number, plane in gpus.items()},
-        data=space.data,
-        modules=modules_of(space),
         versions=_versions(space),
         base_ns=base_ns,
         without_frames=any(line.span[1] - line.span[0] > FRAMES_BYTES for line in threads),
@@ -90,16 +102,17 @@ def _activities(
         }
         columns["occupancy"] = events.doubles(OCCUPANCY)
         count = len(events.names)
-        columns["device"] = np.full(count, device, np.int64)
+        columns["device"] = np.full(count, device, np.int32)
         columns["stream"] = np.full(count, MISSING if stream is None else int(stream[1]), np.int64)
         yield columns
+    space.forget(line)
 
 
 def _columns(
     space: XSpace, plane: Plane, line: PlaneLine, events: LineEvents, strings: Strings, base_ns: int, kind: str = ""
 ) -> Columns:
-    distinct, code = np.unique(events.names, return_inverse=True)
-    names = [plane.event_names.get(number, "") for number in distinct.tolist()]
+    code = codes(events.names)
+    names = [plane.event_names.get(number, "") for number in events.names[examples(code)].tolist()]
     begin_ps = line.start_ns * _PS + events.offset_ps
     return {
         "name": np.array([strings[host_name(name, kind)] for name in names], np.int32)[code],
@@ -120,13 +133,15 @@ def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[s
             for kind, found in parts.items():
                 if kind != "frame" or few:
                     events = _events_of_kind(space, plane, line, kind, strings, base_ns)
-                    found += [columns | {"thread": np.full(len(columns["name"]), thread)} for columns in events]
+                    for columns in events:
+                        found.append(columns | {"thread": np.full(len(columns["name"]), thread, np.int32)})
+            space.forget(line)
     of_kind = {}
     for kind, found in parts.items():
         numbers, texts, _ = HOST_PARTS[kind]
         of_kind[kind] = rec.in_order(rec.joined(found, rec.no_rows(numbers, texts, "thread")))
     host = of_kind["host"]
-    host["end_ns"] = host["start_ns"] + host["dur_ns"]
+    host["end_ns"] = host.pop("dur_ns") + host["start_ns"]
     return of_kind, threads
 
 
@@ -138,25 +153,33 @@ def _events_of_kind(
     for events in events_of(space, plane, line, (*numbers.values(), *texts.values()), skipped):
         columns = _columns(space, plane, line, events, strings, base_ns, kind)
         columns |= {name: events.numbers(stat) for name, stat in numbers.items()}
+        columns |= {name: _small(columns[name]) for name in _SMALL if name in columns}
         yield columns | {
             name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in texts.items()
         }
 
 
-def modules_of(space: XSpace) -> dict[int, CompiledModule]:
-    """Return the compiled modules by program id, as activities name them."""
-    found = {}
+def _small(values: Array) -> Array:
+    """Return int32, −1 where there is none or one beyond that."""
+    return np.where((values >= 0) & (values < 1 << 31), values, -1).astype(np.int32)
+
+
+def modules_of(space: XSpace, ran: Array) -> dict[int, HloModule]:
+    """Return those of the compiled modules that ran, by the numbers that activities give them.
+
+    Raises InputError where one is damaged.
+    """
+    found: dict[int, Span] = {}
     for plane in _named(space, METADATA):
         for event, name in plane.event_names.items():
             stats = space.stats_of(plane, event)
             proto = next((stats[key] for key in _HLO if key in stats), None)
-            if not isinstance(proto, tuple):
-                continue
             match = _PROGRAM.fullmatch(name)
             number = int(match["number"]) if match else stats.get("program_id", event)
-            if isinstance(number, int):
-                found[number] = CompiledModule(match["name"] if match else name, proto)
-    return found
+            if isinstance(proto, tuple) and isinstance(number, int):
+                found[number] = proto
+    wanted = {*sorted_unique(ran).tolist()}
+    return {number: module_of(space.data, span) for number, span in found.items() if number in wanted}
 
 
 def _versions(space: XSpace) -> dict[str, str]:

@@ -1,0 +1,63 @@
+"""What repeats is looked at once: equal segments, runs of equal executions, and numbers of memory."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tracemine.columns import Array
+from tracemine.formats.xla import repeats, storages
+from tracemine.formats.xla.repeats import Repeated, equal_segments
+
+
+def test_segments_that_only_add_up_to_the_same_are_not_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "_FACTORS", (np.uint64(0), np.uint64(0)))  # all add up to the same
+    code, first = np.array([1, 2, 1, 2, 3, 4, 2, 1]), np.array([0, 2, 4, 5, 6])
+    number, example = equal_segments(code, first)
+    assert number.tolist() == [0, 0, 1, 2, 3]
+    assert example.tolist() == [0, 2, 3, 4]
+
+
+def spread(execution: list[int], code: list[int]) -> tuple[Repeated, dict[str, Array], pa.Table]:
+    runs = Repeated.of(np.array(execution), np.array(code))
+    rows = np.array(code)[runs.examples]  # so many rows as its code says
+    run, like = runs.rows(rows)
+    columns = runs.spread(
+        rows, lambda row: {"row": pa.array(row), "text": pa.array(row.astype(str)).dictionary_encode()}
+    )
+    return runs, {"run": run, "like": like}, pa.table(columns)
+
+
+@pytest.mark.parametrize("size", [3, 200])
+def test_rows_of_equal_executions_are_those_of_the_first(size: int) -> None:
+    one, other = [size, 0, 2], [1, size]
+    runs, rows, table = spread([0, 1, 0, 1, 0, 2, 2, 2, 3, 3], [size, 1, 0, size, 2, *one, *other])  # two interleaved
+    assert runs.examples.tolist() == [0, 1, 2, 3, 4]
+    assert runs.like.tolist() == [0, 1, 2, 3, 4, 0, 2, 4, 1, 3]
+    assert np.bincount(rows["run"]).tolist() == [size, 1, 0, size, 2, *one, *other]
+    assert table["row"].to_pylist() == rows["like"].tolist()
+    assert table["text"].to_pylist() == [str(row) for row in rows["like"].tolist()]
+    assert runs.same(np.array([5, 9]), np.array([2, 1])).tolist() == [6, 8]
+
+
+def test_what_lasts_long_shares_the_memory_of_its_example() -> None:
+    _, _, table = spread([0, 0, 1, 1, 2, 2], [900, 100] * 3)
+    first, second, third = (chunk.buffers()[1] for chunk in table["row"].chunks)
+    assert first.address == second.address == third.address
+
+
+def test_memory_is_numbered_the_same_by_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    if storages.COMPILED is None:
+        pytest.skip("the compiled reader is not there")
+    chosen = random.Random(1)
+    run = np.sort(np.array([chosen.randrange(500) for _ in range(2_000)], np.int32))
+    given = np.array([chosen.random() < 0.8 for _ in run], np.int32)
+    last = np.where(given, run + [chosen.randrange(20) for _ in run], storages.LASTING).astype(np.int32)
+    found = [np.empty(len(run), np.int32) for _ in range(2)]
+    for numbered, numbers in zip((storages.COMPILED, storages.number), found, strict=True):
+        numbered(run, given, last, numbers)
+    assert found[0].tolist() == found[1].tolist()
+    assert len({*found[0].tolist()}) < 1_000
