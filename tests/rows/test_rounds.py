@@ -148,10 +148,7 @@ def test_a_copy_that_fetches_a_value_for_a_waiting_thread_is_the_waits() -> None
 
 @pytest.mark.parametrize(
     "trace",
-    [
-        pytest.param(fetched(wait="step"), id="nobody waits"),
-        pytest.param(fetched(kind="HtoD"), id="the next input"),
-    ],
+    [pytest.param(fetched(wait="step"), id="nobody waits"), pytest.param(fetched(kind="HtoD"), id="the next input")],
 )
 def test_other_copies_of_another_thread_are_not(trace: Trace) -> None:
     assert "after_wait" not in found(trace)
