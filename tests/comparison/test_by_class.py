@@ -14,11 +14,9 @@ from tracemine.comparison.record import ComparedSide
 from tracemine.findings.record import WorkOfClass
 from tracemine.report import Drawing, render_difference
 
-FUSED = {"fused": 30, "operations": ("add", "exponential")}
 
-
-def work(name: str, kernels: float, us: int, **more: Any) -> WorkOfClass:
-    return WorkOfClass(name=name, kernels=kernels, gpu_ns=us * US, **({"fused": 0, "operations": ()} | more))
+def work(name: str, kernels: float, us: int, fused: float = 0, operations: tuple[str, ...] = ()) -> WorkOfClass:
+    return WorkOfClass(name=name, kernels=kernels, gpu_ns=us * US, fused=fused, operations=operations)
 
 
 def made(by: str, *classes: WorkOfClass, **about: Any) -> ComparedSide:
@@ -30,7 +28,9 @@ def made(by: str, *classes: WorkOfClass, **about: Any) -> ComparedSide:
 
 def eager_and_jax() -> Difference:
     eager = made("PyTorch", work("products", 48, 700), work("memory_bound", 310, 900), work("other", 2, 3))
-    jax = made("JAX 0.11.2", work("products", 44, 710), work("memory_bound", 34, 300, **FUSED), format="xla")
+    jax = made(
+        "JAX 0.11.2", work("products", 44, 710), work("memory_bound", 34, 300, 30, ("add", "exponential")), format="xla"
+    )
     return compared(eager, jax)
 
 
