@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.programs.jax_score import CAUSES, scanned
+from benchmarks.programs.jax_score import CAUSES, gpu_savings, scanned
 from tracemine.findings import Scan
 from tracemine.findings.grouping import one_kernel_fixes
 
@@ -40,6 +40,13 @@ def test_a_cause_is_found_first_and_saves_what_it_did(program: str) -> None:
     won = 1 - ROWS[program, "after"] / ROWS[program, "before"]
     low, high = (each / step_ns(scan) for each in (own.step_saving_ns.low, own.step_saving_ns.high))
     assert low <= won <= high
+
+
+def test_copies_around_convolutions_save_what_they_took_of_the_gpu() -> None:
+    """Of steps that the host paces: their medians differ by more than the copies take, in either direction."""
+    low, mid, high, won = gpu_savings(recorded("pictures", "before"), recorded("pictures", "after"), "xla_layout_copy")
+    assert low <= won <= high
+    assert abs(mid - won) <= 1
 
 
 CLEAN = [name for name, variant in ROWS if variant == "clean"]
