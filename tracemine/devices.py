@@ -143,6 +143,7 @@ def is_partition(device: Device) -> bool:
 
 
 _VENDORS = {"nvidia": ("nvidia", "tesla", "geforce", "quadro"), "amd": ("amd",)}  # first words of GPUs' names
+_LIKE_MEMORY = 0.1  # of a data sheet's memory: a driver reports that much less or more
 _LEAST_SPREAD = 1.3  # of a guess, either way: boards of one chip differ in their memory's clock by that
 
 
@@ -192,6 +193,28 @@ def guessed_device(
         guessed_from=nearest.title,
         guess_spread=(min(min(bandwidths) / own, 1 / _LEAST_SPREAD), max(max(bandwidths) / own, _LEAST_SPREAD)),
     )
+
+
+def told_name(sm_count: int | None, memory_bytes: int | None, capability: str | None) -> str | None:
+    """Return what a GPU is called that a trace describes and does not name; None where the table has none like it.
+
+    Of several whose memory is as fast the first one's rates count.
+
+    >>> told_name(304, 206_141_652_992, "9.4"), told_name(256, 309_220_868_096, "9.5")
+    ('AMD Instinct MI300X (by its size)', 'AMD Instinct MI350X or AMD Instinct MI355X (by its size)')
+    >>> told_name(304, None, "9.4") is None
+    True
+    """
+    alike = [
+        each
+        for each in devices()
+        if (each.capability, each.sm_count) == (capability, sm_count)
+        and memory_bytes
+        and (each.memory_gb is None or abs(memory_bytes / (each.memory_gb * _GIB) - 1) <= _LIKE_MEMORY)
+    ]
+    told = f"{' or '.join(each.title for each in alike)} (by its size)"
+    rates = {each.bandwidth_bytes_per_s for each in alike}
+    return told if len(rates) == 1 and find_device(told, sm_count, memory_bytes) is not None else None
 
 
 def guess_text(device: Device) -> str:

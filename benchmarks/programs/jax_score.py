@@ -1,7 +1,8 @@
 """What `scan` says of recordings of `jax_pairs.py`, beside what their fixes won: `jax_score.py OUT`.
 
 A row a program: the saving that the finding of its cause names, in percent of the step, and the one measured; then
-what else is said. Of clean programs and fixed forms, each finding of 3 % of the step or more is printed, and counted.
+what else is said. A finding that says the step gains nothing is judged by GPU time; a program without a fixed form is
+not judged. Of clean programs and fixed forms, each finding of 3 % of the step or more is printed, and counted.
 """
 
 from __future__ import annotations
@@ -55,6 +56,15 @@ def savings(scan: Scan) -> dict[str, tuple[float, float, float]]:
     return found
 
 
+def gpu_savings(before: Scan, after: Scan, rule: str) -> tuple[float, float, float, float]:
+    """Low, middle and high of a rule's findings in GPU time, and what was won of that, in percent of its GPU work."""
+    both = [scan.summary.per_step for scan in (before, after)]
+    busy = [1 if step is None else step.gpu_busy_ns for step in both]
+    own = [one.per_step.gpu_saving_ns for one in before.findings if one.rule == rule and one.per_step is not None]
+    low, mid, high = (100 * sum(getattr(each, end) for each in own) / busy[0] for end in ("low", "mid", "high"))
+    return low, mid, high, 100 * (1 - busy[1] / busy[0])
+
+
 def others(found: dict[str, tuple[float, float, float]], cause: str | None) -> list[str]:
     return [f"{rule} {mid:.0f} %" for rule, (_, mid, _) in found.items() if rule != cause and mid >= LEAST]
 
@@ -69,7 +79,8 @@ def main() -> int:
     judged, inside, near, invented = 0, 0, 0, 0
     for (program, variant), row in rows.items():
         path = folder / program / f"{variant}.xplane.pb.xz"
-        found, cause = savings(scanned(path)), CAUSES.get(program)
+        scan = scanned(path)
+        found, cause = savings(scan), CAUSES.get(program)
         if variant != "before":
             said = others(found, None)
             invented += len(said)
@@ -78,12 +89,16 @@ def main() -> int:
         after = rows.get((program, "after"))
         won = float("nan") if after is None else 100 * (1 - after["step_ms"] / row["step_ms"])
         low, mid, high = found.get(cause or "", (0.0, 0.0, 0.0))
-        judged += 1
+        of = "step"
+        if mid == 0 and after is not None:
+            low, mid, high, won = gpu_savings(scan, scanned(path.with_name("after.xplane.pb.xz")), cause or "")
+            of = "GPU time"
+        judged += after is not None
         inside += low <= won <= high
         near += abs(mid - won) <= 8
         print(
             f"{program:22} {variant:7} {row['step_ms']:8.3f} ms  {cause}: {mid:.1f} % ({low:.1f} to {high:.1f}), "
-            f"won {won:.1f} %; {'; '.join(others(found, cause)) or '-'}"
+            f"won {won:.1f} % of the {of}; {'; '.join(others(found, cause)) or '-'}"
         )
     print(f"{judged} causes, {inside} inside the interval, {near} within 8 points; {invented} said of fixed forms")
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tracemine.causes.xla_attention_unfused.detect import Case, cases
+from tracemine.causes.xla_attention_unfused.detect import Case, LeftWork, cases
 from tracemine.causes.xla_attention_unfused.reading import Array, ModuleInstruction
 from tracemine.ops.dtypes import itemsize
 
@@ -27,12 +27,13 @@ def made(*rows: dict[str, Any]) -> list[ModuleInstruction]:
             name=f"i{at}",
             kind=row["kind"],
             body=frozenset(row.get("body", "").split()),
-            library="",
+            library=row.get("library", ""),
             precision=row.get("precision", ""),
             flops=row.get("flops", 0),
             loop=row.get("loop", ""),
             trips=row.get("trips", 0),
             needs_turn=row.get("needs_turn", True),
+            gives_result=row.get("gives_result", False),
             takes=tuple(row.get("takes", ())),
             gives=tuple(row.get("gives", ())),
         )
@@ -234,3 +235,57 @@ def copied(body: str, reader: str) -> list[dict[str, Any]]:
 )
 def test_copies_around_convolutions_alone_are_found(rows: list[dict[str, Any]], count: int) -> None:
     assert len(found(*rows)) == count
+
+
+def two_passes(size: tuple[int, ...] = (2, 2048, 8192), body: str = "reduce", **maker: Any) -> list[dict[str, Any]]:
+    whole = array(size, 0, dtype="float32")
+    return [
+        {"kind": "reduction", "body": "reduce", "gives": [array(size, dtype="float32")], **maker},
+        {"kind": "reduction", "body": body, "takes": [whole], "gives": [array(size[1:], dtype="float32")]},
+    ]
+
+
+def test_a_pass_over_what_only_it_reads_is_a_boundary() -> None:
+    (case,) = found(*two_passes())
+    assert (case.finding, case.parts[1].nbytes, [*case.parts]) == ("fusion boundary", 4 * 2048 * 8192, [1])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        two_passes(size=(2, 1024, 512)),  # 4 MB stay in the cache: a sum in two stages
+        two_passes(kind="attention"),  # a library made it
+        two_passes(gives_result=True),  # it has to be written anyhow
+        two_passes(body="dynamic-slice"),  # it reads a part
+        two_passes(loop="while.1", trips=8),  # and one of many
+        [*two_passes(), {"kind": "elementwise", "takes": [array((2, 2048, 8192), 0)], "gives": [array((8,))]}],
+    ],
+)
+def test_other_passes_are_left_alone(rows: list[dict[str, Any]]) -> None:
+    assert not found(*rows)
+
+
+def epilogue(library: str = "__cublas$lt$matmul", besides: int = 4096, **reader: Any) -> list[dict[str, Any]]:
+    result = array((8192, 4096))
+    return [
+        product(array((8192, 1024)), array((1024, 4096)), gives=result, width=1024, library=library),
+        {"kind": "elementwise", "takes": [array((8192, 4096), 0), array((besides,))], "gives": [result], **reader},
+    ]
+
+
+def test_a_pass_behind_a_product_of_cublas_is_found() -> None:
+    (case,) = found(*epilogue())
+    assert (case.finding, case.parts) == ("epilogue outside", {1: LeftWork()})
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        epilogue(library="__triton_gemm"),  # XLA left it out itself
+        epilogue(besides=8192 * 4096),  # a residual
+        epilogue(gives=[array((8192, 2048))]),  # a gate
+        [*epilogue(), {"kind": "elementwise", "takes": [array((8192, 4096), 0)], "gives": [array((8,))]}],
+    ],
+)
+def test_other_passes_behind_products_are_left_alone(rows: list[dict[str, Any]]) -> None:
+    assert not found(*rows)

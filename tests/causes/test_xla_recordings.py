@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracemine.columns import numbers, string_ids
+from tests.causes.xla_recordings import classes_us
 from tracemine.findings import Scan
 from tracemine.pipeline import Analysis, analyse, mined
 
@@ -46,18 +46,6 @@ def per_step_us(scan: Scan, rule: str, what: str) -> tuple[float, float, float]:
     ends = [(one.step_saving_ns.low, one.step_saving_ns.mid, one.step_saving_ns.high) for one in per_step if one]
     low, mid, high = map(sum, zip(*ends, strict=True))  # none: an error
     return low / 1000, mid / 1000, high / 1000
-
-
-def classes_us(analysis: Analysis) -> dict[str, float]:
-    activities, ops = analysis.timeline.activities, analysis.timeline.ops
-    row, dur = numbers(activities["op_row"], -1), numbers(activities["dur_ns"])
-    names, strings = string_ids(ops["name"])
-    owned = np.where(row >= 0, names[row], -1)
-    return {
-        text.removeprefix("xla::"): float(dur[owned == at].sum()) / 1000
-        for at, text in enumerate(strings)
-        if text.startswith("xla::")
-    }
 
 
 def test_n1_every_kernel_of_a_replayed_step_has_its_instruction() -> None:

@@ -59,6 +59,8 @@ CASES: dict[str, tuple[str, dict[str, Fact], str, str]] = {
     "a value that JAX fetches": ("host_sync", {"producer": "xla", "operation": "np.asarray(jax.Array)"}, "losses.append(loss)", "block_until_ready"),
     "a wait of JAX's": ("host_sync", {"producer": "xla", "operation": "jax.block_until_ready"}, "jax.block_until_ready(state)", "losses.append"),
     "another wait in JAX": ("host_sync", {"producer": "xla", "operation": None}, "wait for it", "losses.append"),
+    "gaps between calls of jitted functions": ("launch_gap", {"producer": "xla", "compiled": True}, "jax.lax.scan(step, state, batches)", "step = jax.jit"),
+    "gaps between operations of JAX": ("launch_gap", {"producer": "xla", "compiled": False}, "step = jax.jit(step)", "jitted already"),
     "gaps in vLLM": ("launch_gap", {"engine": "vllm", "compiled": True}, "cudagraph_capture_sizes", WHOLE_MODEL),
     "gaps in SGLang": ("launch_gap", {"engine": "sglang"}, "--cuda-graph-max-bs", WHOLE_MODEL),
     "gaps in an optimizer": ("launch_gap", {"optimizer": "SGD"}, "fused=True", "model = torch.compile"),

@@ -130,3 +130,25 @@ def _counted(events: list[tuple[int, str]]) -> tuple[Trace, set[int]]:
                 if begin - (launch + 4_000) >= AHEAD_NS:
                     break
     return trace, held
+
+
+def fetched(*, tid: int = 2, kind: str = "DtoH", wait: str = "np.asarray(jax.Array)") -> Trace:
+    """A kernel, then a wait for its value in which another thread launches the copy that fetches it."""
+    trace = Trace()
+    trace.step(0, 10**9)
+    trace.kernel("k", 10_000, 5_000, launch=(1_000, 4_000), op="aten::add")
+    trace.call(wait, 20_000, 300_000)
+    trace.copy(kind, 120_000, 1_000, 4, launch=trace.call("MemcpyD2H", 100_000, 4_000, tid=tid))
+    return trace
+
+
+def test_a_copy_that_fetches_a_value_for_a_waiting_thread_is_the_waits() -> None:
+    assert found(fetched()) == ["after_wait"]
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [pytest.param(fetched(wait="step"), id="nobody waits"), pytest.param(fetched(kind="HtoD"), id="the next input")],
+)
+def test_other_copies_of_another_thread_are_not(trace: Trace) -> None:
+    assert "after_wait" not in found(trace)

@@ -59,6 +59,7 @@ from tracemine.documents.words import (
 from tracemine.findings.record import Finding, Recorded, Refused, Scan, Verified
 from tracemine.matching import Rule
 from tracemine.perfmodel import Range, Traffic
+from tracemine.timeline import producer_named
 from tracemine.top import TopRow
 from tracemine.units import bytes_text, percent_text, range_text, time_text
 from tracemine.verify.pipeline import fusable
@@ -98,7 +99,7 @@ def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
         all_save=_saving(all_of(found, "step_saving_ns"), found),
         total=len(chosen),
         too_small_to_show=len(found.findings) - len(report),
-        missing=_missing(found.recorded),
+        missing=_missing(found.recorded, found.trace.format),
         next_cursor=cursor,
         next=_after_scan(found, chosen),
         untrusted=ScanTexts(
@@ -321,10 +322,12 @@ def _gpu_saving(finding: Finding, found: Scan) -> str:
     return f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)}), {gpu_text(saving.mid, found)}"
 
 
-def _missing(recorded: Recorded | None) -> tuple[str, ...]:
+def _missing(recorded: Recorded | None, format: str) -> tuple[str, ...]:
     if recorded is None:
         return ()
     there = {"shapes": recorded.shapes, "stacks": recorded.stacks, "execution_trace": recorded.tensors}
+    if producer_named(format) != "torch":  # a compiler or an engine knows its tensors without one
+        there.pop("execution_trace")
     return (*(name for name, is_there in there.items() if not is_there), *(["end_of_file"] if recorded.cut_off else []))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from tracemine.comparison.compare import compared, with_accepted
 from tracemine.comparison.record import ComparedSide, ComparedTrace, Difference, Item
@@ -128,11 +128,14 @@ def _spent(spent: Spent | None) -> Iterator[str]:
         yield ' "spent": null,'
         return
     yield ' "spent": {'
-    tables: dict[str, dict[str, int]] = asdict(spent)
-    for number, (name, table) in enumerate(tables.items(), 1):
+    for name, table in (("gpu_ns", spent.gpu_ns), ("idle_ns", spent.idle_ns)):
         yield f"  {_json(name)}: {{"
         yield from _separated(f"{_json(op)}: {ns}" for op, ns in sorted(table.items()))
-        yield "  }" + ("," if number < len(tables) else "")
+        yield "  },"
+    yield f'  "made_by": {_json(spent.made_by)},'
+    yield '  "work": ['
+    yield from _separated(_json(msgspec.to_builtins(row)) for row in spent.work)
+    yield "  ]"
     yield " },"
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from tracemine.comparison.record import ComparedSide, ComparedTrace, Differs, Item
+from tracemine.comparison.record import ComparedSide, Differs, Item
 from tracemine.findings.record import Recorded
+from tracemine.timeline import producer_named
 
 _OPERATORS_LOST = 0.1  # share of GPU time whose operator is known on one side alone
 _FEWEST_SHARED = 0.5  # share of GPU time whose operators the other side has too; with less it is another program
@@ -28,8 +29,16 @@ def incomparable(before: ComparedSide, after: ComparedSide, *, matched: bool) ->
         yield Differs(what="cut_off", **_texts(cut, "cut off", "whole"), explains=True)
     if any(idle):
         yield Differs(what="gpu_activity", **_texts(idle, "none", "recorded"), explains=True)
-    elif not matched and _unrelated(before, after):
+    elif not matched and not _producers(before, after) and _unrelated(before, after):
         yield Differs(what="program", before=before.about.trace, after=after.about.trace, explains=True)
+
+
+def _producers(before: ComparedSide, after: ComparedSide) -> tuple[str, str] | None:
+    """Return what made the kernels of both sides where that is not the same, torch.compile and PyTorch being so."""
+    one, other = (producer_named(side.about.format) for side in (before, after))
+    if one == other or before.spent is None or after.spent is None:
+        return None
+    return before.spent.made_by or one, after.spent.made_by or other
 
 
 def _texts(wrong: Sequence[bool], yes: str, no: str) -> dict[str, str]:
@@ -74,13 +83,18 @@ def _words(name: str) -> set[str]:
     return set(_WORDS.findall(name)) - _BESIDE if known else set()
 
 
-def differing(before: ComparedTrace, after: ComparedTrace) -> Iterator[Differs]:
+def differing(ours: ComparedSide, theirs: ComparedSide) -> Iterator[Differs]:
     """Yield what the two recordings say of themselves and do not agree in; unknown facts are not held against them."""
+    before, after = ours.about, theirs.about
+    producers = _producers(ours, theirs)
+    if producers is not None:
+        yield Differs(what="producer", before=producers[0], after=producers[1], explains=True)
     if bool(before.steps) != bool(after.steps):
         texts = [f"{one.steps} steps" if one.steps else "none are known" for one in (before, after)]
         yield Differs(what="steps", before=texts[0], after=texts[1], explains=True)
     yield from _unless_equal("gpu", before.gpu, after.gpu, explains=True)
-    yield from _unless_equal("format", before.format, after.format)
+    if producers is None:
+        yield from _unless_equal("format", before.format, after.format)
     one, other = before.recorded, after.recorded
     if one is None or other is None:
         return

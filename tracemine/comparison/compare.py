@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from tracemine.comparison.by_class import by_class
 from tracemine.comparison.comparable import differing, incomparable, inputs, shapes
 from tracemine.comparison.confirm import Remaining, ToConfirm, confirmed
 from tracemine.comparison.matched import Matched, held_elsewhere, matched
@@ -64,7 +65,7 @@ def compared(before: ComparedSide, after: ComparedSide, *, noise: float | None =
         noise=level,
         differs=(
             *incomparable(before, after, matched=any(one.on_gpu and one.matched_by in BY_NAME for one in found)),
-            *differing(before.about, after.about),
+            *differing(before, after),
             *inputs(pairs),
         ),
     )
@@ -92,6 +93,7 @@ def compared(before: ComparedSide, after: ComparedSide, *, noise: float | None =
         totals_before=totals_of(before, scales[0]),
         totals_after=totals_of(after, scales[1]),
         changes=tuple(changes),
+        by_class=by_class(before, after),
         notes=tuple(notes_of(both, basis)),
     )
 

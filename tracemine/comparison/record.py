@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import msgspec
 
-from tracemine.findings.record import Range, Recorded, Spent, UnprofiledTime
+from tracemine.findings.record import Range, Recorded, Spent, UnprofiledTime, WorkOfClass
 
 __all__ = [
     "DIFFERENCE_SCHEMA_VERSION",
     "STATUSES",
     "ChangedPart",
+    "ClassChange",
+    "ClassChanges",
     "ComparedSide",
     "ComparedTrace",
     "CostTotals",
@@ -89,11 +91,27 @@ class Differs(msgspec.Struct, frozen=True, kw_only=True):
     """Something other than the program that is not the same on both sides."""
 
     # Where nothing compares: `cut_off`, a file that ends before its content does; `gpu_activity`, a trace without any;
-    # `program`, two that have nothing in common. Else `gpu`, `inputs`, `steps`, `operators`, `shapes`, `torch` …
+    # `program`, two that have nothing in common. Else `producer` of the kernels (PyTorch, XLA …), `gpu`, `inputs`,
+    # `steps`, `operators`, `shapes`, `torch` …
     what: str
     before: str
     after: str
     explains: bool  # that findings come and go: those are `unknown` then
+
+
+class ClassChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The kernels of one class on both sides: null where there are none."""
+
+    name: str  # as of `Part`
+    before: WorkOfClass | None
+    after: WorkOfClass | None
+
+
+class ClassChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """One model as two compilers, or one and none, make kernels of it: what each fuses, and what that costs."""
+
+    made_by: tuple[str, str]  # `PyTorch`, `torch.compile`, `JAX 0.11.2` …
+    classes: tuple[ClassChange, ...]  # those whose time differs most first
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +204,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     totals_before: CostTotals
     totals_after: CostTotals
     changes: tuple[FindingChange, ...]
+    by_class: ClassChanges | None = None  # null: both sides' kernels are made by the same
     notes: tuple[str, ...] = ()
 
     @property

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import sorted_unique
+from tracemine.columns import numbers, sorted_unique
 from tracemine.findings.blockers import blockers, derived_twice, in_model, model_calls
 from tracemine.findings.facts import backward_ops
 from tracemine.findings.recorder import OTHER_PROFILERS
@@ -21,6 +22,7 @@ from tracemine.timeline import Timeline, producer_of
 
 # What shows PyTorch in a profile that records no operators: its namespaces, and Inductor's and its folder's names.
 _TORCH = re.compile(r"^(aten|torch\w*|prims|c10d)::|\bat::|\bc10::|\bat_cuda_detail::|^triton_|(^|[/\\])torch[/\\]")
+_OPERATION = 2  # instructions at most of a module that is one operation of a function that is not jitted
 _MOST_REPLAYS_A_STEP = 2  # a step that replays more graphs is in pieces
 _TENSORFLOW = re.compile(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
 _LIBRARY = re.compile(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
@@ -94,7 +96,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         tensorflow=not any(name.startswith("aten::") for name in names) and any(map(_TENSORFLOW.search, kernels)),
         amd=any(name.startswith("hip") for name in (*timeline.meta.versions, *called)) or "AMD" in devices,
         torch=_version(timeline.meta.versions.get("torch")),
-        compiled=any(map(_COMPILED.search, names)),
+        compiled=_jitted(timeline) if producer == "xla" else any(map(_COMPILED.search, names)),
         fused=any(map(_INDUCTOR.search, (*names, *kernels))),
         replayed=bool(graph.values.any()),
         graph_pieces=_graph_pieces(timeline, graph.values),
@@ -121,6 +123,12 @@ def library_of(files: Iterable[str]) -> str | None:
 def _version(text: str | None) -> tuple[int, int] | None:
     found = re.match(r"(\d{1,3})\.(\d{1,3})", text or "")
     return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _jitted(timeline: Timeline) -> bool:
+    """Return whether most of what ran is of modules that XLA compiled from more than an operation or two."""
+    size = np.bincount(numbers(timeline.instructions.column("execution")))
+    return 2 * int(size[size > _OPERATION].sum()) > int(size.sum())
 
 
 def _graph_pieces(timeline: Timeline, graph: BoolArray) -> bool:

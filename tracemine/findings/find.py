@@ -46,6 +46,7 @@ from tracemine.findings.summary import Summary
 from tracemine.findings.transfers import exposed_text
 from tracemine.findings.variant import first_class, variant_finding
 from tracemine.findings.verdicts import Judge, judged, judged_ns
+from tracemine.findings.xla_flags import with_trial
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match
@@ -318,6 +319,8 @@ def _advised(
         own = merged(places[variant.identity.finding].facts for variant in finding.variants)
         rule, of_trace = rules[finding.rule], context.environment
         fix = advised(rule.advice, rule.fix, of_trace.facts | own, of_trace.blockers_text)
+        if of_trace.producer == "xla":
+            fix = with_trial(fix, context.timeline.meta.versions.get("jax"))
         advice.append(replace(finding, fix=in_its_words(fix, engine_named(of_trace.engine))))
     return advice
 

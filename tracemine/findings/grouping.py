@@ -20,6 +20,7 @@ _SHARED = ("rule", "cause", "title", "severity", "reported", "dtype", "why", "fi
 _OWN = tuple(
     name for name in Variant.__struct_fields__ if name in Finding.__struct_fields__ and name not in ("identity",)
 )
+_OTHERS = ("TensorRT::", "onnx::", "xla::")
 _MOST_IN_TITLE, _MOST_NAMES = 3, 2  # operators, and places
 
 
@@ -54,10 +55,25 @@ def _to_change(of_place: Iterable[list[Finding]]) -> list[list[Finding]]:
     return list(found.values())
 
 
+def of_torch(ops: Iterable[str]) -> bool:
+    """Return whether operators are such as PyTorch has, and none is an engine's or another compiler's.
+
+    >>> of_torch(["aten::mul"]), of_torch(["xla::product", "memcpy"])
+    (True, False)
+    """
+    return not any(op.startswith(_OTHERS) for op in ops)
+
+
 def one_kernel_fixes(finding: Finding) -> bool:
-    """Return whether one kernel would fix a finding, or a variant of it: others close gaps or change copies."""
+    """Return whether one kernel would fix a finding, or a variant of it: others close gaps or change copies, or are of
+    programs whose kernels are not generated here.
+    """
     every = finding.variants or (finding,)
-    return bool(finding.activities) and any(one.fused_ns is not None and one.gpu_saving_ns.high > 0 for one in every)
+    return (
+        bool(finding.activities)
+        and of_torch(finding.ops)
+        and any(one.fused_ns is not None and one.gpu_saving_ns.high > 0 for one in every)
+    )
 
 
 def variants_of(finding: Finding) -> tuple[Finding, ...]:

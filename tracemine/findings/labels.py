@@ -30,6 +30,7 @@ _MOST_FRAMES = 5
 _NOT_THE_USERS = re.compile(
     r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]"
     r"|(^|[/\\])tracemine[/\\]recording[/\\]|(^|[/\\])(contextlib|functools|threading|runpy)\.py$|^<"
+    r"|(^|-packages[/\\])(jax|jaxlib)[/\\]"
 )
 
 
@@ -196,7 +197,7 @@ def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
                 frame = Source(file=file, line=line, function=written_name(function), begins=begins)
                 frame = frame if frame.function == function else replace(frame, begins=False)  # the line that broke it
                 resumed = found and resumes and (found[-1].file, found[-1].function) == (frame.file, frame.function)
-                found += [] if resumed else [frame]
+                found += [] if resumed or found[-1:] == [frame] else [frame]  # equal ones: columns of one line
                 resumes = frame.function != function
         caller = stacks["parent_row"][row].as_py()
         row = caller if caller is not None and 0 <= caller < row else None  # callers stand before callees

@@ -25,6 +25,7 @@ from tracemine.findings.summary import (
     TraceSummary,
     Transfers,
     UnprofiledTime,
+    WorkOfClass,
 )
 from tracemine.perfmodel import NOTHING, Range, Traffic
 from tracemine.units import time_text
@@ -33,7 +34,7 @@ __all__ = [
     "NOTHING", "Alike", "Bound", "Counted", "DeviceTime", "Finding", "Identity", "IdleCause", "Intensity", "Loop",
     "Part", "Parts", "Payback", "PeakMemory", "PerStep", "Range", "Recorded", "ReplayedBatch", "Scan", "Serving",
     "ServingKind", "Share", "Source", "Spent", "StepApart", "StepKind", "StepSummary", "Summary", "TraceSummary",
-    "Traffic", "Transfers", "UnprofiledTime", "Variant", "Verified",
+    "Traffic", "Transfers", "UnprofiledTime", "Variant", "Verified", "WorkOfClass",
 ]  # fmt: skip
 
 FINDINGS_SCHEMA_VERSION = 2

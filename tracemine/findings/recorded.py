@@ -9,6 +9,7 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.facts import Facts
 from tracemine.findings.record import Recorded, Spent
 from tracemine.findings.recorder import slowdown_of
+from tracemine.findings.work import made_by, work_of
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -49,6 +50,8 @@ def spent(context: ScanContext) -> Spent:
     return Spent(
         gpu_ns=_by_operator(context.facts["activities"], accounts.dur_ns, kept, max(steps, 1)),
         idle_ns=_by_operator(gaps, in_steps_ns, in_steps_ns > 0, max(steps, 1)),
+        made_by=made_by(context),
+        work=work_of(context),
     )
 
 

@@ -300,6 +300,16 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     unusable: bool = False  # they leave no time that can be believed: nothing is said of the program
 
 
+class WorkOfClass(msgspec.Struct, frozen=True, kw_only=True):
+    """The kernels of a step of one kind, over all devices; of the trace where no steps are known."""
+
+    name: str  # as of `Part`
+    kernels: float
+    gpu_ns: int
+    fused: float  # kernels of several operations that a compiler generated
+    operations: tuple[str, ...]  # that these compute, those whose kernels take most first
+
+
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Time of each operator, nanoseconds a step (over the trace where no steps are known), whoever claims it.
 
@@ -308,6 +318,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu_ns: dict[str, int]  # an operator, or a kernel's family where none is known: GPU time
     idle_ns: dict[str, int]  # what the device waited for, as a gap's finding names it: idle time
+    made_by: str = ""  # `PyTorch`, `torch.compile`, `JAX 0.11.2` …; "": stored by a version that did not say
+    work: tuple[WorkOfClass, ...] = ()
 
 
 class TraceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

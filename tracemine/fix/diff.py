@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tracemine.errors import TracemineError
 from tracemine.files import read_file
 from tracemine.files.in_repository import path_in
+from tracemine.findings.grouping import of_torch
 from tracemine.findings.record import Finding, Source
 from tracemine.fix.edits import edited
 from tracemine.fix.pages import page_of, page_text
@@ -36,7 +37,8 @@ def source_diff(finding: Finding, root: Path, edits: Sequence[str]) -> SourceDif
     """Return the changes of the lines that a finding names, in files of a folder."""
     own = [source for source in finding.source if is_own(source.file)]
     if not own:
-        return SourceDiff("", ("no line of your own is recorded: record with `with_stack=True`",))
+        how = ": record with `with_stack=True`" if of_torch(finding.ops) else ""
+        return SourceDiff("", (f"no line of your own is recorded{how}",))
     refused: list[str] = []
     for at, source in enumerate(own):
         names = [name for name in edits if at == 0 or name in _FARTHER]

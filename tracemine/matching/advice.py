@@ -27,7 +27,7 @@ FACTS: Final[Mapping[str, FactDoc]] = {
     "tensorflow": FactDoc("TensorFlow launched it, not PyTorch: kernels are its own, and no operator is ATen's"),
     "producer": FactDoc("what made the kernels, as a rule's `producers` says", text=True, values=tuple(PRODUCERS)),
     "amd": FactDoc("the GPU is AMD's: ROCm, HIP"),
-    "compiled": FactDoc("torch.compile has compiled part of what was recorded"),
+    "compiled": FactDoc("torch.compile has compiled part of what was recorded; of JAX, `jax.jit` most of it"),
     "unfused_backend": FactDoc("torch.compile ran it in its graph, by a backend that makes no kernels of its own"),
     "replayed": FactDoc("part of what was recorded is a CUDA graph's"),
     "graph_pieces": FactDoc("a step replays more than two CUDA graphs"),

@@ -41,6 +41,11 @@ def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
         yield f"- **Differs** {prose(text)}"
     yield f"- **Noise** {prose(words.noise_text(difference.noise))}"
     yield f"- **Findings** {words.counts_text(difference)}\n"
+    if rows := [*words.class_rows(difference)]:
+        yield f"| {prose_cell(words.classes_text(difference))} | kernels | time | change | fused |"
+        yield "|---|---|---|---|---|"
+        yield from (f"| {' | '.join(map(prose_cell, row))} |" for row in rows)
+        yield ""
     changed = [change for change in difference.changes if change.status != "same"]
     shown = changed[: options.top]
     if shown:

@@ -60,6 +60,7 @@ def _rows(difference: Difference, options: Drawing) -> Iterator[tuple[int, Text]
         yield _labelled("differs", text)
     yield _labelled("noise", words.noise_text(difference.noise))
     yield 0, Text()
+    yield from _classes(difference)
     changed = [change for change in difference.changes if change.status != "same"]
     shown = changed[: options.top]
     for change in shown:
@@ -73,6 +74,18 @@ def _rows(difference: Difference, options: Drawing) -> Iterator[tuple[int, Text]
     yield 0, Text(f"{words.counts_text(difference)}; times are {per}")
     for note in difference.notes:
         yield _labelled("note", note)
+
+
+def _classes(difference: Difference) -> Iterator[tuple[int, Text]]:
+    rows = [*words.class_rows(difference)]
+    if not rows:
+        return
+    yield 0, Text(line(words.classes_text(difference)))
+    widths = [max(len(row[at]) for row in rows) + 2 for at in range(4)]
+    for row in rows:
+        cells = "".join(f"{cell:<{width}}" for cell, width in zip(row[:4], widths, strict=True))
+        yield 2 + sum(widths), Text.assemble(f"  {cells}", (line(row[4], longest=400), "dim"))
+    yield 0, Text()
 
 
 def _labelled(label: str, text: str) -> tuple[int, Text]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tracemine.documents.bar import TITLES
 from tracemine.documents.trust import RECORD_GPU
 from tracemine.units import count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference, FindingChange
     from tracemine.comparison.record import ComparedTrace, Noise, Predicted, StepChange
-    from tracemine.findings.record import Range
+    from tracemine.findings.record import Range, WorkOfClass
 
 NO_COST = "–"
 _BASES = {
@@ -23,6 +24,7 @@ _MEASURED = {"captured": "timed alone", "recorded": "with the profiler", "estima
 _NOISE = {"given": "as --noise says", "measured": "the spread of the steps", "assumed": "assumed"}
 # What a recording has or has not, in a reader's words.
 _DIFFERS = {
+    "producer": "what made the kernels",
     "gpu": "GPU",
     "inputs": "shapes that most findings ran on",
     "traced": "execution trace, which slows the host",
@@ -189,6 +191,34 @@ def _verdict(predicted: Range, measured: Range) -> str:
     if measured.low > predicted.high:
         return ": more than predicted"
     return ": within what was predicted" if measured.low == measured.high else ": both intervals meet"
+
+
+def classes_text(difference: Difference) -> str:
+    """Return whose kernels are compared by class; "": one maker's on both sides."""
+    found = difference.by_class
+    return "" if found is None else f"Kernels and GPU time {per_text(difference)}, {' → '.join(found.made_by)}"
+
+
+def class_rows(difference: Difference) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield of each class its title, kernels, time, by how much that is more, and what is fused on either side."""
+    for one in () if difference.by_class is None else difference.by_class.classes:
+        both = one.before, one.after
+        kernels = [NO_COST if each is None else f"{each.kernels:,.4g}" for each in both]
+        before, after = (0 if each is None else each.gpu_ns for each in both)
+        fused = [_fused(each) for each in both]
+        yield (
+            TITLES.get(one.name, one.name),
+            " → ".join(kernels),
+            change_text(before, after),
+            signed(after - before),
+            " → ".join(each or "none fused" for each in fused) if any(fused) else "",
+        )
+
+
+def _fused(work: WorkOfClass | None) -> str:
+    if work is None or not work.fused:
+        return ""
+    return f"{work.fused:,.4g} fused ({', '.join(work.operations)})"
 
 
 def marks(change: FindingChange) -> str:

@@ -161,10 +161,10 @@ CAUSE_SAYS = (
     ("graph_launch", "the next activity is a graph's, and from the begin of the call that replays it at least half of the gap passed"),
     ("allocator", "at least half of it went into `cudaMalloc`, `cudaFree`, `cudaHostAlloc` and the like"),
     ("module_load", "at least half of it went into loading modules or libraries"),
-    ("compilation", "at least half of it went into phases of `torch.compile`, as torch names them (`… (dynamo_timed)`)"),
+    ("compilation", "at least half of it went into phases of `torch.compile`, as torch names them (`… (dynamo_timed)`), or into JAX's (`backend_compile_and_load`)"),
     ("data_loading", "at least half of it went into a DataLoader's `__next__`"),
     ("module_load", "at least half of it, and 100 µs or more, passed within the launch call, and no kernel of that name was launched before: its module is loaded at the first launch"),
-    ("after_wait", "its thread waits for the device ten times or more in the step, at most 32 launches apart, and since the last wait no kernel has stood in the queue for 50 µs: the queue has not filled up again"),
+    ("after_wait", "its thread waits for the device ten times or more in the step, at most 32 launches apart, and since the last wait no kernel has stood in the queue for 50 µs: the queue has not filled up again; or a copy to the host that another thread launches while its thread waits for it, as JAX fetches a value"),
     ("host_bound", "the launch call was not made, or not done, when the device went idle"),
 )  # fmt: skip
 

@@ -54,8 +54,9 @@ WORK = (
             r"|^cuKernelGetFunction"
         ),
     ),
-    # torch names each phase of compiling so (torch._dynamo.utils.dynamo_timed); none of them is part of a warm step.
-    HostWork("compilation", operators=re.compile(r" \(dynamo_timed\)$")),
+    # torch names each phase of compiling so (torch._dynamo.utils.dynamo_timed), the others are JAX's and XLA's; none of
+    # them is part of a warm step.
+    HostWork("compilation", operators=re.compile(r" \(dynamo_timed\)$|^backend_compile(_and_load)?$|^XlaCompile(:|$)")),
     HostWork("data_loading", operators=LOADS),
 )
 

@@ -33,7 +33,7 @@ from tracemine.rows.host import (
     named,
     threads,
 )
-from tracemine.rows.rounds import wait_of_round
+from tracemine.rows.rounds import wait_of_fetch, wait_of_round
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -94,7 +94,8 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     )
     allocates, sets_up = _allocates(timeline), _sets_up(timeline)
     freeing = (sync >= 0) & allocates[sync]
-    round_wait = wait_of_round(timeline, calls, allocates, launch_row, launch)
+    fetch = wait_of_fetch(timeline, calls, before, launch, following)
+    round_wait = np.where(fetch >= 0, fetch, wait_of_round(timeline, calls, allocates, launch_row, launch))
     cause = _first_that_holds(
         (unresolved, "unknown"),
         (missing, "graph_not_recorded"),

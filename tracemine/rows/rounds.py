@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.rows.arrow import numbers
+from tracemine.rows.arrow import categories, numbers
 from tracemine.rows.codes import first_rows
 from tracemine.rows.host import HostCalls, last_begun
 from tracemine.rows.table import BoolArray, IntArray
@@ -42,6 +42,22 @@ def wait_of_round(
     recovered = last_begun(calls, ahead, thread, begin)
     found &= (recovered < 0) | (calls.begin[recovered] <= calls.begin[wait])
     return np.where(found, wait, none)
+
+
+def wait_of_fetch(
+    timeline: Timeline, calls: HostCalls, before: IntArray, launch: IntArray, following: IntArray
+) -> IntArray:
+    """Return, for each copy to the host that another thread launches, the wait (row of `api`) whose value it fetches:
+    that of the thread that launched before, and is in it all the while; −1: none. JAX fetches values so.
+    """
+    copies = categories(timeline.activities.column("copy_kind")).among("DtoH")[following]
+    found = np.full(len(launch), -1, np.int64)
+    rows = np.flatnonzero(copies & (before >= 0) & (launch >= 0))
+    before, launch = before[rows], launch[rows]
+    wait = last_begun(calls, calls.blocks, calls.thread[before], calls.begin[launch])
+    around = (wait >= 0) & (calls.begin[wait] >= calls.begin[before]) & (calls.end[wait] >= calls.end[launch])
+    found[rows] = np.where(around & (calls.thread[wait] != calls.thread[launch]), wait, -1)
+    return found
 
 
 def _steps(timeline: Timeline, moment: IntArray) -> IntArray:

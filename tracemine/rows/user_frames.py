@@ -13,7 +13,8 @@ from tracemine.rows.table import BoolArray, Categories
 
 # Frames of the framework: they say how a call was dispatched, not who made it.
 _FRAMEWORK = re.compile(
-    r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]|^<"
+    r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]"
+    r"|(^|-packages[/\\])(jax|jaxlib)[/\\]|^<"
 )
 # Packages whose files profilers record without the folder that they are installed in.
 _LIBRARIES = frozenset({

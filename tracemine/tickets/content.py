@@ -23,7 +23,7 @@ from tracemine.documents.words import (
     saving_of_each,
     share_of_text,
 )
-from tracemine.findings.grouping import one_kernel_fixes
+from tracemine.findings.grouping import of_torch, one_kernel_fixes
 from tracemine.findings.record import Finding, Range, Scan, Source
 from tracemine.matching import Rule
 from tracemine.ops.kernel_names import short_name
@@ -49,7 +49,6 @@ from tracemine.units import TimeUnit, count_text, time_text
 from tracemine.version import __version__
 
 _MOST_KERNELS = 12
-_ENGINES = ("TensorRT::", "onnx::")  # operators of what records no lines
 _MOST_VARIANTS = 4
 _CHECK = "Record the same steps again, then "
 _FILES = ("before.json.gz", "after.json.gz")
@@ -94,7 +93,7 @@ class FindingPlace:
             return tuple(found)
         for number, op in enumerate(chain(tuple(map(operator_name, self.ops)))[:_MOST_KERNELS]):
             found += [Text(", " if number else "operators "), Name(op)]
-        if any(op.startswith(_ENGINES) for op in self.ops):
+        if not of_torch(self.ops):
             return tuple(found)
         return (*found, Text("; no module or line was recorded: record with `with_stack=True`"))
 
@@ -265,7 +264,7 @@ def _row(what: str, before_ns: int, saving: Range, unit: TimeUnit) -> tuple[Runs
 
 def _verify(finding: Finding, file: str) -> Iterator[Run]:
     """Yield how its fix is tried without editing the program, where one kernel is the fix."""
-    if one_kernel_fixes(finding) and not any(op.startswith(_ENGINES) for op in finding.ops):
+    if one_kernel_fixes(finding):
         yield Text("; the fix alone: ")
         yield Name(f"tracemine verify {file} --finding {finding.identity.finding}")
 

@@ -29,7 +29,15 @@ from tracemine.errors import InputError, Location, TimelineError, UsageError
 from tracemine.files import beside, folder_beside, locked, make_folder, read_file, resolved, writing
 from tracemine.frames import frame
 from tracemine.ops.kernel_names import short_name
-from tracemine.timeline.meta import PRODUCERS, SCHEMA_VERSION, IngestReport, Meta, RecordedDevice, producer_of
+from tracemine.timeline.meta import (
+    PRODUCERS,
+    SCHEMA_VERSION,
+    IngestReport,
+    Meta,
+    RecordedDevice,
+    producer_named,
+    producer_of,
+)
 from tracemine.timeline.schema import COUNTERS, EDGES, ROW, TABLES, ColumnSchema, TableSchema
 
 if TYPE_CHECKING:
@@ -47,6 +55,7 @@ __all__ = [
     "RecordedDevice",
     "TableSchema",
     "Timeline",
+    "producer_named",
     "producer_of",
     "read_counters_table",
 ]

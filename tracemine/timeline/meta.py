@@ -116,4 +116,9 @@ def producer_of(meta: Meta) -> str:
     >>> producer_of(Meta(tracemine_version="0", source="trace.json", format="kineto"))
     'torch'
     """
-    return meta.format if meta.format in PRODUCERS else "torch"
+    return producer_named(meta.format)
+
+
+def producer_named(format: str) -> str:
+    """Return which of PRODUCERS the kernels of a recording in this format are of."""
+    return format if format in PRODUCERS else "torch"

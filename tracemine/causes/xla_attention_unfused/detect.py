@@ -18,15 +18,18 @@ _FEWEST_SCORES: Final = 256  # queries, and keys
 _WIDEST_HEAD: Final = 128
 _BACKWARD: Final = 2.5  # times the forward pass' operations
 _DENSE_BYTES: Final = 16 << 20
+_SIDE: Final = 8  # times smaller than a product's result: what its epilogue reads besides
 _FEW: Final = 100  # times fewer elements scattered than there are
 _LEAST_TRIPS: Final = 4
 _LEAST_COPIED: Final = 2 << 20  # bytes read and written: weights are less
 _MOST_PARTS: Final = 64  # that a product's sum is split into
+_OWN: Final = frozenset({"elementwise", "reduction", "movement"})  # what XLA generates, and fuses
+_IN_PLACE: Final = frozenset({"scatter", "dynamic-update-slice", "dynamic-slice", "gather"})  # reads or writes a part
 _MOVES: Final = frozenset({"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"})
 _ALIGNED, _WIDE = 8, 1_024
 FINDINGS: Final = (
     *("attention", "dense scatter", "loop work", "float32 product", "odd product", "partial sums", "layout copy"),
-    "op by op",
+    *("fusion boundary", "epilogue outside", "op by op"),
 )
 
 
@@ -252,8 +255,36 @@ def _layouts(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
             yield Case("layout copy", {instruction.number: LeftWork()})
 
 
+def _sole(given: Sequence[ModuleInstruction], reader: ModuleInstruction) -> Iterator[tuple[ModuleInstruction, Array]]:
+    """Yield each large array that only `reader` reads, with what made it, in the same loop or in none."""
+    for array in reader.takes:
+        maker = given[array.makers[0]] if len(array.makers) == 1 else reader
+        alone = set(maker.readers) == {reader.number} and not maker.gives_result
+        if alone and maker.loop == reader.loop and array.nbytes >= _DENSE_BYTES and not reader.body & _IN_PLACE:
+            yield maker, array
+
+
+def _boundary(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """What reads a large array that XLA generated for it alone, in a pass of its own."""
+    for reader in given:
+        makers = [(maker, array) for maker, array in _sole(given, reader) if maker.kind in _OWN]
+        read = sum(array.nbytes for maker, array in makers if not maker.body & _IN_PLACE)
+        if reader.kind in _OWN and read:
+            yield Case("fusion boundary", {reader.number: LeftWork(nbytes=reader.nbytes - read)})
+
+
+def _epilogue(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """A pass over what a product of cuBLAS gives to nothing else, which reads nothing as large besides."""
+    for reader in given:
+        for maker, array in _sole(given, reader) if reader.kind == "elementwise" else ():
+            besides = sum(each.nbytes for each in reader.takes) - array.nbytes
+            same = [each.elements for each in reader.gives] == [array.elements]
+            if maker.kind == "product" and "cublas" in maker.library and same and besides * _SIDE <= array.nbytes:
+                yield Case("epilogue outside", {reader.number: LeftWork()})
+
+
 DETECTORS: Final[tuple[Callable[[Sequence[ModuleInstruction]], Iterator[Case]], ...]] = (
-    *(_attention, _dense_scatter, _loop_work, _float32, _odd, _partials, _layouts),
+    *(_attention, _dense_scatter, _loop_work, _float32, _odd, _partials, _layouts, _boundary, _epilogue),
 )
 
 

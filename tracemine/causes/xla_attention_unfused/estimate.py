@@ -35,6 +35,8 @@ _SPREADS: Final[dict[str, Spread]] = {
     "odd product": Spread((0.7, 0.85, 1.6)),
     "partial sums": Spread((0.8, 1.2, 1.8), (0.0, 0.2, 1.0)),
     "layout copy": Spread((1.0, 1.0, 1.0), (0.0, 0.1, 0.6)),
+    "fusion boundary": Spread((0.8, 1.2, 1.8), (0.0, 0.2, 1.0)),
+    "epilogue outside": Spread((1.0, 1.0, 1.0), (0.1, 0.5, 1.0)),
     "op by op": Spread((0.8, 1.2, 3.0)),
 }
 

@@ -51,6 +51,7 @@ class ModuleInstruction(Struct, frozen=True, kw_only=True):
     loop: str
     trips: int
     needs_turn: bool
+    gives_result: bool = False
     takes: tuple[Array, ...]
     gives: tuple[Array, ...]
     readers: list[int] = field(default_factory=list)
@@ -101,7 +102,7 @@ class _Facts:
         table, tensors = timeline.instructions, timeline.tensors
         self._texts = {name: string_ids(table.column(name)) for name in _TEXTS}
         self._numbers = {name: numbers(table.column(name), 0) for name in ("flops", "trips")}
-        self._needs = booleans(table.column("needs_turn"))
+        self._needs, self._result = (booleans(table.column(name)) for name in ("needs_turn", "gives_result"))
         self._kinds = string_ids(timeline.ops.column("name"))
         self._tensor_row = numbers(tensors.column("op_row"))
         self._given = booleans(tensors.column("is_output"))
@@ -133,6 +134,7 @@ class _Facts:
                     loop=text["loop"],
                     trips=int(self._numbers["trips"][row]),
                     needs_turn=bool(self._needs[row]) or not text["loop"],
+                    gives_result=bool(self._result[row]),
                     takes=tuple(array for array, given in arrays if not given),
                     gives=tuple(array for array, given in arrays if given),
                 )

@@ -15,6 +15,7 @@ HOST, METADATA, TASK = "/host:CPU", "/host:metadata", "Task Environment"
 OCCUPANCY = "theoretical_occupancy_pct"
 FRAMES_BYTES = 32_000_000  # of a thread, or of all JSON: where there is more, Python's frames are stepped over
 
+_CLONED = " [clone .kd]"  # ends the name of a kernel on AMD, as ".kd" does
 _OWN_WORK = ("BUFFER_FLUSH", "<UNKNOWN>")  # the profiler's
 
 
@@ -45,9 +46,13 @@ def refuse(planes: Collection[str], *, truncated: bool) -> None:
 
 
 def host_name(name: str, kind: str) -> str:
-    """Return what an event of a kind is called: frames in which the host waits have a name of their own.
+    """Return what an event of a kind ("": an activity) is called: frames in which the host waits have their own name.
 
     >>> host_name("$api.py:2757 block_until_ready", "host"), host_name("$api.py:2757 block_until_ready", "frame")
     ('jax.block_until_ready', '$api.py:2757 block_until_ready')
+    >>> host_name("gemm_fusion_dot_6.kd", ""), host_name("fmha(long*) [clone .kd]", "")
+    ('gemm_fusion_dot_6', 'fmha(long*)')
     """
-    return rec.WAIT if kind == "host" and rec.WAITING_FRAME.match(name) else name
+    if kind == "host" and rec.WAITING_FRAME.match(name):
+        return rec.WAIT
+    return name if kind else name.removesuffix(_CLONED).removesuffix(".kd")

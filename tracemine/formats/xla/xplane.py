@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.columns import Array, codes, examples, sorted_unique
+from tracemine.devices import told_name
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import recording as rec
 from tracemine.formats.xla.hlo import HloModule, module_of
@@ -192,11 +193,12 @@ def _device(ordinal: int, plane: Plane) -> RecordedDevice:
     stats = plane.stats
     numbers = {name: value for name, value in stats.items() if isinstance(value, int) and value > 0}
     name = str(stats.get("gpu_device_name", ""))[:200].strip()
-    major = stats.get("compute_cap_major")
+    major, cores, memory = stats.get("compute_cap_major"), numbers.get("core_count"), numbers.get("memory_size")
+    capability = f"{major}.{stats.get('compute_cap_minor', 0)}" if isinstance(major, int) else None
     return RecordedDevice(
         ordinal=ordinal,
-        name=name or None,
-        memory_bytes=numbers.get("memory_size"),
-        compute_capability=f"{major}.{stats.get('compute_cap_minor', 0)}" if isinstance(major, int) else None,
-        sm_count=numbers.get("core_count"),
+        name=name or told_name(cores, memory, capability),
+        memory_bytes=memory,
+        compute_capability=capability,
+        sm_count=cores,
     )

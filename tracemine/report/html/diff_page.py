@@ -76,6 +76,8 @@ def page(difference: Difference, sides: Sequence[tuple[Scan, Picture | None]]) -
     """Return what the page says."""
     changes = difference.changes
     tables, no_tables = _tables(difference, sides)
+    if difference.by_class is not None:
+        tables = (_by_class(difference), *tables)
     both = tuple(_sides(sides))
     step = "Step" if difference.per == "step" else "All that was recorded"
     return DiffPage(
@@ -130,6 +132,12 @@ def _change(change: FindingChange) -> tuple[Cell, ...]:
         text_cell(line(words.where(change), 200)),
         text_cell(words.marks(change), code=True),
     )
+
+
+def _by_class(difference: Difference) -> Table:
+    columns = (("class", False), ("kernels", False), ("GPU time", False), ("change", False), ("fused", False))
+    rows = tuple(tuple(map(text_cell, row)) for row in words.class_rows(difference))
+    return Table("by-class", "By class", words.classes_text(difference), columns, rows)
 
 
 def _tables(difference: Difference, sides: Sequence[tuple[Scan, Picture | None]]) -> tuple[tuple[Table, ...], str]:
