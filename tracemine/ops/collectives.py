@@ -20,7 +20,7 @@ _RECORDED = {
     "allgatherintotensorcoalesced": "all_gather", "reducescatter": "reduce_scatter",
     "reducescatterbase": "reduce_scatter", "reducescattertensorcoalesced": "reduce_scatter",
     "alltoall": "all_to_all", "alltoallv": "all_to_all", "alltoallbase": "all_to_all",
-    "broadcast": "broadcast", "broadcastoop": "broadcast", "reduce": "reduce", "gather": "gather",
+    "broadcast": "broadcast", "bcast": "broadcast", "broadcastoop": "broadcast", "reduce": "reduce", "gather": "gather",
     "scatter": "scatter", "send": "send", "recv": "recv", "barrier": "barrier",
 }  # fmt: skip
 
@@ -45,7 +45,7 @@ def kind_of(recorded: str | None, kernel: str | None) -> str | None:
     >>> kind_of(None, "void vllm::cross_device_reduce_1stage<bf16, 4>(...)"), kind_of(None, "ncclDevKernel_Generic_4")
     ('all_reduce', None)
     """
-    known = None if recorded is None else _RECORDED.get(re.sub(r"[\W_]", "", recorded).lower())
+    known = None if recorded is None else _RECORDED.get(re.sub(r"^nccl|[\W_]", "", recorded).lower())
     if known is not None or kernel is None:
         return known
     return next((kind for pattern, kind in _KERNELS if pattern.search(kernel)), None)
