@@ -25,16 +25,20 @@ from tracemine.formats.nsys.ranges import Ranges
 from tracemine.formats.nsys.tables import Tables
 from tracemine.timeline import TABLES
 
-_CALL = re.compile(r"nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|Gather|Scatter|Send|Recv)")
+_CALL = re.compile(
+    r"nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|Gather|Scatter|Send|Recv)"
+)
 _JOINED = re.compile(r"ncclComm(?:InitRank\w*|Split|Shrink|Grow)")
 _GROUP = (re.compile("ncclGroupStart"), re.compile("ncclGroupEnd"))
 _KERNEL: Final = ACTIVITY_KINDS.index("kernel")
 _HEADER: Final = struct.Struct("<QQQQ")  # domain, schema, bytes of the payload, and where it stands
 _FIELDS: Final = {
-    "NCCL communicator ID": "communicator", "Message size [bytes]": "nbytes", "Peer rank": "peer", "No. of ranks": "size",
+    "NCCL communicator ID": "communicator", "Message size [bytes]": "nbytes", "Peer rank": "peer",
+    "No. of ranks": "size",
 }  # fmt: skip
 # Types of a payload's entries, as NVTX numbers them.
-_TYPES: Final = {5: "<i", 6: "<I", 7: "<q", 8: "<Q", 9: "<q", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
+_FORMATS: Final = {"<i": (5, 15), "<I": (6, 16), "<q": (7, 9, 17), "<Q": (8, 10, 18, 22)}
+_TYPES: Final = {kind: format for format, kinds in _FORMATS.items() for kind in kinds}
 _PAIRED: Final = ("ncclSend", "ncclRecv")
 _Row: TypeAlias = "dict[str, int | str | None]"
 _LARGEST: Final = 1 << 62
@@ -104,7 +108,7 @@ def collectives_table(
     said = read(record)
     if all(each.nbytes is None for each in said):
         tables.warnings.append(NO_SIZES)
-    sizes = {each.communicator: each.size for each in read(_rows_of(_JOINED, ops)) if each.communicator is not None}
+    sizes = {each.communicator: each.size for each in read(_rows_of(_JOINED, ops))} | {None: None}
     kernel = _kernels(ops, record, gpu, api, launch)
     together: dict[tuple[bool, int], list[_Row]] = defaultdict(list)
     for at, op, own, each in zip(text[record].tolist(), record.tolist(), kernel.tolist(), said, strict=True):
