@@ -29,7 +29,12 @@ _KERNELS = (
     (re.compile(r"(?i)reduce_?scatter"), "reduce_scatter"),
     (re.compile(r"(?i)all_?gather|fcollect"), "all_gather"),
     (re.compile(r"(?i)all_?reduce|cross_device_reduce|multimem_reduce|\breduce_on_stream"), "all_reduce"),
-    (re.compile(r"(?i)all_?to_?all|deep_?ep|(inter|intra)node(_ll)?::(dispatch|combine)|moea2a|::ep(dispatch|combine)"), "all_to_all"),
+    (
+        re.compile(
+            r"(?i)all_?to_?all|deep_?ep|(inter|intra)node(_ll)?::(dispatch|combine)|moea2a|::ep(dispatch|combine)"
+        ),
+        "all_to_all",
+    ),
     (re.compile(r"(?i)send_?recv"), "send_recv"),
     (re.compile(r"(?i)broadcast"), "broadcast"),
     (re.compile(r"barrier|sync_all"), "barrier"),
