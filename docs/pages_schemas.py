@@ -15,6 +15,7 @@ from tracemine.apply.record import APPLIED_SCHEMA_VERSION, Applied
 from tracemine.comparison.record import DIFFERENCE_SCHEMA_VERSION, Difference
 from tracemine.doctor import CHECKUP_SCHEMA_VERSION, Checkup
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Scan
+from tracemine.ranks.compare import JOB_DIFFERENCE_SCHEMA_VERSION, JobDifference
 from tracemine.ranks.record import JOB_SCHEMA_VERSION, JobReport
 from tracemine.top.record import TOP_SCHEMA_VERSION, HostTop, WaitTop
 from tracemine.verdicts.verdict import VERDICTS_SCHEMA_VERSION, Verdicts
@@ -37,6 +38,9 @@ PRINTED = {
     "differences": Printed(Difference, DIFFERENCE_SCHEMA_VERSION, "tracemine diff --format json"),
     "checkups": Printed(Checkup, CHECKUP_SCHEMA_VERSION, "tracemine doctor --format json"),
     "jobs": Printed(JobReport, JOB_SCHEMA_VERSION, "tracemine scan FOLDER --format json"),
+    "job-differences": Printed(
+        JobDifference, JOB_DIFFERENCE_SCHEMA_VERSION, "tracemine diff FOLDER FOLDER --format json"
+    ),
     "applied": Printed(Applied, APPLIED_SCHEMA_VERSION, "tracemine apply --format json"),
     "host": Printed(HostTop, TOP_SCHEMA_VERSION, "tracemine top --host --format json"),
     "waits": Printed(WaitTop, TOP_SCHEMA_VERSION, "tracemine top --waits --format json"),
@@ -55,7 +59,7 @@ def schema_of(name: str) -> dict[str, Any]:
         if not struct.__struct_config__.omit_defaults:
             component["required"] = [*component["properties"]]
     components[printed.record.__name__]["properties"]["schema_version"] = {"const": printed.version}
-    head = {"$schema": _DIALECT, "title": f"{name.capitalize()}, version {printed.version}"}
+    head = {"$schema": _DIALECT, "title": f"{name.replace('-', ' ').capitalize()}, version {printed.version}"}
     return head | {
         "description": f"What `{printed.command}` prints, one object a line.",
         **reference,

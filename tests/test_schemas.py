@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 import tracemine
+from tests.ranks.simulated import Program, Rank, write
 from tests.report.scans import EMPTY, SCAN, VERIFIED, hostile, hostile_verdicts
 from tests.verdicts.test_verdict import VALIDATION, judged, ran
 from tracemine.findings.record import Scan
@@ -126,6 +127,22 @@ def test_what_top_prints_of_the_host_is_as_the_schema_says(name: str, option: st
     assert wrong(name, printed, closed(name)) == []
     del printed["rows"][0]["line" if name == "waits" else "critical_ns"]
     assert wrong(name, printed) != []
+
+
+def test_what_scan_and_diff_print_of_jobs_is_as_the_schema_says(run: Run, tmp_path: Path) -> None:
+    for name, silent in (("before", 2_000_000), ("after", 0)):
+        write(Program([Rank(), Rank(silence_ns=silent), Rank()]), tmp_path / name)
+    scanned = json.loads(run("scan", tmp_path / "before", "--format", "json", "--quiet")[1])
+    (finding,) = scanned["job"]["findings"]
+    assert wrong("jobs", scanned, closed("jobs")) == []
+    assert {"rule", "cause", "title", "ranks", "step_saving_ns"} <= finding.keys()
+    assert wrong("jobs", planted(scanned, "job/findings/0/ranks", [1.5])) != []
+    assert wrong("jobs", planted(scanned, "job/ranks/0/wait_ns", GONE)) != []
+    differs = json.loads(run("diff", tmp_path / "before", tmp_path / "after", "--format", "json", "--quiet")[1])
+    assert [change["status"] for change in differs["changes"]] == ["fixed"]
+    assert wrong("job-differences", differs, closed("job-differences")) == []
+    assert wrong("job-differences", planted(differs, "changes/0/status", GONE)) != []
+    assert wrong("job-differences", planted(differs, "step_after_ns/mid", "4 ms")) != []
 
 
 def test_verdicts_are_as_the_schema_says() -> None:

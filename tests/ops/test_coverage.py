@@ -29,6 +29,13 @@ READ = {
         "void deep_ep::internode_ll::combine<false, 7168, 9>(int)",
         "void dpsk::ep::internode::dispatch<4096>(int)",
         "void a::b::ep::intranode::combine<__nv_bfloat16>(int)",
+        "void tensorrt_llm::kernels::moeAllToAllKernel<8>(int)",
+        "void tensorrt_llm::kernels::mnnvl::oneshotAllreduceFusionKernel<8u, __nv_bfloat16, true>(int)",
+        "c10d::symmetric_memory::barrier_kernel(unsigned int**, int)",
+        "fcollect_on_stream_kernel",
+        "void broadcast_on_stream_kernel<long>(long*)",
+        "allToAllV(long*, long*, long*, long*, unsigned long, int, int)",
+        "rcclGenericKernel_4",
     ],
     "gemm": [
         "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_swiGlu",
@@ -45,6 +52,9 @@ READ = {
     "other": [
         "void step::internode::dispatch(int)",
         "void a::ep::plan::dispatch(int)",
+        "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(int)",  # of one rank alone
+        "allToAllVInfo",
+        "barrier_kernel",
         "my_routing_kernel",
         "dispatch",
         "bmm_helper",

@@ -19,6 +19,7 @@ from tracemine.ranks.picture import JobPicture
 from tracemine.ranks.recognise import RanksRead, read_ranks
 from tracemine.ranks.record import Job
 from tracemine.report.html.job_page import page, render
+from tracemine.report.job import render_text
 from tracemine.report.job_overlay import overlay
 
 LATE = Program(ranks=[Rank(), Rank(silence_ns=2_000_000), Rank(), Rank()], offset_ns=(0, 5_000_000, -7_000, 9_000))
@@ -103,8 +104,32 @@ def test_arrows_lead_from_the_last_rank_to_those_that_waited(drawn: tuple[Job, J
     assert len(first) <= 6
     slices = [event for event in events if event["ph"] == "X"]
     for ends in arrows.values():
+        assert ends["s"]["ts"] <= ends["f"]["ts"]
         for end in ends.values():  # Perfetto drops an arrow that ends outside of any slice
             assert any(one["pid"] == end["pid"] and one["ts"] <= end["ts"] <= one["ts"] + one["dur"] for one in slices)
+
+
+def test_no_arrow_leads_back_where_clocks_are_off(drawn: tuple[Job, JobPicture]) -> None:
+    _, picture = drawn
+    late = max(picture.ranks, key=lambda rank: rank.collectives[0].begin_ns)
+    moved = [changed(one, begin_ns=one.begin_ns + 90_000, end_ns=one.end_ns + 90_000) for one in late.collectives]
+    ranks = tuple(changed(rank, collectives=tuple(moved)) if rank is late else rank for rank in picture.ranks)
+    events = json.loads(overlay(changed(picture, ranks=ranks)))["traceEvents"]
+    begins, ends = ({event["id"]: event["ts"] for event in events if event["ph"] == kind} for kind in "sf")
+    assert begins.keys() == ends.keys() != set()
+    assert all(begins[number] <= ends[number] for number in begins)
+
+
+def test_a_job_that_cannot_be_judged_is_not_called_sound(drawn: tuple[Job, JobPicture]) -> None:
+    job, picture = drawn
+    note = "no savings: no collective could be matched over the ranks"
+    unknown = changed(job, findings=(), notes=(note,))
+    sound, out = changed(job, findings=(), notes=()), StringIO()
+    render(unknown, picture, out)
+    for text in (render_text(unknown, 100), out.getvalue()):
+        assert "cannot be said" in text
+        assert "No rank holds" not in text
+    assert "No rank holds" in render_text(sound, 100)
 
 
 @pytest.mark.parametrize("form", ["html", "perfetto"])

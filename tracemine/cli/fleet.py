@@ -19,6 +19,7 @@ from tracemine.cli.options import (
     NoColorOption,
     OutputOption,
     QuietOption,
+    RayOption,
     RuleOption,
     RulesOption,
     SkipOption,
@@ -78,9 +79,6 @@ LabelsOption = Annotated[
 ]
 ProcessesOption = Annotated[
     int | None, typer.Option("--processes", "-j", metavar="N", help="Processes of this machine. Default: one a core.")
-]
-RayOption = Annotated[
-    str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on this Ray cluster: auto, ray://head:10001.")
 ]
 TimeLimitOption = Annotated[float, typer.Option("--time-limit", metavar="SECONDS", help="What one trace may take.")]
 MemoryOption = Annotated[str, typer.Option(metavar="SIZE", help="Memory that one trace may take: 500MB, 8GB.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,11 +24,16 @@ _DRAWN = ("text", "json", "markdown", "html", "perfetto")  # of a job; in other 
 
 
 def job_of(
-    given: Sequence[str], sources: Sequence[object], request: ScanRequest, report: str, others: Sequence[object]
+    given: Sequence[str],
+    sources: Sequence[object],
+    request: ScanRequest,
+    report: str,
+    others: Sequence[object],
+    ray: str | None = None,
 ) -> DrawnJob | None:
     """Return what is found of the job whose ranks these traces are; None where they are none, or are drawn apart.
 
-    others: options that were given and are of a trace alone.
+    others: options that were given and are of a trace alone. ray: address of the cluster that reads them.
     """
     paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
     of_a_trace = any(option for option in others if option != "--format perfetto")
@@ -39,7 +45,12 @@ def job_of(
 
     if not may_be_job(paths):
         return None
-    read = read_ranks(paths, None if request.quiet else say)
+    cluster = None
+    if ray is not None:
+        from tracemine.ranks.cluster import read_on_ray
+
+        cluster = partial(read_on_ray, ray)
+    read = read_ranks(paths, None if request.quiet else say, read=cluster)
     return find_and_draw(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else None
 
 

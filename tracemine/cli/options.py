@@ -73,6 +73,9 @@ RulesOption = Annotated[
     list[Path] | None,
     typer.Option("--rules", metavar="DIR", help="Further rules: a folder of rule folders, or one. May be repeated."),
 ]
+RayOption = Annotated[
+    str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on this Ray cluster: auto, ray://head:10001.")
+]
 RankOption = Annotated[
     str | None, typer.Option("--rank", metavar="N|all", help="Of a job of many ranks this one alone, or each alone.")
 ]

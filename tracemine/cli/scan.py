@@ -32,6 +32,7 @@ from tracemine.cli.options import (
     PathsArgument,
     QuietOption,
     RankOption,
+    RayOption,
     RuleOption,
     RulesOption,
     SkipOption,
@@ -77,6 +78,7 @@ def scan(
     tables: TablesOption = None,
     why_not: WhyNotOption = False,
     rank: RankOption = None,
+    ray: RayOption = None,
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
 ) -> int:
@@ -111,8 +113,12 @@ def scan(
     }  # fmt: skip
     named = [name for name, value in given.items() if value]
     sources = of_rank(_sources(paths, request, [name for name in named if name != "--save-baseline"]), rank)
-    if job := job_of(paths, sources, request, report, (*named, baseline, fail_on, rank)):
+    if job := job_of(paths, sources, request, report, (*named, baseline, fail_on, rank), ray):
         return drawn_job(job, report, output, drawn.how)
+    if ray is not None:
+        raise UsageError(
+            "--ray: the traces are no job of several ranks", hint="tracemine fleet --ray scans many traces"
+        )
     _check_one([name for name in named if name in _OF_ONE], len(sources))
     return drawn.exit_code(_each(sources, request), gate)
 

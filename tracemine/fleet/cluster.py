@@ -6,47 +6,34 @@ comes to the same row as here. Nodes need tracemine, and the same way to the tra
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tracemine.errors import UsageError
-from tracemine.extras import install
 from tracemine.fleet.machine import Limits, Machine
 from tracemine.fleet.task import Task, TaskOutcome
+from tracemine.ray_cluster import LOST, joined, loaded_ray
 
 _AT_ONCE = 2  # tasks a core that Ray has at a time: one runs, one waits
 _FEWEST_AT_ONCE = 8
 _ASK_EVERY_S = 1.0  # how many cores there are: a request to the head
-_LOST = 8  # times that a task begins again because its node or worker is gone
 _machine: Machine | None = None  # of this Ray worker
 
 
 def on_ray(address: str) -> Callable[[Sequence[Task], Limits], Iterator[TaskOutcome]]:
     """Return an engine that runs on the cluster at an address (`auto`, `ray://head:10001`). Raises UsageError."""
-    try:
-        import ray
-    except ImportError:
-        raise UsageError("--ray: Ray is not installed here", hint=install("ray")) from None
+    loaded_ray()
 
     def run(tasks: Sequence[Task], limits: Limits) -> Iterator[TaskOutcome]:
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            hint = "`ray start --head` begins a cluster on this machine"
-            raise UsageError(f"--ray: no cluster at {address}: {str(error)[:200]}", hint=hint) from None
-        try:
+        with joined(address) as ray:
             yield from _as_they_end(ray, tasks, limits)
-        finally:
-            ray.shutdown()
 
     return run
 
 
 def _as_they_end(ray: Any, tasks: Sequence[Task], limits: Limits) -> Iterator[TaskOutcome]:
-    remote = ray.remote(num_cpus=1, max_retries=_LOST, scheduling_strategy="SPREAD")(_do)
+    remote = ray.remote(num_cpus=1, max_retries=LOST, scheduling_strategy="SPREAD")(_do)
     left, waiting = iter(tasks), []
     most, asked = _FEWEST_AT_ONCE, -math.inf
     while True:

@@ -66,6 +66,7 @@ RUNS = TableSchema(
         ColumnSchema("gpu", _TEXT, "as the trace names it", "it names none"),
         ColumnSchema("rank", _INT, "of the process", "not recorded"),
         ColumnSchema("world_size", _INT, "processes of the job", "not recorded"),
+        ColumnSchema("ranks", _INT, "traces of a job's ranks that are this one row", "one trace"),
         ColumnSchema("devices", _INT, "that were active", _NOT_SCANNED),
         ColumnSchema("activities", _INT, "kernels, copies and fills", _NOT_SCANNED),
         ColumnSchema("steps", _INT, "that are known", _NOT_SCANNED),

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.fleet.dataset import Dataset
+from tracemine.fleet.job import together
 from tracemine.fleet.machine import Limits, Machine
 from tracemine.fleet.task import FAILED, KNOWN, REFUSED, SCANNED, Task, TaskOutcome, options_of
 from tracemine.fleet.task import generation as generation_of
@@ -65,15 +67,23 @@ def tasks(
     store, generation = Dataset(dataset), generation_of(settings, labels)
     number = store.begin(generation)
     known, contents = _known(store.known(), number, again)
-    left = [one for one in sources if (one.name, one.size_bytes, one.modified_ns) not in known]
+
+    def is_known(one: TraceSource) -> bool:
+        return (one.name, one.size_bytes, one.modified_ns) in known
+
+    left = [
+        (one, ranks)
+        for one, ranks in together(sources, read)
+        if not is_known(one) and not (ranks and all(map(is_known, ranks)))
+    ]
     made = [
         Task(
-            source=one, labels=read(one), dataset=dataset, generation=number, digest=generation.digest,
+            source=one, ranks=ranks, labels=read(one), dataset=dataset, generation=number, digest=generation.digest,
             settings=settings, known=tuple(sorted(contents.get(one.name, ()))),
         )
-        for one in left
+        for one, ranks in left
     ]  # fmt: skip
-    return made, len(sources) - len(left), wrong
+    return made, len(sources) - sum(len(ranks) or 1 for _, ranks in left), wrong
 
 
 def _known(
@@ -122,7 +132,7 @@ def total(outcomes: Iterable[TaskOutcome], known: int, wrong: Sequence[Tracemine
     unread: list[str] = []
     findings, cpu, peak = 0, 0.0, 0
     try:
-        for one in outcomes:
+        for one in chain.from_iterable(outcome.each or (outcome,) for outcome in outcomes):
             counts[one.status] += 1
             findings += one.findings
             cpu += one.cpu_seconds

@@ -75,6 +75,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     digest: str  # of the generation
     settings: ScanSettings
+    ranks: tuple[TraceSource, ...] = ()  # that are one job, `source` the first of them; none: `source` alone
     known: tuple[str, ...] = ()  # digests of contents that are known of this place
 
     def key(self, content: str) -> str:
@@ -100,6 +101,7 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_bytes: int = 0  # resident memory of the process until then
+    each: tuple[TaskOutcome, ...] = ()  # of traces that seemed to be a job's ranks and are none
 
 
 def packed(said: Task | TaskOutcome) -> bytes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tracemine.fleet.task import Task, packed, scan_into, unpacked
+from tracemine.fleet.job import do_task
+from tracemine.fleet.task import Task, packed, unpacked
 from tracemine.processes import serve
 
 
 def main() -> None:
     """Answer until there are no more lines."""
-    serve(lambda line: packed(scan_into(unpacked(line, Task))))
+    serve(lambda line: packed(do_task(unpacked(line, Task))))
 
 
 if __name__ == "__main__":

@@ -48,9 +48,13 @@ def _perhaps_repeated(start: Array, others: tuple[Array, ...]) -> Array:
     return rows[np.isin(total, again)] if len(again) else np.empty(0, np.int64)
 
 
-def without_repetitions(columns: Columns, dropped: Counter[str]) -> Columns:
-    """Return columns in order of `start_ns` without rows that repeat an earlier one in all of them, and count those."""
+def without_repetitions(columns: Columns, dropped: Counter[str], more: Columns | None = None) -> Columns:
+    """Return columns in order of `start_ns` without rows that repeat an earlier one in all of them, and count those.
+
+    more: columns in which rows that repeat others may differ.
+    """
     again = repeated(columns["start_ns"], *(column for name, column in columns.items() if name != "start_ns"))
+    columns = columns | (more or {})
     if not again.any():
         return columns
     dropped[REPEATED] += int(again.sum())

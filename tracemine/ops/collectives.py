@@ -20,18 +20,24 @@ _RECORDED = {
     "allgatherintotensorcoalesced": "all_gather", "reducescatter": "reduce_scatter",
     "reducescatterbase": "reduce_scatter", "reducescattertensorcoalesced": "reduce_scatter",
     "alltoall": "all_to_all", "alltoallv": "all_to_all", "alltoallbase": "all_to_all",
-    "broadcast": "broadcast", "broadcastoop": "broadcast", "reduce": "reduce", "gather": "gather",
+    "broadcast": "broadcast", "bcast": "broadcast", "broadcastoop": "broadcast", "reduce": "reduce", "gather": "gather",
     "scatter": "scatter", "send": "send", "recv": "recv", "barrier": "barrier",
 }  # fmt: skip
 
 # Of kernels that were recorded without: the first that is found.
 _KERNELS = (
     (re.compile(r"(?i)reduce_?scatter"), "reduce_scatter"),
-    (re.compile(r"(?i)all_?gather"), "all_gather"),
-    (re.compile(r"(?i)all_?reduce|cross_device_reduce|multimem_reduce"), "all_reduce"),
-    (re.compile(r"(?i)all_?to_?all|deep_?ep|(inter|intra)node::(dispatch|combine)"), "all_to_all"),
+    (re.compile(r"(?i)all_?gather|fcollect"), "all_gather"),
+    (re.compile(r"(?i)all_?reduce|cross_device_reduce|multimem_reduce|\breduce_on_stream"), "all_reduce"),
+    (
+        re.compile(
+            r"(?i)all_?to_?all|deep_?ep|(inter|intra)node(_ll)?::(dispatch|combine)|moea2a|::ep(dispatch|combine)"
+        ),
+        "all_to_all",
+    ),
     (re.compile(r"(?i)send_?recv"), "send_recv"),
     (re.compile(r"(?i)broadcast"), "broadcast"),
+    (re.compile(r"barrier|sync_all"), "barrier"),
     (re.compile(r"(?i)nccl\w*_reduce"), "reduce"),
 )
 
@@ -42,10 +48,12 @@ def kind_of(recorded: str | None, kernel: str | None) -> str | None:
 
     >>> kind_of("_allgather_base", None), kind_of(None, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)")
     ('all_gather', 'all_reduce')
+    >>> kind_of(None, "void deep_ep::internode_ll::combine<true>()"), kind_of(None, "sync_all_on_stream_kernel")
+    ('all_to_all', 'barrier')
     >>> kind_of(None, "void vllm::cross_device_reduce_1stage<bf16, 4>(...)"), kind_of(None, "ncclDevKernel_Generic_4")
     ('all_reduce', None)
     """
-    known = None if recorded is None else _RECORDED.get(re.sub(r"[\W_]", "", recorded).lower())
+    known = None if recorded is None else _RECORDED.get(re.sub(r"^nccl|[\W_]", "", recorded).lower())
     if known is not None or kernel is None:
         return known
     return next((kind for pattern, kind in _KERNELS if pattern.search(kernel)), None)

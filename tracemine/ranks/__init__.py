@@ -4,6 +4,7 @@ kinds.py       what a collective is, by the names that torch, NCCL and others gi
 summary.py     one rank: its collectives, what it did between them, what held it
 kernels.py     its kernels, to be compared with its peers'
 reading.py     files read by several processes
+cluster.py     files read by a Ray cluster
 recognise.py   which files are the ranks of one job
 clocks.py      how far the ranks' clocks lie apart
 match.py       which collectives of the ranks are one and the same, proved by their clocks

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tracemine.ranks.record import Interval, Job, JobFinding, JobStep
 
+JOB_DIFFERENCE_SCHEMA_VERSION = 1
 STATUSES = ("new", "worse", "same", "improved", "fixed")
 
 
@@ -21,9 +22,9 @@ class CauseChange(Struct, frozen=True, kw_only=True):
 
 
 class JobDifference(Struct, frozen=True, kw_only=True):
-    """Two recordings of a job, as `tracemine diff BEFORE AFTER` prints them of two folders of ranks."""
+    """Two recordings of a job, as `tracemine diff FOLDER FOLDER --format json` prints them."""
 
-    schema_version: int = 1
+    schema_version: int = JOB_DIFFERENCE_SCHEMA_VERSION
     before: str
     after: str
     step_before_ns: JobStep

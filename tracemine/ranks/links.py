@@ -69,8 +69,10 @@ def slow_links(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofi
             alike[kind, group.size, group.description].append(_LinkRates.of(ranks, job, group, rows))
     for (kind, size, _), groups in alike.items():
         many = [rates for rates in groups if len(rates.per_byte) >= _LEAST_MESSAGES]
-        for rates in many if len(many) > 1 else ():
-            slow += _slower(job, without, kind, rates, many)
+        medians = np.array([np.median(rates.per_byte) for rates in many])
+        for at, rates in enumerate(many if len(many) > 1 else ()):
+            usual = float(np.median(np.delete(medians, at)))
+            slow += _slower(job, without, kind, rates, float(medians[at]) / max(usual, 1e-12), len(many) - 1)
         slow += _below_rate(job, without, kind, size or 0, groups)
     return slow
 
@@ -92,18 +94,14 @@ class _LinkRates(Struct, frozen=True):
 
 
 def _slower(
-    job: JobReplay, without: JobUnprofiled, kind: str, own: _LinkRates, groups: Sequence[_LinkRates]
+    job: JobReplay, without: JobUnprofiled, kind: str, own: _LinkRates, ratio: float, others: int
 ) -> Iterator[SlowLink]:
-    usual = float(np.median([np.median(peer.per_byte) for peer in groups if peer is not own]))
-    rate = float(np.median(own.per_byte))
-    ratio = rate / max(usual, 1e-12)
     if ratio < _SLOWER:
         return
     fact = (
-        f"A byte takes {ratio:.1f} × as long as in {len(groups) - 1} equal groups, over {len(own.per_byte)} messages "
-        "above 1 MB."
+        f"A byte takes {ratio:.1f} × as long as in {others} equal groups, over {len(own.per_byte)} messages above 1 MB."
     )
-    speed = bus_factor(kind, own.group.size or 0) / max(rate, 1e-9)
+    speed = bus_factor(kind, own.group.size or 0) / max(float(np.median(own.per_byte)), 1e-9)
     saving = Interval(*_gained(job, without, own.rows, 1 / ratio))
     yield SlowLink("slow_link", kind, own.group.ranks or (), speed, saving, (fact,))
 

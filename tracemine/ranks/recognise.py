@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from tracemine.formats import open_trace
 from tracemine.formats.nsys import holds_ranks
 from tracemine.formats.source import FileSource
 from tracemine.ranks.apart import ranks_apart
-from tracemine.ranks.reading import read_each
+from tracemine.ranks.reading import Outcome, read_each
 from tracemine.ranks.summary import RankSummary, summarise
 
 _WORLD, _RANK = (re.compile(b'"' + key + rb'"\s*:\s*(\d{1,9})\b') for key in (b"world_size", b"rank"))
@@ -83,16 +83,20 @@ def announced(path: Path) -> int | None:
 
 
 def read_ranks(
-    paths: Iterable[Path], note: Callable[[str], None] | None = None, processes: int | None = None
+    paths: Iterable[Path],
+    note: Callable[[str], None] | None = None,
+    processes: int | None = None,
+    read: Callable[[Sequence[Path]], Iterator[Outcome]] | None = None,
 ) -> RanksRead:
     """Read each file to the summary of its rank; what cannot be one is left out, with the reason.
 
-    note: called with what is left out. processes: as of `read_each`.
+    note: called with what is left out. processes: as of `read_each`. read: yields what each file holds in its place.
     """
     left_out: dict[str, str] = {}
     summaries: list[RankSummary] = []
     named = list(paths)
-    for path, found in zip(named, read_each(named, summaries_of, processes), strict=True):
+    outcomes = read_each(named, summaries_of, processes) if read is None else read(named)
+    for path, found in zip(named, outcomes, strict=True):
         if isinstance(found, TracemineError):
             left_out[path.name] = found.message
         else:

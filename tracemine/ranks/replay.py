@@ -75,8 +75,8 @@ class JobReplay:
             np.concatenate((np.ones(len(inside)), share[held]))[order][:, None],
         )
 
-    def _before(self) -> list[tuple[int, int]]:
-        """Return which collective comes right before which on a stream of a member: pairs, each once."""
+    def _before(self) -> tuple[IntArray, IntArray]:
+        """Return which collective comes right before which on a stream of a member: pairs in order, each once."""
         pairs: set[tuple[int, int]] = set()
         for at, events in enumerate(self.events):
             issued = events.collective[~events.waits, 0].tolist()
@@ -87,7 +87,8 @@ class JobReplay:
                 if stream in last:
                     pairs.add((last[stream], k))
                 last[stream] = k
-        return sorted(pairs)
+        earlier, later = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+        return earlier, later
 
     def ends(
         self, stretches: Sequence[FloatArray], transfer: FloatArray | None = None, *, together: bool
@@ -168,15 +169,18 @@ class _Run:
             np.stack([stretches[at] for at in each.ranks.tolist()]).transpose(2, 0, 1) for each in classes
         ]
         self.passed = [np.cumsum(own, axis=0) - own for own in self.stretches]
+        # Of each event the collective that it is of on all ranks of the class, -1 where they differ.
+        self.shared = [
+            np.where((each.collective == each.collective[:, :1]).all(axis=1), each.collective[:, 0], -1).tolist()
+            for each in classes
+        ]
         self.stall = [np.repeat(begin[each.ranks][:, None], scenarios, axis=1) for each in classes]
         self.issued = np.zeros((count, scenarios))
         self.ended = np.zeros((count, scenarios))
         self.is_over = np.zeros(count, np.bool_)
         self.lacking = np.array([len(members) for members in job.members], np.int64)  # and those before it, to come
-        self.after: dict[int, list[int]] = {}
-        for earlier, k in job.before:
-            self.after.setdefault(earlier, []).append(k)
-            self.lacking[k] += 1
+        self.earlier, self.later = job.before
+        np.add.at(self.lacking, self.later, 1)
         self.asleep: dict[int, list[int]] = {}
         self.place = [0] * len(classes)
         self.ready = list(range(len(classes)))
@@ -205,39 +209,48 @@ class _Run:
         events, own, passed = self.classes[number], self.stretches[number], self.passed[number]
         while self.place[number] < len(events.stretch):
             at = self.place[number]
-            stretch, ks = int(events.stretch[at]), events.collective[at]
+            stretch, ks, shared = int(events.stretch[at]), events.collective[at], self.shared[number][at]
             now = passed[stretch] + events.share[at][:, None] * own[stretch] + self.stall[number]
             if events.waits[at]:
-                lacking = ks[~self.is_over[ks]]
-                if len(lacking):
-                    self.asleep.setdefault(int(lacking[0]), []).append(number)
+                if shared >= 0:
+                    lacking, ended = [] if self.is_over[shared] else [shared], self.ended[shared]
+                else:
+                    lacking, ended = ks[~self.is_over[ks]].tolist(), self.ended[ks]
+                if lacking:
+                    self.asleep.setdefault(lacking[0], []).append(number)
                     return
-                self.stall[number] = self.stall[number] + np.maximum(self.ended[ks] - now, 0.0)
+                self.stall[number] = self.stall[number] + np.maximum(ended - now, 0.0)
+            elif shared >= 0:
+                self.lacking[shared] -= len(ks)
+                np.maximum(self.issued[shared], now.max(axis=0), out=self.issued[shared])
+                if not self.lacking[shared]:
+                    self._end(np.array([shared]))
             else:
                 self._arrive(ks, now)
             self.place[number] += 1
 
     def _arrive(self, ks: IntArray, time: FloatArray) -> None:
         """Note that members of collectives are there; end those that lack none."""
-        if len(ks) > 1:
-            order = np.argsort(ks, kind="stable")
-            ks, first = np.unique(ks[order], return_index=True)
-            time = np.maximum.reduceat(time[order], first, axis=0)
-            self.lacking[ks] -= np.diff(first, append=len(order))
-        else:
-            self.lacking[ks] -= 1
-        self.issued[ks] = np.maximum(self.issued[ks], time)
-        over = ks[self.lacking[ks] == 0].tolist()
-        while over:
-            k = over.pop()
-            self.ended[k] = self.issued[k] + self.transfer[k]
-            self.is_over[k] = True
-            self.ready.extend(self.asleep.pop(k, ()))
-            for later in self.after.get(k, ()):
-                np.maximum(self.issued[later], self.ended[k], out=self.issued[later])
-                self.lacking[later] -= 1
-                if not self.lacking[later]:
-                    over.append(later)
+        order = np.argsort(ks, kind="stable")
+        joined, first, members = np.unique(ks[order], return_index=True, return_counts=True)
+        self.lacking[joined] -= members
+        self.issued[joined] = np.maximum(self.issued[joined], np.maximum.reduceat(time[order], first, axis=0))
+        self._end(joined[self.lacking[joined] == 0])
+
+    def _end(self, over: IntArray) -> None:
+        """End collectives that lack no member and none before them, and those that lacked only these."""
+        while len(over):
+            self.ended[over] = self.issued[over] + self.transfer[over]
+            self.is_over[over] = True
+            for k in over.tolist() if self.asleep else ():
+                self.ready.extend(self.asleep.pop(k, ()))
+            begin, stop = (np.searchsorted(self.earlier, over, side) for side in ("left", "right"))
+            count = stop - begin
+            pairs = np.repeat(begin - np.cumsum(count) + count, count) + np.arange(count.sum())
+            later = self.later[pairs]
+            np.maximum.at(self.issued, later, self.ended[self.earlier[pairs]])
+            np.subtract.at(self.lacking, later, 1)
+            over = np.unique(later[self.lacking[later] == 0])
 
 
 def _transfers(ranks: Sequence[RankSummary], members: list[tuple[tuple[int, int], ...]], kinds: list[str]) -> IntArray:

@@ -12,7 +12,8 @@ from tracemine.ranks.reading import SummaryAnswer, packed
 from tracemine.ranks.recognise import summaries_of
 
 
-def _answer(line: bytes) -> bytes:
+def answer(line: bytes) -> bytes:
+    """Return what a file holds, or what is wrong with it. line: its path."""
     try:
         return packed(SummaryAnswer(summaries_of(Path(os.fsdecode(base64.b64decode(line))))))
     except TracemineError as error:
@@ -21,7 +22,7 @@ def _answer(line: bytes) -> bytes:
 
 def main() -> None:
     """Answer until there are no more lines."""
-    serve(_answer)
+    serve(answer)
 
 
 if __name__ == "__main__":

@@ -36,13 +36,21 @@ def render_text(job: Job, width: int, *, whole: bool = False) -> str:
     for number, finding in enumerate(shown, 1):
         lines += _rows(number, finding, job, width, whole=whole)
     if not job.findings:
-        lines.append("No rank holds the others up, and no communication is worth a change.")
+        lines.append(nothing_found(job))
     lines += ["", *_groups(job)] if whole else []
-    lines += [f"Note: {line(note, longest=width - 6)}" for note in (job.notes if whole else job.notes[:_NOTES])]
+    for note in job.notes if whole else job.notes[:_NOTES]:
+        lines += wrap(line(f"Note: {note}", longest=4000), width, subsequent_indent=" " * 6)[: None if whole else 2]
     more = len(job.findings) - len(shown)
     hidden = f" · {count_text(more, 'finding')} more: --all" if more > 0 else ""
     lines.append(f"Next: scan {_alone(job)}{hidden}")
     return "\n".join(row for text in lines for row in _folded(text, width)) + "\n"
+
+
+def nothing_found(job: Job) -> str:
+    """Return what is said of a job without findings: that there is nothing, or that it cannot be known."""
+    if any(note.startswith("no savings") for note in job.notes):
+        return "Who waits for whom cannot be said, and so nothing is advised: see the notes."
+    return "No rank holds the others up, and no communication is worth a change."
 
 
 def _alone(job: Job) -> str:

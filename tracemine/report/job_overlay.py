@@ -44,8 +44,10 @@ def _events(picture: JobPicture) -> Iterator[bytes]:
         last, late = max(joined, key=lambda pair: pair[1].begin_ns)
         for rank, sent in joined:
             if rank is not last and sent.waits_until_ns - sent.begin_ns >= _LEAST_WAIT_NS:
-                yield _arrow("s", f"{number}.{rank.rank}", last, late.begin_ns)
-                yield _arrow("f", f"{number}.{rank.rank}", rank, max(sent.waits_until_ns - 1, sent.begin_ns))
+                end = min(max(sent.waits_until_ns - 1, late.begin_ns), sent.end_ns)
+                if end >= late.begin_ns:  # else clocks are off by more than the collective takes
+                    yield _arrow("s", f"{number}.{rank.rank}", last, late.begin_ns)
+                    yield _arrow("f", f"{number}.{rank.rank}", rank, end)
 
 
 def _slice(name: str, rank: DrawnRank, thread: int, begin: int, end: int, **more: Any) -> bytes:

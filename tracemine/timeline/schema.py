@@ -209,13 +209,13 @@ _TABLES = (
     ),
     TableSchema(
         "collectives",
-        "one collective, send or receive, as torch 2.2 and later record it with its kernel or its call",
+        "one collective, send or receive, as torch 2.2 and later or NCCL under Nsight Systems record it, with its kernel or its call",
         "activity_row, then op_row",
         (
             ColumnSchema("activity_row", pa.int64(), "row of `activities`: its kernel; several sends and receives may share one", "it launched none, or which is not known"),
-            ColumnSchema("op_row", pa.int64(), "row of `ops`: the `record_param_comms` that launched it", "no operator of its own around the launch"),
+            ColumnSchema("op_row", pa.int64(), "row of `ops`: the `record_param_comms`, or the call of NCCL, that launched it", "no operator of its own around the launch"),
             ColumnSchema("name", _TEXT, "name as recorded, such as `_allgather_base`"),
-            ColumnSchema("group_name", _TEXT, "name of its process group: a number that each process counts for itself", "torch before 2.4"),
+            ColumnSchema("group_name", _TEXT, "name of its process group: a number that each process counts for itself; of Nsight Systems the communicator, equal on all ranks", "torch before 2.4, or export without blobs"),
             ColumnSchema("group_description", _TEXT, "what its process group is for", "as group_name"),
             ColumnSchema("ranks", _TEXT, "JSON: the ranks of its process group", "torch before 2.3, or cut off and the header does not list them"),
             ColumnSchema("group_size", pa.int64(), "how many ranks take part", "not recorded"),

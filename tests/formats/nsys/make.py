@@ -30,7 +30,8 @@ PROCESS = 281484170625024
 THREAD = PROCESS | 548
 _HEAD = ("start", "end", "deviceId", "contextId", "greenContextId", "streamId", "correlationId", "globalPid")
 _SINCE = {"greenContextId": (3, 11), "mangledName": (2, 9), "graphId": (3, 24), "virtualAddress": (2, 9),
-          "copyCount": (3, 20), "globalTid": (0,), "computeMajor": (2, 9)}  # fmt: skip
+          "copyCount": (3, 20), "globalTid": (0,), "computeMajor": (2, 9),
+          "binaryData": (3, 11)}  # fmt: skip
 COLUMNS: dict[str, Sequence[str]] = {
     "CUPTI_ACTIVITY_KIND_KERNEL": (
         *_HEAD, "demangledName", "shortName", "mangledName", "registersPerThread",
@@ -44,7 +45,9 @@ COLUMNS: dict[str, Sequence[str]] = {
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": (*_HEAD, "graphId", "graphExecId"),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (*_HEAD, "syncType", "eventId"),
     "CUPTI_ACTIVITY_KIND_RUNTIME": ("start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"),
-    "NVTX_EVENTS": ("start", "end", "eventType", "rangeId", "text", "globalTid", "endGlobalTid", "textId", "domainId"),
+    "NVTX_EVENTS": ("start", "end", "eventType", "rangeId", "text", "globalTid", "endGlobalTid", "textId", "domainId",
+                    "binaryData"),
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": ("domainId", "schemaId", "idx", "type", "name", "offset"),
     "StringIds": ("id", "value"),
     "ThreadNames": ("nameId", "priority", "globalTid"),
     "TARGET_INFO_GPU": (
@@ -60,7 +63,7 @@ COLUMNS: dict[str, Sequence[str]] = {
     "TARGET_INFO_SYSTEM_ENV": ("globalVid", "devStateName", "name", "nameEnum", "value"),
     "ProcessStreams": ("globalPid", "filenameId", "contentId"),
 }  # fmt: skip
-_TEXT_COLUMNS = {"text", "value", "name", "utcTime", "localTime", "devStateName"}
+_TEXT_COLUMNS = {"text", "binaryData", "value", "name", "utcTime", "localTime", "devStateName"}
 
 
 @dataclass

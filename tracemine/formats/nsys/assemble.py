@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from tracemine.formats.arrow import (
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.nsys import about, device_rows, schema
+from tracemine.formats.nsys.collectives import collectives_table
 from tracemine.formats.nsys.dataflow import tensors_of
 from tracemine.formats.nsys.device_rows import Columns, Reasons, pid, tid
 from tracemine.formats.nsys.ranges import Ranges, module_paths, ranges, steps_of
@@ -37,13 +39,23 @@ _OP_KINDS = ["annotation", "op"]
 _CORRELATION_BITS = 40  # CUPTI's are 32 bits wide
 
 
-def assemble(tables: Tables, source_name: str, recorder: about.Recorder = about.NSYS) -> Timeline:
-    """Return the timeline of an export; `source_name` is its file's name without the folder."""
+def assemble(
+    tables: Tables,
+    source_name: str,
+    recorder: about.Recorder = about.NSYS,
+    blobs: Mapping[int, bytes | str] | None = None,
+) -> Timeline:
+    """Return the timeline of an export; `source_name` is its file's name without the folder.
+
+    blobs: payloads of NVTX events, by row.
+    """
     with paused():  # an object an operator
-        return _assembled(tables, source_name, recorder)
+        return _assembled(tables, source_name, recorder, blobs or {})
 
 
-def _assembled(tables: Tables, source_name: str, recorder: about.Recorder) -> Timeline:
+def _assembled(
+    tables: Tables, source_name: str, recorder: about.Recorder, blobs: Mapping[int, bytes | str]
+) -> Timeline:
     report = Reasons(tables)
     string_ids = tables.numbers(schema.STRINGS)["id"]
     strings = Strings(string_ids, tables.texts(schema.STRINGS).get("value", []), report.repaired)
@@ -67,6 +79,7 @@ def _assembled(tables: Tables, source_name: str, recorder: about.Recorder) -> Ti
     del nesting
 
     launch, owners = _owners(gpu, api, ops, is_op, strings)
+    collectives = collectives_table(tables, blobs, ops, gpu, api, launch)
     step_rows = steps_of(ops)
     step = _step_rows(api, launch, ops, step_rows)
     processes = distinct(gpu["process"][gpu["process"] != MISSING])[1]
@@ -98,6 +111,7 @@ def _assembled(tables: Tables, source_name: str, recorder: about.Recorder) -> Ti
         api=_api_table(api, strings.texts, modules),
         steps=_steps_table(ops, step_rows, strings.texts),
         tensors=tensors,
+        collectives=collectives,
     )
 
 

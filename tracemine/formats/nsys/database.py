@@ -49,7 +49,7 @@ def read_database(source: FileSource, progress: Progress | None) -> Timeline:
         )
     path = Path(source.path)
     with Database(path, progress) as tables:
-        return assemble(tables, path.name)
+        return assemble(tables, path.name, blobs=tables.payloads())
 
 
 def holds_ranks(path: Path) -> bool:
@@ -154,6 +154,15 @@ class Database:
                     cursor = self._answer(f'select {text} from "{table}" order by rowid')
                     found[name] = [value for (value,) in cursor]
         return found
+
+    def payloads(self) -> dict[int, bytes | str]:
+        """Return the payloads of NVTX events, by row."""
+        if schema.NVTX_ENTRIES not in self.names or schema.PAYLOAD not in self.columns(schema.NVTX):
+            return {}
+        numbered = f'select row_number() over (order by rowid) - 1, "{schema.PAYLOAD}" as said from "{schema.NVTX}"'
+        with self._damage_told():
+            cursor = self._answer(f"select * from ({numbered}) where typeof(said) in ('text', 'blob')")
+            return dict(cursor)
 
     def close(self) -> None:
         """Close the database."""

@@ -31,7 +31,7 @@ def read_folder(path: Path) -> Timeline:
     Raises InputError where a file of it is damaged.
     """
     with Folder(path) as tables:
-        return assemble(tables, path.name)
+        return assemble(tables, path.name, blobs=tables.payloads())
 
 
 class Folder:
@@ -78,6 +78,13 @@ class Folder:
                 found[name] = _texts(data.column(name))
         return found
 
+    def payloads(self) -> dict[int, bytes | str]:
+        """Return the payloads of NVTX events, by row."""
+        if schema.NVTX_ENTRIES not in self._files or schema.PAYLOAD not in self.columns(schema.NVTX):
+            return {}
+        said = self._table(schema.NVTX).column(schema.PAYLOAD).to_pylist()
+        return {row: each for row, each in enumerate(said) if isinstance(each, bytes | str)}
+
     def __enter__(self) -> Folder:
         return self
 
@@ -87,7 +94,8 @@ class Folder:
     def _table(self, name: str) -> pa.Table:
         if name not in self._tables:
             path = self._files[name]
-            known = (*schema.NUMBERS.get(name, ()), *schema.TEXTS.get(name, ()))
+            payload = (schema.PAYLOAD,) if name == schema.NVTX and schema.NVTX_ENTRIES in self._files else ()
+            known = (*schema.NUMBERS.get(name, ()), *schema.TEXTS.get(name, ()), *payload)
             try:
                 table = _read(path, known)
                 table.validate(full=True)

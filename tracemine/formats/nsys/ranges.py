@@ -94,7 +94,7 @@ def ranges(tables: Tables, strings: Strings, report: Reasons) -> Ranges:
         "tid": tid(global_tid),
         "process": rows["globalTid"][kept] & ~0xFFFFFF,
     }
-    return Ranges(without_repetitions(columns, report.dropped), parsed)
+    return Ranges(without_repetitions(columns, report.dropped, {"row": kept}), parsed)
 
 
 def _parsed(

@@ -15,6 +15,7 @@ GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 NVTX = "NVTX_EVENTS"
+NVTX_ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 STRINGS = "StringIds"
 GPU = "TARGET_INFO_GPU"
 CUDA_DEVICE = "TARGET_INFO_CUDA_DEVICE"
@@ -38,6 +39,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     RUNTIME: ("start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
     SYNC: (*_ON_DEVICE, "syncType"),
     NVTX: ("start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"),
+    NVTX_ENTRIES: ("domainId", "schemaId", "type", "offset"),
     STRINGS: ("id",),
     GPU: (
         *("id", "cuDevice", "totalMemory", "smCount", "threadsPerWarp", "maxWarpsPerSm", "maxRegistersPerSm"),
@@ -52,12 +54,14 @@ NUMBERS: dict[str, tuple[str, ...]] = {
 # Columns of text, a table.
 TEXTS: dict[str, tuple[str, ...]] = {
     NVTX: ("text",),
+    NVTX_ENTRIES: ("name",),
     STRINGS: ("value",),
     GPU: ("name",),
     DIAGNOSTICS: ("text",),
     EXPORT: ("name", "value"),
     OLD_EXPORT: ("name", "value"),
 }
+PAYLOAD = "binaryData"  # of NVTX
 ACTIVITIES = (KERNEL, MEMCPY, MEMSET, GRAPH)
 LARGE = (*ACTIVITIES, RUNTIME, SYNC, NVTX, STRINGS)  # progress is measured by their rows
 

@@ -12,7 +12,7 @@ from tracemine.findings.record import Range
 from tracemine.report.html import page_text
 from tracemine.report.html.figures import IntervalFigure, interval
 from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
-from tracemine.report.job import HEADS, head, saves
+from tracemine.report.job import HEADS, head, nothing_found, saves
 from tracemine.units import count_text, percent_text, time_text
 from tracemine.version import __version__
 
@@ -81,6 +81,7 @@ class JobPage:
     left_out: int
     tables: tuple[Table, ...]
     notes: tuple[str, ...]
+    nothing: str  # where there are no findings
 
 
 def render(job: Job, picture: JobPicture, out: TextIO) -> None:
@@ -109,6 +110,7 @@ def page(job: Job, picture: JobPicture) -> JobPage:
         left_out=len(picture.ranks) - len(drawn),
         tables=(_ranks(job), *([_links(job.groups)] if job.groups else [])),
         notes=job.notes,
+        nothing=nothing_found(job),
     )
 
 
