@@ -15,11 +15,13 @@ from tracemine.ranks.exposed import Exposed, exposed_communication
 from tracemine.ranks.lengths import length_imbalance
 from tracemine.ranks.links import SlowLink, groups_of, slow_links
 from tracemine.ranks.match import matched
+from tracemine.ranks.needless import needless
 from tracemine.ranks.picture import JobPicture, picture_of
-from tracemine.ranks.pipeline import pipeline_bubble
+from tracemine.ranks.pipeline import pipeline_bubbles
 from tracemine.ranks.recognise import RanksRead
 from tracemine.ranks.record import Interval, Job, JobFinding, JobRank, JobStep
 from tracemine.ranks.replay import JobReplay
+from tracemine.ranks.serialised import serialised
 from tracemine.ranks.stragglers import LEAST_SHARE, Straggler, stragglers
 from tracemine.ranks.summary import RankSummary
 from tracemine.ranks.unprofiled import STEP_HIGH, STEP_LOW, JobUnprofiled, unprofiled
@@ -28,7 +30,10 @@ from tracemine.units import percent_text, time_text
 _MOST_ERROR = 5.0  # percent, beyond which a replay tells no saving
 _HOST_BOUND = 0.6  # of the step that the devices compute
 # What takes time off the hosts themselves.
-_OF_HOST = ("straggler_host", "straggler_input", "not_overlapped", "small_collectives")
+_OF_HOST = (
+    "straggler_host", "straggler_host_garbage", "straggler_input", "rank_dependent", "not_overlapped",
+    "small_collectives", "sync_batch_norm", "buffers_broadcast", "redundant_gather", "stage_imbalance",
+)  # fmt: skip
 _OF_WORK = ("straggler_work", "straggler_gpu")
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 
@@ -130,11 +135,13 @@ def _barrier(ranks: Sequence[RankSummary], late: Straggler) -> JobFinding:
 def _of_communication(
     ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step: JobStep
 ) -> list[tuple[float, JobFinding]]:
-    bubble = pipeline_bubble(ranks, job, without, step.mid)
-    if bubble is not None:
-        return [(bubble.wait_ns, _finding("pipeline_bubble", bubble.ranks, None, bubble.facts, "model"))]
+    bubbles = pipeline_bubbles(ranks, job, without, step.mid)
+    if bubbles:
+        return [(one.costs_ns, _finding(one.rule, one.ranks, one.saving, one.facts, one.evidence)) for one in bubbles]
     everyone = tuple(rank.rank for rank in ranks)
-    causes = exposed_communication(ranks, job, without, step.mid)
+    causes, claimed = needless(ranks, job, without, step.mid)
+    causes += serialised(ranks, job, without, step.mid, claimed)
+    causes += exposed_communication(ranks, job, without, step.mid, claimed)
     return [(_weight(cause), _of_exposed(cause, everyone)) for cause in causes]
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import JobUnprofiled, Parts
+from tracemine.ranks.unprofiled import JobUnprofiled, Parts, more_operators
 from tracemine.rows.table import FloatArray
 from tracemine.units import time_text
 
@@ -24,8 +24,11 @@ LEAST_SHARE, LEAST_NS = 0.03, 300_000  # of the job's step, and a step
 _BARRIER_SHARE = 0.05  # of the step
 _OF_STEPS = 0.5
 _OF_EXCESS = 0.6
-_OF_HOST = ("straggler_host", "straggler_input")
+GARBAGE = "straggler_host_garbage"
+_OF_HOST = ("straggler_host", "straggler_input", GARBAGE)
+_PARTS_OF = {**dict.fromkeys(_OF_HOST, ("silent", "silent_idle")), "rank_dependent": ("busy",)}
 _BY_STEP = ("silent", "queued_idle", "busy")
+_NAMED = 2  # operators
 _MOST_REPLAYED = 20  # ranks with a reason, those that exceed their peers by most
 _LESS, _MORE = 0.75, 1.25  # as far as replayed savings of jobs with something planted were off
 
@@ -52,7 +55,7 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofi
     asked = []
     for role in sorted(set(without.role)):
         same = [at for at, other in enumerate(without.role) if other == role]
-        alike = _Alike([ranks[at] for at in same])
+        alike = _Alike([ranks[at] for at in same], [without.extra[at] for at in same])
         for place, at in enumerate(same if len(same) > 1 else ()):
             asked += [(at, reason) for reason in _reasons(alike, place, least) if reason.excess_ns >= least]
     asked = sorted(asked, key=lambda one: -one[1].excess_ns)[:_MOST_REPLAYED]
@@ -126,8 +129,8 @@ def _interval(low: int, high: int, reason: _Reason) -> Interval:
 class _Alike:
     """Ranks of one role, side by side."""
 
-    def __init__(self, ranks: Sequence[RankSummary]) -> None:
-        self.ranks = ranks
+    def __init__(self, ranks: Sequence[RankSummary], extra: Sequence[FloatArray]) -> None:
+        self.ranks, self.extra = ranks, extra
         steps = min(rank.steps for rank in ranks)
         self.by_step = {name: np.stack([getattr(rank.by_step, name)[:steps] for rank in ranks]) for name in _BY_STEP}
         self._kernels: list[dict[_Kernel, _StepTimes]] = []
@@ -146,6 +149,10 @@ class _Alike:
         values = self.by_step[name]
         excess = np.sort(values[at] - np.median(np.delete(values, at, axis=0), axis=0))
         return int(excess[(len(excess) - 1) // 2]) if (excess > 0).mean() > _OF_STEPS or excess[0] > 0 else 0
+
+    def extra_ns(self, at: int) -> int:
+        """Return how long a step a rank's host works at what its peers do not do."""
+        return int(self.extra[at].sum() / self.ranks[at].steps)
 
     def slower_ns(self, at: int) -> int:
         """Return by how much a step's kernels of equal name, blocks, shapes and count take longer than on the peers.
@@ -206,14 +213,21 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     reasons = []
     if silent >= max(least, 1):
         loads = rank.loading_ns - int(np.median([peer.loading_ns for peer in peers]))
-        rule = "straggler_input" if loads >= _OF_EXCESS * silent else "straggler_host"
+        collects = rank.collecting_ns - int(np.median([peer.collecting_ns for peer in peers]))
+        parts = {"straggler_input": loads, GARBAGE: collects}
+        rule = next((name for name, ns in parts.items() if ns >= _OF_EXCESS * silent), "straggler_host")
         reasons.append(
             _Reason(rule, silent, f"Its host records nothing for {time_text(silent)} a step more than its peers'.")
         )
     if queued + slower > 0:
         says = _slow_text(slower, max(queued, 0))
         reasons.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
-    if busy - slower >= max(least, 1):
+    more = more_operators(rank, peers)
+    if more:
+        reasons.append(
+            _Reason("rank_dependent", max(busy - slower, 0) + alike.extra_ns(at), _more_text(rank, peers, more))
+        )
+    elif busy - slower >= max(least, 1):
         uneven = _receives_more(rank, peers)
         rule = "expert_imbalance" if uneven else "straggler_work"
         mean = int(np.mean(alike.by_step["busy"]))
@@ -244,17 +258,25 @@ def _changed(rule: str, without: JobUnprofiled, at: int, peers: list[int]) -> Pa
         same = [at, *peers]
         mean: FloatArray = np.mean([without.busy[peer] for peer in same], axis=0)
         return {"busy": dict.fromkeys(same, mean)}
-    names = ("silent", "silent_idle") if rule in _OF_HOST else ("busy", "queued")
-    parts_of = {}
-    for name in names:
+    parts_of: Parts = {"extra": {at: np.zeros(1)}} if rule == "rank_dependent" else {}
+    for name in _PARTS_OF.get(rule, ("busy", "queued")):
         parts: tuple[FloatArray, ...] = getattr(without, name)
         usual: FloatArray = np.median([parts[peer] for peer in peers], axis=0)
         parts_of[name] = {at: np.minimum(parts[at], usual)}
     return parts_of
 
 
+def _more_text(rank: RankSummary, peers: Sequence[RankSummary], more: int) -> str:
+    """Return how many operators a rank runs more than its peers, and some that it alone runs."""
+    usual = {name: float(np.median([peer.operators.get(name, 0) for peer in peers])) for name in rank.operators}
+    most = sorted(rank.operators, key=lambda name: (usual[name] > 0, usual[name] - rank.operators[name]))[:_NAMED]
+    return f"It runs {more} operators a step more than its peers, such as {', '.join(most)}."
+
+
 def _around(rank: RankSummary, rule: str) -> tuple[str, ...]:
     silence = rank.silence
+    if rule == GARBAGE:
+        return (f"Python collects garbage for {time_text(rank.collecting_ns)} a step meanwhile.",)
     if rule != "straggler_host" or silence is None:
         return ()
     after = f"after {silence.after}" if silence.after else "before anything else"
