@@ -88,6 +88,7 @@ class Worker:
             stretches=parts, by_step=parts, wait_ns_by_step=nothing[:1], silence=None, loading_ns=0,
             kernels=KernelTimes((), *(nothing[:0] for _ in range(6))), hosting_ns=0, host_ns=nothing,
             after_backward=nothing > 0, part=nothing - 1, queued_ns=nothing,
+            meets=parts.own < 0,
         )  # fmt: skip
         return summary, blocked, edges
 

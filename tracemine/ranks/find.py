@@ -34,6 +34,7 @@ _OF_HOST = (
     "straggler_host", "straggler_host_garbage", "straggler_input", "rank_dependent", "not_overlapped",
     "small_collectives", "sync_batch_norm", "buffers_broadcast", "redundant_gather", "stage_imbalance",
 )  # fmt: skip
+_OF_DEVICE = ("straggler_gpu", "straggler_work", "expert_imbalance", "length_imbalance")
 _OF_WORK = ("straggler_work", "straggler_gpu")
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 
@@ -93,7 +94,7 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     weighed = _of_ranks(ranks, job, without, step)
     weighed += _of_communication(ranks, job, without, step)
     weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job, without)]
-    weighed = [(weight, _above_host(finding, ranks, step)) for weight, finding in weighed]
+    weighed = [(weight, _above_host(finding, ranks, without, step)) for weight, finding in weighed]
     weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
     weighed.sort(key=lambda pair: -pair[0])
     findings = [finding for _, finding in weighed]
@@ -162,13 +163,16 @@ def _host_bound(ranks: Sequence[RankSummary], step: JobStep) -> JobFinding | Non
     return _finding("host_bound", tuple(rank.rank for rank in ranks), None, (fact,), "measured", count=share)
 
 
-def _above_host(finding: JobFinding, ranks: Sequence[RankSummary], step: JobStep) -> JobFinding:
+def _above_host(finding: JobFinding, ranks: Sequence[RankSummary], without: JobUnprofiled, step: JobStep) -> JobFinding:
     """Return a finding with a saving after which the hosts still have the time that they work."""
     saving = finding.step_saving_ns
     if saving is None or finding.rule in _OF_HOST:
         return finding
     hosts = [rank.hosting_ns for rank in ranks]
-    left = (max(step.mid - ns, 0) for ns in (max(hosts), int(np.mean(hosts)), min(hosts)))
+    left = [max(step.mid - ns, 0) for ns in (max(hosts), int(np.mean(hosts)), min(hosts))]
+    if finding.rule in _OF_DEVICE:
+        late = [at for at, rank in enumerate(ranks) if rank.rank in finding.ranks]
+        left[0] = min(left[0], max(without.room_ns(at) for at in late) // ranks[0].steps)
     least, likely, most = (min(ns, room) for ns, room in zip(msgspec.structs.astuple(saving), left, strict=True))
     return msgspec.structs.replace(finding, step_saving_ns=Interval(least, likely, most))
 

@@ -53,9 +53,8 @@ def _sliced(count: float, nbytes: int, transfer: int, calls: int) -> str:
 
 def _again(count: float, nbytes: int, transfer: int, calls: int) -> str:
     return (
-        f"{count:g} of {2 * count:g} a step have the input shape of the one before them, and between the two runs what "
-        f"reads the gathered tensor alone: if nothing wrote the input, they save {time_text(transfer)} of transfer and "
-        "their launches."
+        f"{count:g} a step have the input shape of the one before, and only readers of that run between: if nothing "
+        f"wrote the input, they cost {time_text(transfer)} of transfer and their launches."
     )
 
 

@@ -76,6 +76,7 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
     queued_ns: IntArray  # since each could have begun, behind another one on its stream
     after_backward: BoolArray  # issued after the step's last backward kernel
+    meets: BoolArray  # of each stretch whether its host waits for the device in it
     part: IntArray  # what each collective is there for, a place in `parts.NAMES`; -1: nothing of these
     # Begin and end of computing in the last step; what lies close together as one.
     computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
@@ -172,6 +173,7 @@ class _Rank:
             host_ns=self._host_ns(rows),
             queued_ns=self.start[rows] - issued,
             after_backward=after_backward(self.timeline, np.append(self.steps, end), self.launched[rows], step),
+            meets=np.diff(np.searchsorted(np.sort(self.calls.end[self.calls.blocks]), edges)) > 0,
             part=parts.code[order],
             calls_ns={
                 name: self._calls_ns(spans, edges, blocked, parts.left_ns.get(name, 0))

@@ -17,7 +17,7 @@ from msgspec import Struct
 from tracemine.ranks.parts import NAMES
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import CALL_NS, OPERATOR_NS, RankSummary
-from tracemine.rows.table import FloatArray, IntArray
+from tracemine.rows.table import BoolArray, FloatArray, IntArray
 
 # Of eight jobs on four H100 the steps that follow are -23 to +36 % off the measured ones: so wide is the interval.
 STEP_LOW, STEP_HIGH = 0.75, 1.3
@@ -27,6 +27,7 @@ Parts: TypeAlias = dict[str, dict[int, FloatArray]]  # parts of ranks, by name a
 _PARTS = ("busy", "queued", "silent", "silent_idle", "extra")
 _MORE_OPERATORS, _MORE_SHARE = 20, 1.05  # a step, by which one rank does what its peers do not
 _NEARLY_ALL = 0.95
+_HOST_MORE = 1.15  # so much longer a host may work than it seems to without its recording
 
 
 class JobUnprofiled(Struct, frozen=True):
@@ -44,6 +45,7 @@ class JobUnprofiled(Struct, frozen=True):
     extra: tuple[FloatArray, ...]
     host: tuple[FloatArray, ...]
     least_host: tuple[FloatArray, ...]
+    meets: tuple[BoolArray, ...]  # of each rank the stretches in which its host waits for its device
     role: tuple[int, ...]  # of each rank: ranks of one role have the same list of collectives
 
     def of_own_host(self, *, queue: bool) -> list[FloatArray]:
@@ -60,7 +62,7 @@ class JobUnprofiled(Struct, frozen=True):
         >>> part, zero = (np.array([4.0]), np.array([1.0])), (np.zeros(1), np.zeros(1))
         >>> late = JobUnprofiled(
         ...     busy=part, silent=part, silent_idle=part, queued=zero, extra=zero, host=zero, least_host=zero,
-        ...     role=(0, 0),
+        ...     meets=(zero[0] > 0,) * 2, role=(0, 0),
         ... )
         >>> [[each.tolist() for each in late.of_least_host(queue=queue)] for queue in (True, False)]
         [[[4.0], [1.0]], [[8.0], [2.0]]]
@@ -85,6 +87,19 @@ class JobUnprofiled(Struct, frozen=True):
         longer: FloatArray = np.maximum(busy + queued + (0 if queue else silent_idle), host + silent + extra)
         return longer
 
+    def room_ns(self, at: int) -> int:
+        """Return by how much a rank's device is behind its host in the end, at least: what a faster device may gain.
+
+        A host that is ahead of its device takes what the device lacks; where it waits for it both begin anew.
+        """
+        host = np.median([self.host[one] for one in (at, *self.peers(at))], axis=0) * _HOST_MORE + self.silent[at]
+        device, behind, begin = self.busy[at] + self.queued[at], 0.0, 0
+        for end in (*(np.flatnonzero(self.meets[at]) + 1).tolist(), len(device)):
+            ahead = np.cumsum(host[begin:end]) - np.cumsum(device[begin:end])
+            behind += max(float(ahead.max(initial=0.0)) - float(ahead[-1]), 0.0) if end > begin else 0.0
+            begin = end
+        return int(behind)
+
     def peers(self, at: int) -> list[int]:
         """Return the other ranks of a rank's role."""
         return [peer for peer, role in enumerate(self.role) if role == self.role[at] and peer != at]
@@ -108,7 +123,9 @@ def unprofiled(ranks: Sequence[RankSummary]) -> JobUnprofiled:
     }
     extra = tuple(_extra(ranks, host, roles, at) for at in range(len(ranks)))
     least = tuple(least_of[role] for role in roles)
-    return JobUnprofiled(host=tuple(host), least_host=least, role=roles, extra=extra, **parts)
+    return JobUnprofiled(
+        meets=tuple(rank.meets for rank in ranks), host=tuple(host), least_host=least, role=roles, extra=extra, **parts
+    )
 
 
 def more_operators(rank: RankSummary, peers: Sequence[RankSummary]) -> int:
