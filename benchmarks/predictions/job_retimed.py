@@ -175,7 +175,7 @@ def advance(
 ) -> Iterator[bool]:
     """Go through a rank's host, launch by launch; yield where a collective has not ended."""
     base, at = run.base, run.number
-    now, since = 0, base.actions[0][0]
+    now, since = 0, min(base.actions[0][0], int(base.marks[0]))
     streams: dict[int, int] = {}
     sent, key_of, last_step = 0, {}, -1
     lengths = [1 + plant.lengths * chance.uniform(-1, 1) for _ in range(len(base.marks) + 1)]
@@ -249,12 +249,16 @@ def job_of(runs: Sequence[Run], plant: Plant, count: int, size: int, seed: int, 
     ranks = []
     for run in runs:
         base, shift = run.base, 10_000_000 + offsets[run.number // HOST]
-        old, new = (np.array(each, np.float64) for each in zip(*run.moments, strict=True))
+        origin = run.moments[0][0]  # moments of the host may lie a nanosecond apart
+        old, new = (np.array(each, np.float64) for each in zip(*((a - origin, b) for a, b in run.moments), strict=True))
         new = np.maximum.accumulate(new)
 
-        def moved(times: np.ndarray, old: np.ndarray = old, new: np.ndarray = new, shift: int = shift) -> np.ndarray:
-            later = np.maximum(times - old[-1], 0) + np.minimum(times - old[0], 0)
-            return (np.interp(times, old, new) + later).astype(np.int64) + shift
+        def moved(
+            times: np.ndarray, old: np.ndarray = old, new: np.ndarray = new, since: int = origin, shift: int = shift
+        ) -> np.ndarray:
+            after = times - since
+            later = np.maximum(after - old[-1], 0) + np.minimum(after, 0)
+            return (np.interp(after, old, new) + later).astype(np.int64) + shift
 
         first = run.number // size * size
         group = range(first, first + size) if apart else range(count)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -24,17 +21,12 @@ from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.serialised import serialised
 from tracemine.ranks.stragglers import LEAST_SHARE, Straggler, stragglers
 from tracemine.ranks.summary import RankSummary
+from tracemine.ranks.texts import cause_texts
 from tracemine.ranks.unprofiled import STEP_HIGH, STEP_LOW, JobUnprofiled, unprofiled
 from tracemine.units import percent_text, time_text
 
 _MOST_ERROR = 5.0  # percent, beyond which a replay tells no saving
 _HOST_BOUND = 0.6  # of the step that the devices compute
-# What takes time off the hosts themselves.
-_OF_HOST = (
-    "straggler_host", "straggler_host_garbage", "straggler_input", "rank_dependent", "not_overlapped",
-    "small_collectives", "sync_batch_norm", "buffers_broadcast", "redundant_gather", "stage_imbalance",
-)  # fmt: skip
-_OF_DEVICE = ("straggler_gpu", "straggler_work", "expert_imbalance", "length_imbalance")
 _OF_WORK = ("straggler_work", "straggler_gpu")
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 
@@ -166,11 +158,12 @@ def _host_bound(ranks: Sequence[RankSummary], step: JobStep) -> JobFinding | Non
 def _above_host(finding: JobFinding, ranks: Sequence[RankSummary], without: JobUnprofiled, step: JobStep) -> JobFinding:
     """Return a finding with a saving after which the hosts still have the time that they work."""
     saving = finding.step_saving_ns
-    if saving is None or finding.rule in _OF_HOST:
+    limit = cause_texts()[finding.rule].limit
+    if saving is None or limit == "host":
         return finding
     hosts = [rank.hosting_ns for rank in ranks]
     left = [max(step.mid - ns, 0) for ns in (max(hosts), int(np.mean(hosts)), min(hosts))]
-    if finding.rule in _OF_DEVICE:
+    if limit == "device":
         late = [at for at, rank in enumerate(ranks) if rank.rank in finding.ranks]
         left[0] = min(left[0], max(without.room_ns(at) for at in late) // ranks[0].steps)
     least, likely, most = (min(ns, room) for ns, room in zip(msgspec.structs.astuple(saving), left, strict=True))
@@ -205,12 +198,12 @@ def _finding(
     count: str = "",
     ranks_text: str = "",
 ) -> JobFinding:
-    text = _texts()[rule]
-    title = text["title"].format(rank=rank, kind=kind, count=count, ranks=ranks_text)
+    text = cause_texts()[rule]
+    title = text.title.format(rank=rank, kind=kind, count=count, ranks=ranks_text)
     title = title[:1].upper() + title[1:]
     return JobFinding(
-        rule=rule, cause=text["cause"], title=title, ranks=ranks, step_saving_ns=saving, evidence=evidence,
-        facts=facts, fix=text["fix"],
+        rule=rule, cause=text.cause, title=title, ranks=ranks, step_saving_ns=saving, evidence=evidence,
+        facts=facts, fix=text.fix,
     )  # fmt: skip
 
 
@@ -226,11 +219,6 @@ def _words(kind: str) -> str:
 def _named(ranks: tuple[int, ...]) -> str:
     shown = ", ".join(map(str, ranks[:4]))
     return shown + (", …" if len(ranks) > 4 else "")
-
-
-@cache
-def _texts() -> dict[str, dict[str, str]]:
-    return tomllib.loads(Path(__file__).with_name("causes.toml").read_text(encoding="utf-8"))
 
 
 def _rank(ranks: Sequence[RankSummary], at: int, job: JobReplay, clocks: Clocks) -> JobRank:

@@ -13,6 +13,7 @@ from tracemine.ranks.parts import NAMES
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
+from tracemine.ranks.texts import rule_of_part
 from tracemine.ranks.unprofiled import JobUnprofiled, gain_of_transfers
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.units import bytes_text, time_text
@@ -22,9 +23,8 @@ _MORE = 1.25  # what goes with a call on the host is more than what is recorded 
 
 
 class _Needless(Struct, frozen=True):
-    """What becomes of the collectives of a part: by which rule, which share of their transfers stays, what is said."""
+    """What becomes of the collectives of a part: which share of their transfers stays, and what is said."""
 
-    rule: str
     stays: float
     says: Callable[[float, int, int, int], str]
     evidence: str = "replayed"
@@ -67,11 +67,11 @@ def _regathered(count: float, nbytes: int, transfer: int, calls: int) -> str:
 
 
 _OF_PART: Final = {
-    "statistics": _Needless("sync_batch_norm", 0.0, _norms),
-    "buffers": _Needless("buffers_broadcast", 0.0, _buffers),
-    "sliced": _Needless("reduce_then_slice", 0.5, _sliced, "shapes"),
-    "again": _Needless("redundant_gather", 0.0, _again, "shapes"),
-    "regathered": _Needless("redundant_gather", 0.0, _regathered),
+    "statistics": _Needless(0.0, _norms),
+    "buffers": _Needless(0.0, _buffers),
+    "sliced": _Needless(0.5, _sliced, "shapes"),
+    "again": _Needless(0.0, _again, "shapes"),
+    "regathered": _Needless(0.0, _regathered),
 }
 
 
@@ -108,7 +108,7 @@ def _cause(
     saving = Interval(min(alone), both[0], int(max(both) * _MORE))
     return [
         Exposed(
-            rule=how.rule, kind=job.kind[jobs[0]], group=sent.groups[sent.group[i]], count=count,
+            rule=rule_of_part(part), kind=job.kind[jobs[0]], group=sent.groups[sent.group[i]], count=count,
             saving=within(saving, step_ns), transfer_ns=transfer, facts=(how.says(count, nbytes, transfer, calls),),
             evidence=how.evidence,
         )
