@@ -16,7 +16,7 @@ from tracemine.columns import numbers
 from tracemine.ranks.collectives import Collectives
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, coded, rows_of
-from tracemine.rows.collective_parts import PARTS, caller_of, parts_of, shapes_in
+from tracemine.rows.collective_parts import PARTS, Shape, caller_of, parts_of, shapes_in
 from tracemine.rows.spans import Spans
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -132,35 +132,34 @@ def _gathered_again(timeline: Timeline, sent: Collectives, computes: BoolArray) 
     between the two reads a tensor of the gathered shape: if nothing wrote the input, they gather it again.
     """
     found = np.full(len(sent), -1, np.int64)
-    activities = timeline.activities
     chosen = np.flatnonzero(computes & np.array([kind == "all_gather" for kind in sent.kind], np.bool_))
-    text, op = _Texts(timeline), rows_of(activities["op_row"])
-    stream = numbers(activities.column("stream"), null=-1)
-    is_sent = np.zeros(len(stream), np.bool_)
-    is_sent[sent.activity] = True
+    read, stream = _Read(timeline), numbers(timeline.activities.column("stream"), null=-1)
     for first, second in zip(chosen[:-1].tolist(), chosen[1:].tolist(), strict=True):
         rows = sent.activity[[first, second]]
-        given = [shapes_in(text.at(int(op[row]))) for row in rows.tolist()]
-        alike = sent.group[first] == sent.group[second] and sent.nbytes[first] == sent.nbytes[second]
-        if not alike or len(given[0]) != 1 or given[0] != given[1] or stream[rows[0]] != stream[rows[1]]:
-            continue
-        own = given[0][0]
-        whole = (own[0] * (sent.groups[sent.group[first]].size or 1), *own[1:])
-        between = np.arange(rows[0] + 1, rows[1])
-        between = between[stream[between] == stream[rows[0]]]
-        read = [shapes_in(text.at(int(row))) for row in op[between].tolist()]
-        if read and not is_sent[between].any() and all(whole in each and own not in each for each in read):
-            found[second] = NAMES.index("again")
+        given = read.by(int(rows[0]))
+        alike = sent.group[first] == sent.group[second] and stream[rows[0]] == stream[rows[1]]
+        if alike and len(given) == 1 and given == read.by(int(rows[1])):
+            own = given[0]
+            whole = (own[0] * (sent.groups[sent.group[first]].size or 1), *own[1:])
+            between = np.arange(rows[0] + 1, rows[1])
+            between = between[stream[between] == stream[rows[0]]]
+            if len(between) and not np.isin(between, sent.activity).any() and read.alone(between, whole, own):
+                found[second] = NAMES.index("again")
     return found
 
 
-class _Texts:
-    """The recorded shapes of each operator."""
+class _Read:
+    """The recorded shapes of what each activity's operator reads."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self.texts = categories(timeline.ops["input_shapes"])
+        self.texts, self.op = categories(timeline.ops["input_shapes"]), rows_of(timeline.activities["op_row"])
 
-    def at(self, row: int) -> str | None:
-        """Return the text of a row, None where there is none."""
-        code = int(self.texts.codes[row]) if row >= 0 else -1
-        return self.texts.values[code] if code >= 0 else None
+    def by(self, row: int) -> list[Shape]:
+        """Return the shapes that an activity's operator reads; none where they are not recorded."""
+        code = int(self.texts.codes[self.op[row]]) if self.op[row] >= 0 else -1
+        return shapes_in(self.texts.values[code]) if code >= 0 else []
+
+    def alone(self, rows: IntArray, whole: Shape, other: Shape) -> bool:
+        """Return whether each of some activities reads a tensor of one shape, and none of another."""
+        every = [self.by(row) for row in rows.tolist()]
+        return all(whole in each and other not in each for each in every)

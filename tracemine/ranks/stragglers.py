@@ -216,13 +216,7 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     slower = max(min(alike.slower_ns(at), busy), 0) if computes else 0
     reasons = []
     if silent >= max(least, 1):
-        loads = rank.loading_ns - int(np.median([peer.loading_ns for peer in peers]))
-        collects = rank.collecting_ns - int(np.median([peer.collecting_ns for peer in peers]))
-        parts = {"straggler_input": loads, GARBAGE: collects}
-        rule = next((name for name, ns in parts.items() if ns >= _OF_EXCESS * silent), "straggler_host")
-        reasons.append(
-            _Reason(rule, silent, f"Its host records nothing for {time_text(silent)} a step more than its peers'.")
-        )
+        reasons.append(_silent(rank, peers, silent))
     if queued + slower > 0:
         says = _slow_text(slower, max(queued, 0))
         reasons.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
@@ -268,6 +262,17 @@ def _changed(rule: str, without: JobUnprofiled, at: int, peers: list[int]) -> Pa
         usual: FloatArray = np.median([parts[peer] for peer in peers], axis=0)
         parts_of[name] = {at: np.minimum(parts[at], usual)}
     return parts_of
+
+
+def _silent(rank: RankSummary, peers: Sequence[RankSummary], silent: int) -> _Reason:
+    """Return that a rank's host records nothing for longer than its peers', and in what."""
+    loads, collects = (
+        getattr(rank, name) - int(np.median([getattr(peer, name) for peer in peers]))
+        for name in ("loading_ns", "collecting_ns")
+    )
+    parts = {"straggler_input": loads, GARBAGE: collects}
+    rule = next((name for name, ns in parts.items() if ns >= _OF_EXCESS * silent), "straggler_host")
+    return _Reason(rule, silent, f"Its host records nothing for {time_text(silent)} a step more than its peers'.")
 
 
 def _more_text(rank: RankSummary, peers: Sequence[RankSummary], more: int) -> str:

@@ -140,28 +140,30 @@ class _Behind:
 
     def one_part_is_read(self, record: int, whole: Shape, ranks: int) -> bool:
         """Return whether of what a call sums one slice is read alone, before the next collective of its thread."""
-        parts = {
-            (*whole[:axis], length // ranks, *whole[axis + 1 :])
-            for axis, length in enumerate(whole)
-            if length % ranks == 0
-        }
-        begin = int(self.place[record]) + 1
+        lengths = [(axis, length // ranks) for axis, length in enumerate(whole) if length % ranks == 0]
+        parts = {(*whole[:axis], part, *whole[axis + 1 :]) for axis, part in lengths}
         slices: set[int] = set()
         is_read = False
-        for row in self.order[begin : begin + _LOOKED_AT].tolist():
+        for row in self._until_next(record):
+            name, has = self.names.values[self.names.codes[row]], self.of_code(int(self.text.codes[row]))
+            if whole in has and name not in _VIEWS:
+                return False
+            if whole in has and name in _SLICES:
+                slices.add(self._outermost_slice(row))
+            is_read = is_read or (bool(slices) and name not in _VIEWS and not parts.isdisjoint(has))
+        return is_read and len(slices) == 1
+
+    def _until_next(self, record: int) -> list[int]:
+        """Return the operators of a thread behind a call up to its next collective; none where that is far or none."""
+        begin = int(self.place[record]) + 1
+        rows: list[int] = self.order[begin : begin + _LOOKED_AT].tolist()
+        for at, row in enumerate(rows):
+            name = self.names.values[self.names.codes[row]]
             if self.thread[row] != self.thread[record]:
                 break
-            name = self.names.values[self.names.codes[row]]
             if name == _RECORDED or (name.startswith((_C10D, _FUNCTIONAL)) and name not in _WAITS):
-                return is_read and len(slices) == 1
-            has = self.of_code(int(self.text.codes[row]))
-            if whole in has:
-                if name not in _VIEWS:
-                    return False
-                if name in _SLICES:
-                    slices.add(self._outermost_slice(row))
-            is_read = is_read or (bool(slices) and name not in _VIEWS and not parts.isdisjoint(has))
-        return False
+                return rows[:at]
+        return []
 
     def _outermost_slice(self, row: int) -> int:
         """Return the row of the slice that this one is a part of: `narrow` calls `slice`."""
