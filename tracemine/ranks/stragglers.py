@@ -7,7 +7,7 @@ recording does not stretch: silence of its host, idling with work queued, slower
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -52,12 +52,7 @@ class _Reason(Struct, frozen=True):
 def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int) -> list[Straggler]:
     """Return the ranks that hold the job up, those that cost most first."""
     least = int(max(LEAST_SHARE * step_ns, LEAST_NS))
-    asked = []
-    for role in sorted(set(without.role)):
-        same = [at for at, other in enumerate(without.role) if other == role]
-        alike = _Alike([ranks[at] for at in same], [without.extra[at] for at in same])
-        for place, at in enumerate(same if len(same) > 1 else ()):
-            asked += [(at, reason) for reason in _reasons(alike, place, least) if reason.excess_ns >= least]
+    asked = [one for role in sorted(set(without.role)) for one in _asked(ranks, without, role, least)]
     asked = sorted(asked, key=lambda one: -one[1].excess_ns)[:_MOST_REPLAYED]
     changed = [_changed(reason.rule, without, at, without.peers(at)) for at, reason in asked]
     named = []
@@ -78,6 +73,16 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofi
             )
         )
     return sorted(named, key=lambda one: -one.saving.mid)
+
+
+def _asked(
+    ranks: Sequence[RankSummary], without: JobUnprofiled, role: int, least: int
+) -> Iterator[tuple[int, _Reason]]:
+    """Yield by what ranks of one role exceed the others."""
+    same = [at for at, other in enumerate(without.role) if other == role]
+    alike = _Alike([ranks[at] for at in same], [without.extra[at] for at in same])
+    for place, at in enumerate(same if len(same) > 1 else ()):
+        yield from ((at, reason) for reason in _reasons(alike, place, least) if reason.excess_ns >= least)
 
 
 def saved(
