@@ -86,8 +86,9 @@ class Worker:
             start=start, dur=dur, exposed=nothing, stream=np.array([name not in PEERS for name in names], np.int64),
             computes=nothing > 0, step=nothing, issue=own(start), wait=np.where(held, own(gate), -1),
             stretches=parts, by_step=parts, wait_ns_by_step=nothing[:1], silence=None, loading_ns=0,
-            kernels=KernelTimes((), *(nothing[:0] for _ in range(6))), shapes=(None,) * len(start),
-            hosting_ns=0, host_ns=nothing, after_backward=nothing > 0,
+            kernels=KernelTimes((), *(nothing[:0] for _ in range(6))), hosting_ns=0, host_ns=nothing,
+            after_backward=nothing > 0, part=nothing - 1, queued_ns=nothing,
+            meets=parts.own < 0,
         )  # fmt: skip
         return summary, blocked, edges
 

@@ -108,7 +108,8 @@ def _summary(at: int, count: int, rows: Any, table: Any, by_step: np.ndarray, en
         kernels=KernelTimes(
             tuple(f"kernel_{n}" for n in range(KERNELS)), np.full(KERNELS, 132), each * 0, times, each, times, each
         ), hosting_ns=0,
-        silence=None, loading_ns=0, shapes=(None,) * number, host_ns=ones, after_backward=of < 0,
+        silence=None, loading_ns=0, host_ns=ones, after_backward=of < 0, part=-ones,
+        queued_ns=ones * 0, meets=own < 0,
     )  # fmt: skip
 
 

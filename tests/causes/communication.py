@@ -34,7 +34,8 @@ class Rank:
         launch, parent = (self.host + US, US), None
         for name in around:
             parent = self.trace.op(name, self.host, 4 * US, parent_row=parent)
-        op_row = self.trace.op(op, self.host, 4 * US, [[64, 64], [64, 64]], ["float", "float"], parent_row=parent)
+        shapes = columns.pop("shapes", [[64, 64], [64, 64]])
+        op_row = self.trace.op(op, self.host, 4 * US, shapes, ["float"] * len(shapes), parent_row=parent)
         values = {"name": "sm90_xmma_gemm_f32" if op == "aten::mm" else f"kernel of {op}", "grid": [64, 1, 1]} | columns
         start = values.pop("start", self.at)
         self.trace.kernel(

@@ -87,10 +87,56 @@ def test_a_batch_norm_that_waits_for_other_ranks() -> None:
 
 @pytest.mark.parametrize(
     ("makes", "uses", "between"),
-    [("aten::native_batch_norm", "aten::relu", 1), ("aten::batch_norm_stats", GATHERED, 9)],
+    [("aten::native_batch_norm", "aten::relu", 1), ("aten::batch_norm_stats", GATHERED, 33)],
 )
 def test_a_gather_far_from_statistics_is_none(makes: str, uses: str, between: int) -> None:
     assert not statistics(makes, uses, between).findings("sync_batch_norm")
+
+
+def reduced(*behind: tuple[str, list[list[int]]], whole: list[int], ranks: int = 4) -> Rank:
+    """Steps that sum a tensor over the ranks and then do what is given, before the next collective."""
+    rank = Rank()
+    for step in range(2):
+        rank.begin(step)
+        for _ in range(2):
+            rank.compute(took_us=300)
+            rank.send(elements=1 << 22, took_us=200, ranks=ranks, stream=7, shapes=[whole])
+            for op, shapes in behind:
+                if op in ("aten::slice", "aten::chunk"):
+                    rank.trace.op(op, rank.host, US, shapes, ["float"])
+                    rank.host += 2 * US
+                else:
+                    rank.compute(op, 20, shapes=shapes)
+    return rank
+
+
+WHOLE, PART = [4096, 1024], [1024, 1024]
+SLICED = ("aten::slice", [WHOLE])
+
+
+def test_a_sum_of_which_a_rank_reads_its_part_is_half_a_reduce_scatter() -> None:
+    rank = reduced(SLICED, ("aten::add", [PART, PART]), ("aten::mm", [PART, [1024, 64]]), whole=WHOLE)
+    (found,) = rank.findings("reduce_then_slice")
+    assert (found.occurrences, found.measured_ns) == (3, 3 * 200 * US)  # the last has no collective behind it
+    assert (found.gpu_saving_ns.low, found.gpu_saving_ns.mid) == (0, 3 * 100 * US)
+    assert "reduce_scatter_tensor" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("behind", "ranks"),
+    [
+        ([SLICED, ("aten::add", [PART, PART]), ("aten::add", [WHOLE, WHOLE])], 4),  # the sum is read as well
+        ([SLICED, SLICED, ("aten::add", [PART, PART])], 4),  # two parts are
+        ([SLICED, ("aten::add", [PART, PART])], 8),  # a part that is no rank's
+        ([("aten::chunk", [WHOLE]), SLICED, ("aten::add", [PART, PART])], 4),
+        ([SLICED], 4),  # nothing that is seen reads the part
+        ([("aten::add", [PART, PART])], 4),
+    ],
+)
+def test_a_sum_that_is_read_or_of_which_other_parts_are_is_none(
+    behind: list[tuple[str, list[list[int]]]], ranks: int
+) -> None:
+    assert not reduced(*behind, whole=WHOLE, ranks=ranks).findings("reduce_then_slice")
 
 
 def messages(count: int = 40, elements: int = 1024, between: str = "aten::div") -> Rank:

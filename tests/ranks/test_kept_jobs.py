@@ -12,7 +12,10 @@ from tracemine.ranks.recognise import read_ranks
 from tracemine.ranks.record import Job
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "jobs"
-BLAMING = ("straggler", "expert_imbalance", "slow_link", "link_below_rate", "length_imbalance", "stage_imbalance")
+BLAMING = (
+    "straggler", "expert_imbalance", "slow_link", "link_below_rate", "length_imbalance", "stage_imbalance",
+    "rank_dependent",
+)  # fmt: skip
 EVERYONE = (0, 1)
 # The rule and the ranks that are to be among the first three, and whether the saving is that which was measured.
 PLANTED = {
@@ -25,12 +28,15 @@ PLANTED = {
     "ddp_one_channel": ("link_below_rate", EVERYONE, True),
     "moe_overflow": ("expert_imbalance", (0,), True),
     "no_overlap": ("not_overlapped", EVERYONE, True),
-    "no_overlap_large": ("not_overlapped", EVERYONE, False),
+    "no_overlap_large": ("not_overlapped", EVERYONE, True),
     "tp_infer": ("exposed_collective", EVERYONE, True),
-    "pp_uneven_stages": ("pipeline_bubble", EVERYONE, False),
+    "pp_uneven_stages": ("stage_imbalance", EVERYONE, True),
+    "ddp_rank_0_logs": ("rank_dependent", (0,), True),
+    "ddp_lengths": ("length_imbalance", EVERYONE, False),
+    "broadcast_buffers": ("buffers_broadcast", EVERYONE, False),
+    "sync_batch_norm": ("sync_batch_norm", EVERYONE, True),
+    "tp_gathers_twice": ("redundant_gather", EVERYONE, True),
 }
-# Planted, and not said: nothing else may be said in its place.
-MISSED = ("ddp_lengths", "ddp_rank_0_logs", "broadcast_buffers", "sync_batch_norm", "tp_gathers_twice")
 CLEAN = sorted(path.parent.name for path in FOLDER.glob("*/clean"))
 
 
@@ -68,12 +74,7 @@ def test_nobody_is_blamed_where_nothing_was_planted(name: str) -> None:
     assert [one.title for one in job(name, "clean").findings if one.rule.startswith(BLAMING)] == []
 
 
-@pytest.mark.parametrize("name", MISSED)
-def test_nothing_else_is_blamed_for_what_is_not_found(name: str) -> None:
-    assert [one.title for one in job(name, "planted").findings if one.rule.startswith(BLAMING)] == []
-
-
 def test_all_recordings_are_of_a_test() -> None:
     planted = {path.parent.name for path in FOLDER.glob("*/planted")}
-    assert planted == {*PLANTED, *MISSED}
+    assert planted == {*PLANTED}
     assert len(CLEAN) >= 8

@@ -46,6 +46,15 @@ _BESIDE: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
 _OF_LOCK: Final = re.compile(r"^(Waiting for|Holding) GIL$", re.IGNORECASE)  # both come of one switch of a profiler
 
 
+def is_collection(name: str) -> bool:
+    """Return whether a range of this name marks that Python collects garbage.
+
+    >>> is_collection("Python GC"), is_collection("aten::mm")
+    (True, False)
+    """
+    return bool(dict(_BESIDE)["garbage_collection"].match(name))
+
+
 class CallEvents(Struct, frozen=True):
     """Operators and annotations, then calls, then collections of garbage: one event each. −1: not known."""
 

@@ -52,6 +52,17 @@ class Collectives(Struct, frozen=True, kw_only=True):
     def __len__(self) -> int:
         return len(self.activity)
 
+    def reordered(self, order: IntArray) -> Collectives:
+        """Return them in another order."""
+        rows = order.tolist()
+        arrays = ("activity", "group", "nbytes", "sequence", "elements_in", "elements_out")
+        return msgspec.structs.replace(
+            self,
+            kind=tuple(self.kind[row] for row in rows),
+            parts=tuple(self.parts[row] for row in rows),
+            **{name: getattr(self, name)[order] for name in arrays},
+        )
+
 
 def collectives_of(timeline: Timeline) -> Collectives:
     """Return the collectives of a timeline that have a kernel; those of one rank alone are left out.

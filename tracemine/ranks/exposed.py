@@ -7,7 +7,6 @@ host is the limit the device has time to communicate. Transfers are counted, nev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
 from msgspec import Struct
@@ -58,17 +57,20 @@ class _Set(Struct, frozen=True):
 
 
 def exposed_communication(
-    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int
+    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int, claimed: BoolArray
 ) -> list[Exposed]:
-    """Return what communication costs the job and need not, each collective in one of them."""
+    """Return what communication costs the job and need not, each collective in one of them.
+
+    claimed: collectives of the job that have a cause already.
+    """
     causes: list[Exposed] = []
     for same in _sets(ranks, job):
-        unclaimed = np.ones(len(same.jobs), np.bool_)
-        for rule in (_not_overlapped, _gathered_twice, _exposed, _small):
-            cause, claimed = rule(same, unclaimed, job, without, step_ns)
+        unclaimed = ~claimed[same.jobs]
+        for rule in (_not_overlapped, _exposed, _small):
+            cause, these = rule(same, unclaimed, job, without, step_ns)
             if cause is not None:
                 causes.append(cause)
-                unclaimed = unclaimed & ~claimed
+                unclaimed = unclaimed & ~these
     return causes
 
 
@@ -121,51 +123,21 @@ def _not_overlapped(
         f"call keeps its host for {time_text(call)}, what is done with each result included.",
         *((f"{small} of them are below 1 MB.",) if small else ()),
     )
-    # Reduced meanwhile, they slow the backward pass down by no more than they take; the hosts keep their other work.
-    hosts = int(np.mean([one.hosting_ns for one in job.ranks])) - calls
-    busy = int(np.mean([one.by_step.busy.mean() for one in job.ranks])) + transfer
-    room = max(step_ns - max(hosts, busy), 0)
+    # Reduced meanwhile, they slow the backward pass down by half of what they take where the device is the limit
+    # (assumed), and by no more than all of it; the hosts keep their other work. A host that is ahead of its device when
+    # the backward pass ends makes as many calls for nothing.
+    works = int(np.mean([one.hosting_ns for one in job.ranks]))
+    busy = int(np.mean([one.by_step.busy.mean() for one in job.ranks]))
+    ahead = max(busy - (works - int(count * call)), 0)
+    room = max(step_ns - max(works - calls, busy + transfer), 0)
     least, _ = gain_of_transfers(job, without, each.everywhere(these), 0.0)
-    likely = min(transfer + calls, room)
+    hides = transfer if works - calls >= busy + transfer else transfer // 2
+    likely = min(hides + max(calls - ahead, 0), room)
     saving = Interval(min(least, likely), likely, max(min(transfer + calls * 3 // 2, room), likely))
     return Exposed(
-        rule="not_overlapped", kind=each.kind, group=each.group, count=float(count), saving=_within(saving, step_ns),
+        rule="not_overlapped", kind=each.kind, group=each.group, count=float(count), saving=within(saving, step_ns),
         transfer_ns=transfer, facts=facts, evidence="measured",
     ), these  # fmt: skip
-
-
-def _gathered_twice(
-    each: _Set, unclaimed: BoolArray, job: JobReplay, without: JobUnprofiled, step_ns: int
-) -> tuple[Exposed | None, BoolArray]:
-    """Find all-gathers on the computing stream that come in pairs of equal input between other collectives."""
-    rank, own = each.rank, each.own
-    second = np.zeros(len(own), np.bool_)
-    if each.kind != "all_gather":
-        return None, second
-    place = {int(i): at for at, i in enumerate(own.tolist())}
-    inside = np.flatnonzero((rank.step >= 0) & rank.computes).tolist()
-    keys = [(rank.collectives.kind[i], int(rank.collectives.nbytes[i]), rank.shapes[i]) for i in inside]
-    at = 0
-    for key, run in groupby(keys):
-        length = len(list(run))
-        if length == 2 and key[0] == "all_gather" and key[2] is not None and inside[at + 1] in place:
-            second[place[inside[at + 1]]] = True
-        at += length
-    second &= unclaimed
-    count = second.sum() / rank.steps
-    if count < 2 or len(set(np.bincount(rank.step[own[second]], minlength=rank.steps).tolist())) != 1:
-        return None, second & False
-    transfer = int(job.transfer[each.jobs[second]].sum() / rank.steps)
-    low, _ = gain_of_transfers(job, without, each.everywhere(second), 0.0)
-    facts = (
-        f"{count:g} of {2 * count:g} a step have the input shape of the one before them, and no other collective lies "
-        f"between: if nothing wrote the input, they save {time_text(transfer)} of transfer and their launches.",
-    )
-    saving = _within(Interval(min(low, transfer), transfer, transfer * 2), step_ns)
-    return Exposed(
-        rule="redundant_gather", kind=each.kind, group=each.group, count=float(2 * count), saving=saving,
-        transfer_ns=transfer, facts=facts, evidence="shapes",
-    ), second  # fmt: skip
 
 
 def _exposed(
@@ -194,7 +166,7 @@ def _exposed(
         f"Transfers{size} take {time_text(transfer)} a step, {where}.",
         *(("The host is the limit meanwhile, so that hiding them may save nothing.",) if saves < transfer // 4 else ()),
     )
-    saving = _within(Interval(0, min(saves, transfer), max(min(least, transfer), saves)), step_ns)
+    saving = within(Interval(0, min(saves, transfer), max(min(least, transfer), saves)), step_ns)
     return Exposed(
         rule="exposed_collective", kind=each.kind, group=each.group, count=float(these.sum() / rank.steps),
         saving=saving, transfer_ns=transfer, facts=facts,
@@ -213,7 +185,7 @@ def _small(
         return None, these
     call = _call_ns(rank, own[these])
     facts = (f"Each keeps its host for about {time_text(call)} and moves {bytes_text(int(np.median(nbytes[these])))}.",)
-    saving = _within(Interval(0, int((count - 1) * call) // 2, int((count - 1) * call)), step_ns)
+    saving = within(Interval(0, int((count - 1) * call) // 2, int((count - 1) * call)), step_ns)
     if saving.mid < _LEAST_SHARE * step_ns:
         return None, these & False
     return Exposed(
@@ -239,6 +211,6 @@ def _call_ns(rank: RankSummary, own: IntArray) -> int:
     return int(np.median(known[known >= 0])) if (known >= 0).any() else 0
 
 
-def _within(saving: Interval, step_ns: int) -> Interval:
+def within(saving: Interval, step_ns: int) -> Interval:
     """Return a saving that is no more than the step."""
     return Interval(*(min(max(ns, 0), step_ns) for ns in (saving.low, saving.mid, saving.high)))

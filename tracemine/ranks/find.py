@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -15,20 +12,21 @@ from tracemine.ranks.exposed import Exposed, exposed_communication
 from tracemine.ranks.lengths import length_imbalance
 from tracemine.ranks.links import SlowLink, groups_of, slow_links
 from tracemine.ranks.match import matched
+from tracemine.ranks.needless import needless
 from tracemine.ranks.picture import JobPicture, picture_of
-from tracemine.ranks.pipeline import pipeline_bubble
+from tracemine.ranks.pipeline import pipeline_bubbles
 from tracemine.ranks.recognise import RanksRead
 from tracemine.ranks.record import Interval, Job, JobFinding, JobRank, JobStep
 from tracemine.ranks.replay import JobReplay
+from tracemine.ranks.serialised import serialised
 from tracemine.ranks.stragglers import LEAST_SHARE, Straggler, stragglers
 from tracemine.ranks.summary import RankSummary
+from tracemine.ranks.texts import cause_texts
 from tracemine.ranks.unprofiled import STEP_HIGH, STEP_LOW, JobUnprofiled, unprofiled
 from tracemine.units import percent_text, time_text
 
 _MOST_ERROR = 5.0  # percent, beyond which a replay tells no saving
 _HOST_BOUND = 0.6  # of the step that the devices compute
-# What takes time off the hosts themselves.
-_OF_HOST = ("straggler_host", "straggler_input", "not_overlapped", "small_collectives")
 _OF_WORK = ("straggler_work", "straggler_gpu")
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 
@@ -88,7 +86,7 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     weighed = _of_ranks(ranks, job, without, step)
     weighed += _of_communication(ranks, job, without, step)
     weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job, without)]
-    weighed = [(weight, _above_host(finding, ranks, step)) for weight, finding in weighed]
+    weighed = [(weight, _above_host(finding, ranks, without, step)) for weight, finding in weighed]
     weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
     weighed.sort(key=lambda pair: -pair[0])
     findings = [finding for _, finding in weighed]
@@ -130,11 +128,13 @@ def _barrier(ranks: Sequence[RankSummary], late: Straggler) -> JobFinding:
 def _of_communication(
     ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step: JobStep
 ) -> list[tuple[float, JobFinding]]:
-    bubble = pipeline_bubble(ranks, job, without, step.mid)
-    if bubble is not None:
-        return [(bubble.wait_ns, _finding("pipeline_bubble", bubble.ranks, None, bubble.facts, "model"))]
+    bubbles = pipeline_bubbles(ranks, job, without, step.mid)
+    if bubbles:
+        return [(one.costs_ns, _finding(one.rule, one.ranks, one.saving, one.facts, one.evidence)) for one in bubbles]
     everyone = tuple(rank.rank for rank in ranks)
-    causes = exposed_communication(ranks, job, without, step.mid)
+    causes, claimed = needless(ranks, job, without, step.mid)
+    causes += serialised(ranks, job, without, step.mid, claimed)
+    causes += exposed_communication(ranks, job, without, step.mid, claimed)
     return [(_weight(cause), _of_exposed(cause, everyone)) for cause in causes]
 
 
@@ -155,13 +155,17 @@ def _host_bound(ranks: Sequence[RankSummary], step: JobStep) -> JobFinding | Non
     return _finding("host_bound", tuple(rank.rank for rank in ranks), None, (fact,), "measured", count=share)
 
 
-def _above_host(finding: JobFinding, ranks: Sequence[RankSummary], step: JobStep) -> JobFinding:
+def _above_host(finding: JobFinding, ranks: Sequence[RankSummary], without: JobUnprofiled, step: JobStep) -> JobFinding:
     """Return a finding with a saving after which the hosts still have the time that they work."""
     saving = finding.step_saving_ns
-    if saving is None or finding.rule in _OF_HOST:
+    limit = cause_texts()[finding.rule].limit
+    if saving is None or limit == "host":
         return finding
     hosts = [rank.hosting_ns for rank in ranks]
-    left = (max(step.mid - ns, 0) for ns in (max(hosts), int(np.mean(hosts)), min(hosts)))
+    left = [max(step.mid - ns, 0) for ns in (max(hosts), int(np.mean(hosts)), min(hosts))]
+    if limit == "device":
+        late = [at for at, rank in enumerate(ranks) if rank.rank in finding.ranks]
+        left[0] = min(left[0], max(without.room_ns(at) for at in late) // ranks[0].steps)
     least, likely, most = (min(ns, room) for ns, room in zip(msgspec.structs.astuple(saving), left, strict=True))
     return msgspec.structs.replace(finding, step_saving_ns=Interval(least, likely, most))
 
@@ -194,12 +198,12 @@ def _finding(
     count: str = "",
     ranks_text: str = "",
 ) -> JobFinding:
-    text = _texts()[rule]
-    title = text["title"].format(rank=rank, kind=kind, count=count, ranks=ranks_text)
+    text = cause_texts()[rule]
+    title = text.title.format(rank=rank, kind=kind, count=count, ranks=ranks_text)
     title = title[:1].upper() + title[1:]
     return JobFinding(
-        rule=rule, cause=text["cause"], title=title, ranks=ranks, step_saving_ns=saving, evidence=evidence,
-        facts=facts, fix=text["fix"],
+        rule=rule, cause=text.cause, title=title, ranks=ranks, step_saving_ns=saving, evidence=evidence,
+        facts=facts, fix=text.fix,
     )  # fmt: skip
 
 
@@ -215,11 +219,6 @@ def _words(kind: str) -> str:
 def _named(ranks: tuple[int, ...]) -> str:
     shown = ", ".join(map(str, ranks[:4]))
     return shown + (", …" if len(ranks) > 4 else "")
-
-
-@cache
-def _texts() -> dict[str, dict[str, str]]:
-    return tomllib.loads(Path(__file__).with_name("causes.toml").read_text(encoding="utf-8"))
 
 
 def _rank(ranks: Sequence[RankSummary], at: int, job: JobReplay, clocks: Clocks) -> JobRank:

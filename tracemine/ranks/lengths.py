@@ -15,8 +15,8 @@ from tracemine.ranks.unprofiled import JobUnprofiled
 from tracemine.rows.table import FloatArray
 from tracemine.units import percent_text, time_text
 
-_LEAST_STEPS = 3
-_LESS, _MORE = 0.75, 1.25
+_LEAST_STEPS, _FAR = 3, 0.1  # of fewer steps, in each of which another rank is by so much of its peers' mean longer
+_LESS, _MORE = 0.5, 1.25  # equal steps gain less: who waits computes next to a collective, and slower
 
 
 def length_imbalance(
@@ -29,7 +29,7 @@ def length_imbalance(
     role, count = Counter(without.role).most_common(1)[0]
     members = [at for at, of in enumerate(without.role) if of == role]
     steps = {ranks[at].steps for at in members}
-    if count < 2 or len(steps) != 1 or min(steps) < _LEAST_STEPS:
+    if count < 2 or len(steps) != 1 or min(steps) < 2:
         return None
     busy = np.array([ranks[at].by_step.busy for at in members], np.float64)
     mean = busy.mean(axis=0)
@@ -37,6 +37,8 @@ def length_imbalance(
     above = int(np.median(busy.max(axis=0) - mean))
     least = max(LEAST_SHARE * step_ns, LEAST_NS)
     if 2 * most_often > busy.shape[1] or above < least:
+        return None
+    if busy.shape[1] < _LEAST_STEPS and bool((busy.max(axis=0) < (1 + _FAR) * mean).any()):
         return None
     factor = mean / np.maximum(busy, 1)
     changed = {at: without.busy[at] * factor[place][_step_of(ranks[at])] for place, at in enumerate(members)}

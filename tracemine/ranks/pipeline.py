@@ -8,38 +8,48 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.ops.collectives import PAIRED
+from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
 from tracemine.ranks.unprofiled import JobUnprofiled
+from tracemine.rows.table import FloatArray
 from tracemine.units import percent_text, time_text
 
 _LEAST_SHARE = 0.1  # of the step that stages wait
 _HOST_BOUND = 0.5  # of its own time a stage's device computes
+_UNEVEN = 1.1  # the longest stage against their mean
+_LESS, _MORE = 0.75, 1.25  # as far as replayed savings were off
 
 
-class Bubble(Struct, frozen=True):
-    """A pipeline that waits: its ranks, which share of the step, and what is known of it."""
+class Bubble(Struct, frozen=True, kw_only=True):
+    """A pipeline that waits: by which rule, its ranks, what a step gains or else waits, and what is known of it."""
 
+    rule: str
     ranks: tuple[int, ...]
-    wait_ns: int
+    saving: Interval | None = None
+    costs_ns: int  # a step, by which findings are ordered
     facts: tuple[str, ...]
+    evidence: str = "model"
 
 
-def pipeline_bubble(
+def pipeline_bubbles(
     ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int
-) -> Bubble | None:
-    """Return the bubble of a pipeline, None where no ranks send to each other in a chain or none waits for long."""
+) -> list[Bubble]:
+    """Return stages of a pipeline with unequal work, and its bubble: none where no ranks send to each other in a chain,
+    or none waits for long.
+    """
     stages = [at for at, rank in enumerate(ranks) if any(kind in PAIRED for kind in rank.collectives.kind)]
     if len(stages) < 2 or not _is_chain([ranks[at] for at in stages]):
-        return None
+        return []
     own = without.of_own_host(queue=True)
-    ends = job.ends([stretch[None, :] for stretch in own], together=True)[0]
-    whole = float(ends.max())
+    whole = float(job.ends([stretch[None, :] for stretch in own], together=True).max())
     waits = [whole - float(own[at].sum()) for at in stages]
     share = float(np.mean(waits)) / max(whole, 1.0)
+    waits_ns = int(np.mean(waits) / ranks[0].steps)
+    busy = np.array([float(ranks[at].stretches.busy.sum()) / ranks[at].steps for at in stages])
+    uneven = _uneven(ranks, job, without, stages, busy, waits_ns)
     if share < _LEAST_SHARE:
-        return None
-    busy = [float(ranks[at].stretches.busy.sum()) / ranks[at].steps for at in stages]
+        return uneven
     facts = [_wait_text(len(stages), share, _microbatches(ranks, stages))]
     device = float(np.mean(busy))
     if device < _HOST_BOUND * step_ns * (1 - share):
@@ -47,7 +57,43 @@ def pipeline_bubble(
             f"The stages are host-bound: a device computes {time_text(int(device))} a step, so that more microbatches "
             "would cost their hosts more than the bubble."
         )
-    return Bubble(tuple(ranks[at].rank for at in stages), int(np.mean(waits) / ranks[0].steps), tuple(facts))
+    bubble = Bubble(
+        rule="pipeline_bubble", ranks=tuple(ranks[at].rank for at in stages), facts=tuple(facts),
+        costs_ns=waits_ns,
+    )  # fmt: skip
+    return [*uneven, bubble]
+
+
+def _uneven(
+    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, stages: Sequence[int], busy: FloatArray,
+    waits_ns: int,
+) -> list[Bubble]:  # fmt: skip
+    """Return that one stage computes longer than the others, and what the step gains where all do as their mean.
+
+    What a device computes tells the layers of a stage; its host works for as many.
+    """
+    mean = float(busy.mean())
+    if float(busy.max()) < _UNEVEN * mean:
+        return []
+    scale = dict(zip(stages, mean / np.maximum(busy, 1), strict=True))
+    gains = []
+    device = [busy + queued for busy, queued in zip(without.busy, without.queued, strict=True)]
+    for before in (without.of_own_host(queue=True), device):
+        both = [np.stack((own, own * scale.get(at, 1.0))) for at, own in enumerate(before)]
+        ends = job.ends(both, together=True).max(axis=1) / ranks[0].steps
+        gains.append(max(int(ends[0] - ends[1]), 0))
+    saving = Interval(int(min(gains) * _LESS), gains[0], int(max(gains) * _MORE))
+    slowest = ranks[stages[int(busy.argmax())]].rank
+    fact = (
+        f"Rank {slowest}'s device computes {time_text(int(busy.max()))} a step, the stages' mean is "
+        f"{time_text(int(mean))}; the others wait for it in each microbatch."
+    )
+    return [
+        Bubble(
+            rule="stage_imbalance", ranks=tuple(ranks[at].rank for at in stages), saving=saving, facts=(fact,),
+            costs_ns=max(saving.mid, waits_ns), evidence="replayed",
+        )
+    ]  # fmt: skip
 
 
 def _wait_text(stages: int, share: float, microbatches: int) -> str:

@@ -63,7 +63,7 @@ class JobFinding(Struct, frozen=True, kw_only=True):
     title: str
     ranks: tuple[int, ...]
     step_saving_ns: Interval | None
-    evidence: str  # `measured`, `replayed`, `model`
+    evidence: str  # `measured`, `replayed`, `model`, `shapes` or `adjacent`: as of events that lie so
     facts: tuple[str, ...] = ()
     fix: str = ""
 

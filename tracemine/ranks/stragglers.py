@@ -7,7 +7,7 @@ recording does not stretch: silence of its host, idling with work queued, slower
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from msgspec import Struct
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import JobUnprofiled, Parts
+from tracemine.ranks.unprofiled import JobUnprofiled, Parts, more_operators
 from tracemine.rows.table import FloatArray
 from tracemine.units import time_text
 
@@ -24,8 +24,11 @@ LEAST_SHARE, LEAST_NS = 0.03, 300_000  # of the job's step, and a step
 _BARRIER_SHARE = 0.05  # of the step
 _OF_STEPS = 0.5
 _OF_EXCESS = 0.6
-_OF_HOST = ("straggler_host", "straggler_input")
+GARBAGE = "straggler_host_garbage"
+_OF_HOST = ("straggler_host", "straggler_input", GARBAGE)
+_PARTS_OF = {**dict.fromkeys(_OF_HOST, ("silent", "silent_idle")), "rank_dependent": ("busy",)}
 _BY_STEP = ("silent", "queued_idle", "busy")
+_NAMED = 2  # operators
 _MOST_REPLAYED = 20  # ranks with a reason, those that exceed their peers by most
 _LESS, _MORE = 0.75, 1.25  # as far as replayed savings of jobs with something planted were off
 
@@ -49,12 +52,7 @@ class _Reason(Struct, frozen=True):
 def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int) -> list[Straggler]:
     """Return the ranks that hold the job up, those that cost most first."""
     least = int(max(LEAST_SHARE * step_ns, LEAST_NS))
-    asked = []
-    for role in sorted(set(without.role)):
-        same = [at for at, other in enumerate(without.role) if other == role]
-        alike = _Alike([ranks[at] for at in same])
-        for place, at in enumerate(same if len(same) > 1 else ()):
-            asked += [(at, reason) for reason in _reasons(alike, place, least) if reason.excess_ns >= least]
+    asked = [one for role in sorted(set(without.role)) for one in _asked(ranks, without, role, least)]
     asked = sorted(asked, key=lambda one: -one[1].excess_ns)[:_MOST_REPLAYED]
     changed = [_changed(reason.rule, without, at, without.peers(at)) for at, reason in asked]
     named = []
@@ -75,6 +73,16 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofi
             )
         )
     return sorted(named, key=lambda one: -one.saving.mid)
+
+
+def _asked(
+    ranks: Sequence[RankSummary], without: JobUnprofiled, role: int, least: int
+) -> Iterator[tuple[int, _Reason]]:
+    """Yield by what ranks of one role exceed the others."""
+    same = [at for at, other in enumerate(without.role) if other == role]
+    alike = _Alike([ranks[at] for at in same], [without.extra[at] for at in same])
+    for place, at in enumerate(same if len(same) > 1 else ()):
+        yield from ((at, reason) for reason in _reasons(alike, place, least) if reason.excess_ns >= least)
 
 
 def saved(
@@ -117,17 +125,21 @@ def _interval(low: int, high: int, reason: _Reason) -> Interval:
 
     Where steps end with a synchronisation nothing is queued ahead, and a late host costs all that it is late by; where
     they follow each other the device works through a part of it: a planted silence of 8 ms cost 5.1 and 8.4 ms.
+
+    >>> _interval(5, 6, _Reason("straggler_host", 8, "")), _interval(9, 9, _Reason("straggler_host", 8, ""))
+    (Interval(low=5, mid=6, high=8), Interval(low=9, mid=9, high=9))
     """
     if reason.rule in _OF_HOST:
-        return Interval(low, (low + reason.excess_ns) // 2, reason.excess_ns)
+        most = max(reason.excess_ns, low)
+        return Interval(low, (low + most) // 2, most)
     return Interval(*(min(ns, reason.excess_ns) for ns in (int(low * _LESS), (low + high) // 2, int(high * _MORE))))
 
 
 class _Alike:
     """Ranks of one role, side by side."""
 
-    def __init__(self, ranks: Sequence[RankSummary]) -> None:
-        self.ranks = ranks
+    def __init__(self, ranks: Sequence[RankSummary], extra: Sequence[FloatArray]) -> None:
+        self.ranks, self.extra = ranks, extra
         steps = min(rank.steps for rank in ranks)
         self.by_step = {name: np.stack([getattr(rank.by_step, name)[:steps] for rank in ranks]) for name in _BY_STEP}
         self._kernels: list[dict[_Kernel, _StepTimes]] = []
@@ -146,6 +158,10 @@ class _Alike:
         values = self.by_step[name]
         excess = np.sort(values[at] - np.median(np.delete(values, at, axis=0), axis=0))
         return int(excess[(len(excess) - 1) // 2]) if (excess > 0).mean() > _OF_STEPS or excess[0] > 0 else 0
+
+    def extra_ns(self, at: int) -> int:
+        """Return how long a step a rank's host works at what its peers do not do."""
+        return int(self.extra[at].sum() / self.ranks[at].steps)
 
     def slower_ns(self, at: int) -> int:
         """Return by how much a step's kernels of equal name, blocks, shapes and count take longer than on the peers.
@@ -205,15 +221,16 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     slower = max(min(alike.slower_ns(at), busy), 0) if computes else 0
     reasons = []
     if silent >= max(least, 1):
-        loads = rank.loading_ns - int(np.median([peer.loading_ns for peer in peers]))
-        rule = "straggler_input" if loads >= _OF_EXCESS * silent else "straggler_host"
-        reasons.append(
-            _Reason(rule, silent, f"Its host records nothing for {time_text(silent)} a step more than its peers'.")
-        )
+        reasons.append(_silent(rank, peers, silent))
     if queued + slower > 0:
         says = _slow_text(slower, max(queued, 0))
         reasons.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
-    if busy - slower >= max(least, 1):
+    more = more_operators(rank, peers)
+    if more:
+        reasons.append(
+            _Reason("rank_dependent", max(busy - slower, 0) + alike.extra_ns(at), _more_text(rank, peers, more))
+        )
+    elif busy - slower >= max(least, 1):
         uneven = _receives_more(rank, peers)
         rule = "expert_imbalance" if uneven else "straggler_work"
         mean = int(np.mean(alike.by_step["busy"]))
@@ -244,17 +261,36 @@ def _changed(rule: str, without: JobUnprofiled, at: int, peers: list[int]) -> Pa
         same = [at, *peers]
         mean: FloatArray = np.mean([without.busy[peer] for peer in same], axis=0)
         return {"busy": dict.fromkeys(same, mean)}
-    names = ("silent", "silent_idle") if rule in _OF_HOST else ("busy", "queued")
-    parts_of = {}
-    for name in names:
+    parts_of: Parts = {"extra": {at: np.zeros(1)}} if rule == "rank_dependent" else {}
+    for name in _PARTS_OF.get(rule, ("busy", "queued")):
         parts: tuple[FloatArray, ...] = getattr(without, name)
         usual: FloatArray = np.median([parts[peer] for peer in peers], axis=0)
         parts_of[name] = {at: np.minimum(parts[at], usual)}
     return parts_of
 
 
+def _silent(rank: RankSummary, peers: Sequence[RankSummary], silent: int) -> _Reason:
+    """Return that a rank's host records nothing for longer than its peers', and in what."""
+    loads, collects = (
+        getattr(rank, name) - int(np.median([getattr(peer, name) for peer in peers]))
+        for name in ("loading_ns", "collecting_ns")
+    )
+    parts = {"straggler_input": loads, GARBAGE: collects}
+    rule = next((name for name, ns in parts.items() if ns >= _OF_EXCESS * silent), "straggler_host")
+    return _Reason(rule, silent, f"Its host records nothing for {time_text(silent)} a step more than its peers'.")
+
+
+def _more_text(rank: RankSummary, peers: Sequence[RankSummary], more: int) -> str:
+    """Return how many operators a rank runs more than its peers, and some that it alone runs."""
+    usual = {name: float(np.median([peer.operators.get(name, 0) for peer in peers])) for name in rank.operators}
+    most = sorted(rank.operators, key=lambda name: (usual[name] > 0, usual[name] - rank.operators[name]))[:_NAMED]
+    return f"It runs {more} operators a step more than its peers, such as {', '.join(most)}."
+
+
 def _around(rank: RankSummary, rule: str) -> tuple[str, ...]:
     silence = rank.silence
+    if rule == GARBAGE:
+        return (f"Python collects garbage for {time_text(rank.collecting_ns)} a step meanwhile.",)
     if rule != "straggler_host" or silence is None:
         return ()
     after = f"after {silence.after}" if silence.after else "before anything else"

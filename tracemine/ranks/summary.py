@@ -14,12 +14,14 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import numbers
 from tracemine.findings.host_spans import loading
 from tracemine.ranks.collectives import Collectives, collectives_of
 from tracemine.ranks.kernels import KernelTimes, kernel_times
+from tracemine.ranks.operators import Silence, after_backward, collecting_ns, longest, operators_of
+from tracemine.ranks.parts import collective_parts
 from tracemine.rows.host import HostCalls, threads
-from tracemine.rows.spans import Spans, exposed
+from tracemine.rows.spans import Spans, common, exposed
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -46,14 +48,6 @@ class Stretches(Struct, frozen=True):
     calls: IntArray
 
 
-class Silence(Struct, frozen=True):
-    """A span in which the host recorded nothing: for how long, and what it ended and began there."""
-
-    dur_ns: int
-    after: str | None
-    before: str | None
-
-
 class RankSummary(Struct, frozen=True, kw_only=True):
     """One rank as the job knows it. Arrays of collectives stand in order of issue."""
 
@@ -78,12 +72,17 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     kernels: KernelTimes
     silence: Silence | None  # the longest in the window
     loading_ns: int  # a step, in a loop at its data
-    shapes: tuple[str | None, ...]  # recorded shapes of each collective's operator
     hosting_ns: int  # a step, that the host works, what recording adds left out
     host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
+    queued_ns: IntArray  # since each could have begun, behind another one on its stream
     after_backward: BoolArray  # issued after the step's last backward kernel
+    meets: BoolArray  # of each stretch whether its host waits for the device in it
+    part: IntArray  # what each collective is there for, a place in `parts.NAMES`; -1: nothing of these
     # Begin and end of computing in the last step; what lies close together as one.
     computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    collecting_ns: int = 0  # a step, Python's garbage where it recorded nothing else
+    operators: dict[str, int] = {}  # those that ran most often, and how often
+    calls_ns: dict[str, IntArray] = {}  # of each stretch what the host works for a part's collectives, if not recorded
     clock: str | None = None  # the file that holds other ranks as well, by one clock
 
 
@@ -140,7 +139,11 @@ class _Rank:
             weights=np.where(self.communicates, 0, self.end - self.start),
         )
         shared = np.unique(stream)[spent >= _COMPUTING * spent.sum()]
+        computes = np.isin(stream[rows], shared)
         edges = np.concatenate(([begin], np.clip(issued[inside], begin, end), [end]))
+        place = np.argsort(order)  # of each collective, in order of start, in that of issue
+        silence = self._silence(self._host_moments(), begin, end)
+        parts = collective_parts(self.timeline, self.found, step[place], computes[place])
         step_edges = np.append(self.steps, end)
         return RankSummary(
             rank=self.rank,
@@ -149,12 +152,12 @@ class _Rank:
             world_size=self.timeline.meta.world_size,
             steps=len(self.steps),
             window=(begin, end),
-            collectives=_reordered(self.found, order),
+            collectives=self.found.reordered(order),
             start=self.start[rows],
             dur=self.end[rows] - self.start[rows],
             exposed=alone[rows],
             stream=stream[rows],
-            computes=np.isin(stream[rows], shared),
+            computes=computes,
             step=step,
             issue=own(issued),
             wait=np.where(gates >= 0, own(gates), -1),
@@ -162,12 +165,20 @@ class _Rank:
             by_step=self._by_step(step_edges, blocked),
             wait_ns_by_step=blocked.within(step_edges[:-1], step_edges[1:]),
             kernels=self._kernels(begin, end),
-            silence=self._longest_silence(begin, end),
+            silence=longest(self.timeline, silence),
             loading_ns=self._loading_ns(begin, end) // len(self.steps),
-            shapes=self._shapes(rows),
+            collecting_ns=collecting_ns(self.timeline, silence) // len(self.steps),
+            operators=operators_of(self.timeline, begin, end),
             hosting_ns=self._hosting_ns(begin, end),
             host_ns=self._host_ns(rows),
-            after_backward=self._after_backward(rows, step),
+            queued_ns=self.start[rows] - issued,
+            after_backward=after_backward(self.timeline, np.append(self.steps, end), self.launched[rows], step),
+            meets=np.diff(np.searchsorted(np.sort(self.calls.end[self.calls.blocks]), edges)) > 0,
+            part=parts.code[order],
+            calls_ns={
+                name: self._calls_ns(spans, edges, blocked, parts.left_ns.get(name, 0))
+                for name, spans in parts.calls.items()
+            },
             computing=self._computing(step_edges),
         )
 
@@ -229,7 +240,7 @@ class _Rank:
         host = self._host_moments()
 
         def own(spans: Spans) -> IntArray:
-            return spans.within(begin, end) - _common(spans, blocked).within(begin, end)
+            return spans.within(begin, end) - common(spans, blocked).within(begin, end)
 
         def counted(moments: IntArray) -> IntArray:
             return np.diff(np.searchsorted(np.sort(moments), edges))
@@ -240,11 +251,24 @@ class _Rank:
             own=end - begin - blocked.within(begin, end),
             busy=own(self.computing),
             silent=own(silence),
-            silent_idle=own(silence) - own(_common(silence, self.computing)),
+            silent_idle=own(silence) - own(common(silence, self.computing)),
             queued_idle=own(self._queued_idle()),
             operators=counted(ops),
             calls=counted(self.calls.begin),
         )
+
+    def _calls_ns(self, spans: Spans, edges: IntArray, blocked: Spans, left_ns: int) -> IntArray:
+        """Return how long the host works in these spans in each stretch, as if not recorded. left_ns: stays of each."""
+        begin, end = edges[:-1], edges[1:]
+        own = spans.within(begin, end) - common(spans, blocked).within(begin, end)
+        for moments, each_ns in (
+            (numbers(self.timeline.ops.column("start_ns")), OPERATOR_NS),
+            (self.calls.begin, CALL_NS),
+        ):
+            inside = np.sort(moments[spans.within(moments, moments + 1) > 0])
+            own = own - each_ns * np.diff(np.searchsorted(inside, edges))
+        works: IntArray = np.maximum(own - left_ns * np.diff(np.searchsorted(spans.begin, edges)), 0)
+        return works
 
     def _by_step(self, edges: IntArray, blocked: Spans) -> Stretches:
         """Return the steps as stretches. What the device does counts to the step that launched it: it may lag."""
@@ -271,24 +295,6 @@ class _Rank:
         in_call = Spans.of(self.calls.begin, self.calls.end).within(starts, ends) > (ends - starts) // 2
         return Spans.of(starts[~in_call], ends[~in_call])
 
-    def _longest_silence(self, begin: int, end: int) -> Silence | None:
-        spans = self._silence(self._host_moments(), begin, end)
-        if not len(spans.begin):
-            return None
-        at = int(np.argmax(spans.end - spans.begin))
-        start, stop = int(spans.begin[at]), int(spans.end[at])
-        ops = self.timeline.ops
-        begun = numbers(ops.column("start_ns"))
-        ended = begun + numbers(ops.column("dur_ns"))
-        code, names = string_ids(ops.column("name"))
-        before = np.flatnonzero(ended <= start)
-        after = np.flatnonzero(begun >= stop)
-        return Silence(
-            stop - start,
-            names[code[before[np.argmax(ended[before])]]] if len(before) else None,
-            names[code[after[np.argmin(begun[after])]]] if len(after) else None,
-        )
-
     def _loading_ns(self, begin: int, end: int) -> int:
         return int(loading(self.timeline, 0).within(np.array([begin]), np.array([end]))[0])
 
@@ -307,11 +313,6 @@ class _Rank:
         chosen = np.flatnonzero(~self.communicates & (self.launched >= begin) & (self.launched < end))
         beside = self.communicating.within(self.start[chosen], self.end[chosen]) > 0
         return kernel_times(self.timeline, chosen, self.end[chosen] - self.start[chosen], beside)
-
-    def _shapes(self, rows: IntArray) -> tuple[str | None, ...]:
-        op = numbers(self.timeline.activities.column("op_row"), null=-1)[rows]
-        code, texts = string_ids(self.timeline.ops.column("input_shapes"))
-        return tuple(None if at < 0 or code[at] < 0 else texts[int(code[at])] for at in op.tolist())
 
     def _hosting_ns(self, begin: int, end: int) -> int:
         """Return how long the host works a step: it waits for nothing, and the profiler adds nothing."""
@@ -333,20 +334,6 @@ class _Rank:
         took[order[1:]] = np.maximum(np.diff(times) - recording, 0)
         return took
 
-    def _after_backward(self, rows: IntArray, step: IntArray) -> BoolArray:
-        """Return which collectives of a step were launched after the last operator of its backward pass."""
-        code, names = string_ids(self.timeline.ops.column("name"))
-        is_backward = np.array([*(name.startswith("autograd::engine::evaluate_function") for name in names), False])
-        begun = np.sort(numbers(self.timeline.ops.column("start_ns"))[is_backward[code]])
-        if not len(begun):
-            return np.zeros(len(rows), np.bool_)
-        edges = np.append(self.steps, self.ends[-1])
-        last = np.searchsorted(begun, edges[1:], "left") - 1
-        last_begun = np.where(last >= 0, begun[last], np.iinfo(np.int64).max)
-        last_begun = np.where(last_begun >= edges[:-1], last_begun, np.iinfo(np.int64).max)
-        is_after: BoolArray = (step >= 0) & (self.launched[rows] > np.append(last_begun, np.iinfo(np.int64).max)[step])
-        return is_after
-
 
 def _steps(timeline: Timeline, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
     """Return begin and end of the steps on the host; without marks one window. Of three or more the first is out."""
@@ -360,32 +347,6 @@ def _steps(timeline: Timeline, start: IntArray, end: IntArray) -> tuple[IntArray
     calls = numbers(timeline.api.column("start_ns"))
     first = min(int(start.min(initial=last)), int(calls.min(initial=last)))
     return np.array([first]), np.array([max(last, first + 1)])
-
-
-def _common(first: Spans, other: Spans) -> Spans:
-    """Return what two sets of spans have in common."""
-    edges = np.unique(np.concatenate((first.begin, first.end, other.begin, other.end)))
-    if len(edges) < 2:
-        return Spans.of(edges[:0], edges[:0])
-    begin, end = edges[:-1], edges[1:]
-    both = (first.within(begin, end) > 0) & (other.within(begin, end) > 0)
-    return Spans.of(begin[both], end[both])
-
-
-def _reordered(found: Collectives, order: IntArray) -> Collectives:
-    """Return the collectives in another order."""
-    rows = order.tolist()
-    return Collectives(
-        activity=found.activity[order],
-        kind=tuple(found.kind[row] for row in rows),
-        group=found.group[order],
-        groups=found.groups,
-        nbytes=found.nbytes[order],
-        sequence=found.sequence[order],
-        elements_in=found.elements_in[order],
-        elements_out=found.elements_out[order],
-        parts=tuple(found.parts[row] for row in rows),
-    )
 
 
 def _close_as_one(begin: IntArray, end: IntArray, least_ns: int) -> IntArray:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _ROWS = 4  # ranks shown; of more, those that differ most
 _FINDINGS = 3
 _NOTES = 2
+_FOLDED = 2  # lines of a fact, and of what to do
+_WAITED_FOR, _WAITS, _SILENT = 0.1, 0.1, 0.03  # of the others' waiting; of the recorded step
 HEADS: Final[Sequence[tuple[str, str]]] = (
     ("computes", "busy_ns"), ("waits", "wait_ns"), ("transfers", "transfer_ns"), ("exposed", "exposed_ns"),
     ("host silent", "silent_ns"),
@@ -31,7 +33,7 @@ def render_json(job: Job) -> str:
 
 def render_text(job: Job, width: int, *, whole: bool = False) -> str:
     """Return a screen: the step, the ranks, and what to do first. whole: all ranks, findings, groups and notes."""
-    lines = [*head(job), "", *_table(job, whole=whole), ""]
+    lines = [*head(job), "", *_table(job, whole=whole), *_last(job), ""]
     shown = job.findings if whole else job.findings[:_FINDINGS]
     for number, finding in enumerate(shown, 1):
         lines += _rows(number, finding, job, width, whole=whole)
@@ -74,7 +76,9 @@ def _rows(number: int, finding: JobFinding, job: Job, width: int, *, whole: bool
     facts = finding.facts if whole else finding.facts[:1]
     for text in (*saves(finding, job), *facts, finding.fix):
         folded = wrap(line(text, longest=4000), width - 3)
-        yield from (f"   {row}" for row in (folded if whole else folded[:2]))
+        if not whole and len(folded) > _FOLDED:
+            folded = [*folded[: _FOLDED - 1], folded[_FOLDED - 1][: width - 5] + " …"]
+        yield from (f"   {row}" for row in folded)
 
 
 def render_markdown(job: Job) -> str:
@@ -117,6 +121,18 @@ def _table(job: Job, *, whole: bool) -> Iterator[str]:
         yield f"{rank.rank:>5}" + "".join(f"{unit.text(getattr(rank, name)):>13}" for _, name in HEADS)
     if not whole and len(job.ranks) > _ROWS:
         yield f"    … {len(job.ranks) - _ROWS} more: --all"
+
+
+def _last(job: Job) -> Iterator[str]:
+    """Yield, where no rank is named though the others wait for one as recorded, why it is not."""
+    first, *others = sorted(rank.wait_ns for rank in job.ranks)
+    usual = sum(others) / max(len(others), 1)
+    named = any(len(finding.ranks) == 1 for finding in job.findings)
+    if named or usual < _WAITS * job.step_ns.recorded or first > _WAITED_FOR * usual:
+        return
+    last, *rest = sorted(job.ranks, key=lambda rank: rank.wait_ns)
+    if last.silent_ns - min(rank.silent_ns for rank in rest) < _SILENT * job.step_ns.recorded:
+        yield f"      As recorded the others wait for rank {last.rank}. Recording slows its host, so it is not named."
 
 
 def _standing_out(job: Job) -> list[JobRank]:

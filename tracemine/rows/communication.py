@@ -7,8 +7,8 @@ import numpy as np
 from tracemine.columns import codes, sorted_unique
 from tracemine.columns import numbers as integers
 from tracemine.ops.collectives import kind_of, message_bytes
-from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import blocks_of, categories, coded, rows_of, take
+from tracemine.rows.collective_parts import caller_of, parts_of
 from tracemine.rows.spans import Spans
 from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows, category, number
 from tracemine.rows.transfers import COLLECTIVE
@@ -19,13 +19,6 @@ _COMPUTING = 0.2  # of all computing is on a stream that computes
 _GATED_NS = 60_000  # work that was launched before a collective ended and begins so soon after had waited for it
 _SMALL_BYTES, _RUN, _BETWEEN = 1_000_000, 10, 8  # bytes, messages of a run, and light kernels between two of them
 _HEAVY = ("gemm", "conv", "attention", "norm", "softmax", "rnn", "pool", "embedding")
-_NEAR = 8  # activities between the statistics of a batch norm and what is sent of them
-_FORWARD, _FLATTEN = "DistributedDataParallel.forward", "aten::flatten_dense_tensors"
-_COPIED_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
-_STATISTICS = ("aten::batch_norm_stats", "aten::batch_norm_backward_reduce")
-_OF_STATISTICS = (
-    "aten::batch_norm_gather_stats_with_counts", "aten::batch_norm_gather_stats", "aten::batch_norm_backward_elemt",
-)  # fmt: skip
 _REASONS = ("same_stream", "last", "waited_for", "host")
 _SAMPLES, _SLOWER = 5, 1.1  # of one kernel, alone and next to a collective; and how much longer it takes there
 
@@ -39,7 +32,7 @@ def communication_columns(timeline: Timeline, activities: Rows) -> dict[str, Col
         "collective_kind": kind,
         "message_bytes": Numbers(np.maximum(nbytes, 0), nbytes >= 0),
         "exposed_because": _reasons(timeline, activities, rows),
-        "communication_part": _parts(timeline, activities, rows, kind),
+        "communication_part": parts_of(timeline, rows, kind, number(activities, "group_size", null=-1)),
         "small_run": _small_runs(activities, rows, kind, nbytes),
         "contention_ns": _contention(timeline, activities, rows),
     }
@@ -55,7 +48,7 @@ def _messages(timeline: Timeline, activities: Rows, rows: IntArray) -> tuple[Cat
     at = integers(table["activity_row"], -1)
     known = np.flatnonzero(at >= 0)[::-1]
     record[at[known]] = known  # the first of several
-    called = take(categories(timeline.ops["name"]), _caller(timeline, rows))
+    called = take(categories(timeline.ops["name"]), caller_of(timeline, rows))
     names, kernels = category(activities, "collective"), category(activities, "name")
     elements = [integers(table[name], -1) for name in ("elements_in", "elements_out", "group_size")]
     dtype, recorded = categories(table["dtype"]), categories(table["name"])
@@ -73,15 +66,6 @@ def _messages(timeline: Timeline, activities: Rows, rows: IntArray) -> tuple[Cat
 def _text(names: Categories, row: int) -> str | None:
     code = -1 if row < 0 else int(names.codes[row])
     return None if code < 0 else names.values[code]
-
-
-def _caller(timeline: Timeline, rows: IntArray) -> IntArray:
-    """Return the nearest `c10d` operator around each activity, a row of `ops`; -1: none near."""
-    is_c10d = np.append(categories(timeline.ops["name"]).that(lambda name: name.startswith(_C10D)), False)
-    parent, at = rows_of(timeline.ops["parent_row"]), rows_of(timeline.activities["op_row"])[rows]
-    for _ in range(3):
-        at = np.where(is_c10d[at], at, taken(parent, at))
-    return np.where(is_c10d[at], at, -1)
 
 
 def _reasons(timeline: Timeline, activities: Rows, rows: IntArray) -> Categories:
@@ -125,38 +109,6 @@ def _is_last(key: IntArray) -> BoolArray:
     last = np.zeros(len(key), np.bool_)
     last[len(key) - 1 - np.unique(key[::-1], return_index=True)[1]] = True
     return last
-
-
-def _parts(timeline: Timeline, activities: Rows, rows: IntArray, kind: Categories) -> Categories:
-    """Return what an activity is there for: buckets that are copied back, buffers that are sent, statistics."""
-    names, op_row = categories(timeline.ops["name"]), rows_of(timeline.activities["op_row"])
-    parent = rows_of(timeline.ops["parent_row"])
-    above = taken(parent, op_row)
-    part = np.full(activities.count, -1, np.int64)
-
-    def is_of(at: IntArray, wanted: str) -> BoolArray:
-        return np.append(names.among(wanted), False)[at]
-
-    part[is_of(above, _COPIED_BACK)] = 0
-    if len(rows):
-        broadcast = np.zeros(activities.count, np.bool_)
-        caller = _caller(timeline, rows)
-        broadcast[rows] = is_of(taken(parent, caller), _FORWARD) & kind.among("broadcast")[rows]
-        part[broadcast] = 1
-        if broadcast.any():
-            part[is_of(above, _FLATTEN) & is_of(taken(parent, above), _FORWARD)] = 1
-            part[is_of(above, _FORWARD) & is_of(op_row, "aten::copy_")] = 2
-        part[rows[_between_statistics(category(activities, "op"), rows)]] = 3
-    return coded(("bucket_copy", "buffers", "buffer_copy", "statistics"), part)
-
-
-def _between_statistics(op: Categories, rows: IntArray) -> BoolArray:
-    """Return which collectives lie between the kernels of a batch norm that make statistics and that use them."""
-    makes, uses = np.flatnonzero(op.among(*_STATISTICS)), np.flatnonzero(op.among(*_OF_STATISTICS))
-    before = np.append(makes, -_NEAR - 1)[np.searchsorted(makes, rows) - 1]
-    behind = np.append(uses, np.iinfo(np.int64).max)[np.searchsorted(uses, rows)]
-    between: BoolArray = (rows - before <= _NEAR) & (behind - rows <= _NEAR) & (before >= 0)
-    return between
 
 
 def _small_runs(activities: Rows, rows: IntArray, kind: Categories, nbytes: IntArray) -> Numbers:

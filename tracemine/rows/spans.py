@@ -69,3 +69,18 @@ def exposed(begin: IntArray, end: IntArray, others: Spans) -> IntArray:
     first = np.maximum(begin, end - uncovered(begin, end))  # what those before it do not cover is its end
     bare: IntArray = (end - first) - others.within(first, end)
     return bare
+
+
+def common(first: Spans, other: Spans) -> Spans:
+    """Return what two sets of spans have in common.
+
+    >>> one, two = Spans.of(np.array([0, 10]), np.array([5, 20])), Spans.of(np.array([3]), np.array([12]))
+    >>> common(one, two).begin.tolist(), common(one, two).end.tolist()
+    ([3, 10], [5, 12])
+    """
+    edges = np.unique(np.concatenate((first.begin, first.end, other.begin, other.end)))
+    if len(edges) < 2:
+        return Spans.of(edges[:0], edges[:0])
+    begin, end = edges[:-1], edges[1:]
+    both = (first.within(begin, end) > 0) & (other.within(begin, end) > 0)
+    return Spans.of(begin[both], end[both])
