@@ -42,6 +42,10 @@ NAMES = [
     *("accuracy_each_part", "distinct_items", "shown_boxes", "scheduled_noise", "mask_from_host"),
     *("minimal_cell", "both_directions", "answered_words", "read_by_queries", "user_table"),
     *("wide_training", "windows_at_once"),
+    *("beam_search", "clipped_each", "bank_of_rows", "trees", "chosen_by_experts", "packed_texts"),
+    *("soft_suppression", "simulated_on_host", "metrics_each_step", "unpinned_loader", "words_in_python"),
+    *("answers_to_host", "batches_by_length", "hard_examples", "spiking_layers", "taught_in_float32"),
+    *("pictures_in_training", "looped_but_wide"),
 ]
 
 

@@ -5,6 +5,7 @@
     labelled.py serve OUT [NAME...]              time three models at batch 1 and 64: p50 and p99 of their steps
     labelled.py pairs OUT [NAME...]              time programs and their fixed forms in turns, in one process each
     labelled.py fresh OUT                        record what no detector was made with, and try and time that
+    labelled.py unseen OUT                       the same of what was labelled last, and no detector has looked at
     labelled.py keep OUT ARCHIVE                 write what `score` needs of OUT into one small .tar.xz
     labelled.py score [OUT] [NAME...]            count what was found, missed and invented; OUT: such an archive as well
 
@@ -14,7 +15,7 @@ OUT has is not made again. `--within 480` begins nothing new after that many sec
 A cause counts once a program: found where a finding of a rule that means its kind leads to its statement, as
 `labels.py` says, or names no line of the program. Findings of a cause's kind that match no label of a program are
 invented. `labelled.toml` has the rules of a kind. Ten programs are held out by a hash of their names; those of
-`labelled_fresh.py` all are.
+`labelled_fresh.py` and `labelled_unseen.py` all are.
 """
 
 from __future__ import annotations
@@ -57,15 +58,18 @@ MORE_PAIRS = ("guarded_loss", "masked_words", "item_embeddings", "codebook", "an
 FIRST = 3  # the main cause is to be among so many findings
 
 
-def known() -> tuple[Sequence[Labelled], Sequence[Labelled], Sequence[Labelled], Sequence[Labelled]]:
-    """Return the thirty, those in which nothing is to be found, those served at two batches, and the fresh ones."""
+def known() -> tuple[Sequence[Labelled], ...]:
+    """Return the thirty, those in which nothing is to be found, those served at two batches, the fresh ones, and those
+    that no detector has looked at.
+    """
     from programs.labelled_fresh import FRESH
     from programs.labelled_loops import LOOPS
     from programs.labelled_models import MODELS
     from programs.labelled_near import NEAR, SERVED
+    from programs.labelled_unseen import UNSEEN
     from programs.labelled_waits import WAITING
 
-    return (*LOOPS, *WAITING, *MODELS), NEAR, SERVED, FRESH
+    return (*LOOPS, *WAITING, *MODELS), NEAR, SERVED, FRESH, UNSEEN
 
 
 def by_name() -> dict[str, Labelled]:
@@ -335,10 +339,10 @@ def score(out: Path, names: Sequence[str]) -> None:
     """Print what was found, missed and invented: over all, of those held out, and by cause."""
     import tracemine
 
-    thirty, near, _, fresh = known()
+    thirty, near, _, fresh, unseen = known()
     kinds = tomllib.loads(TABLE.read_text("utf-8"))["kinds"]
-    apart, results, reports = held_out(thirty) | {program.name for program in fresh}, {}, {}
-    ranked_of = [*thirty, *fresh]
+    apart, results, reports = held_out(thirty) | {program.name for program in (*fresh, *unseen)}, {}, {}
+    ranked_of = [*thirty, *fresh, *unseen]
     for folder in sorted(path for path in out.iterdir() if (path / "capture.json").exists()):
         name, *rest = folder.name.split(".")
         if not names or name in names:
@@ -354,6 +358,7 @@ def score(out: Path, names: Sequence[str]) -> None:
         "all": list(results),
         "held out": [p.name for p in thirty if p.name in results and p.name in apart],
         "fresh": [p.name for p in fresh if p.name in results],
+        "unseen": [p.name for p in unseen if p.name in results],
         "others of the thirty": [p.name for p in thirty if p.name in results and p.name not in apart],
         "once fixed": [name for name in results if ".fixed" in name],
         "nothing to be found": [p.name for p in near if p.name in results],
@@ -411,7 +416,7 @@ def by_cause(said: Sequence[Mapping[str, Any]], kinds: Mapping[str, Sequence[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("record", "graphs", "serve", "pairs", "fresh", "keep", "score"))
+    parser.add_argument("what", choices=("record", "graphs", "serve", "pairs", "fresh", "unseen", "keep", "score"))
     parser.add_argument("out", type=Path, nargs="?", default=KEPT)
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--device", default="cuda")
@@ -421,7 +426,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=SIDE_BY_SIDE)
     parser.add_argument("--within", type=float, default=float("inf"))
     options = parser.parse_intermixed_args()
-    thirty, near, pairs, fresh = known()
+    thirty, near, pairs, fresh, unseen = known()
     began = time.monotonic()
     of_pairs = [f"{program.name}.{batch}" for program in pairs for batch in (1, 64)]
 
@@ -451,11 +456,14 @@ def main() -> None:
         names = [f"{name}.fixed" if options.fixed else name for name in names]
         record(names, options, late)
     else:
-        names = [program.name for program in fresh]
+        first = options.what == "unseen"
+        names = [program.name for program in (unseen if first else fresh)]
+        with_fix = [name for name in names if any(label.main for label in labels_of(by_name()[name]))]
         record(names, options, late)
         file = options.out / "graphs.json"
-        serve([*names[:-2], *MORE_PAIRS], options.device, options.out / "pairs.json", late, options.jobs, SHORT)
-        graphs([*names, *MORE_GRAPHS], options.device, file, late, options.jobs, ["capture"])
+        more = ((), ()) if first else (MORE_PAIRS, MORE_GRAPHS)
+        serve([*with_fix, *more[0]], options.device, options.out / "pairs.json", late, options.jobs, SHORT)
+        graphs([*names, *more[1]], options.device, file, late, options.jobs, ["capture"])
         graphs(names[1:4], options.device, file, late, options.jobs, ["reduce_overhead"])
 
 

@@ -114,7 +114,35 @@ def of_nobody(trace: Trace, begin: int, step: int) -> int:
 
 def large(trace: Trace, begin: int, step: int) -> int:
     """A large copy from pageable memory, which is another finding."""
-    return launches(trace, wait(trace, launches(trace, begin) + 3_000, size=1 << 22, kind="HtoD") + 20_000)
+    return launches(trace, moved(trace, launches(trace, begin) + 3_000, frame(trace, "train.py(20): batch")) + 20_000)
+
+
+def made(trace: Trace, begin: int, step: int, lasting: int = 120_000, second: str = "aten::tril") -> int:
+    """A large mask that operators on the host make, and its copy."""
+    at = launches(trace, begin) + 3_000
+    line = frame(trace, "train.py(20): mask")
+    for name in ("aten::ones", second):
+        trace.op(name, at, lasting, [[1024, 1024]], ["float"], stack_row=line)
+        at += lasting + 1_000
+    return launches(trace, moved(trace, at, line) + 20_000)
+
+
+def moved(trace: Trace, at: int, line: dict[str, Any]) -> int:
+    """x.to("cuda") of a large tensor in pageable memory; returns when."""
+    to = trace.op("aten::to", at, 40_000, [[1024, 1024]], ["float"], stack_row=line)
+    op = trace.op("aten::copy_", at + 500, 39_000, parent_row=to, stack_row=line)
+    trace.copy("HtoD", at + 9_000, 1_500, 1 << 22, pageable=True, launch=(at + 3_000, 5_000), op=op, stack=line)
+    trace.call("cudaStreamSynchronize", at + 8_500, 5_000, op_row=op, stack_row=line)
+    return at + 40_000
+
+
+def made_of_more(trace: Trace, begin: int, step: int) -> int:
+    return made(trace, begin, step, lasting=240_000)
+
+
+def prepared(trace: Trace, begin: int, step: int) -> int:
+    """The same with what may work on a batch that was there before: that is pinned, or prepared ahead."""
+    return made(trace, begin, step, second="aten::mul")
 
 
 def stalled(trace: Trace, begin: int, step: int) -> int:
@@ -169,12 +197,21 @@ def test_what_looks_for_the_places_of_a_mask_goes_with_its_wait() -> None:
     assert mask.low == more.low == 0
 
 
+def test_what_operators_on_the_host_make_goes_with_its_copy() -> None:
+    (found,), (more,) = findings(made), findings(made_of_more)
+    assert found.title.startswith("Tensor made on the host, then copied")
+    assert "device=" in found.fix
+    assert ".to(device)" in found.fix
+    # Of the longer one so much more, as far as the device then has to wait for the host at all.
+    assert 4 * 10_000 < found.step_saving_ns.mid < more.step_saving_ns.mid / 2
+
+
 def test_each_line_is_a_finding() -> None:
     assert sorted(one.source[0].line for one in findings(logged_twice)) == [20, 30]
 
 
 @pytest.mark.parametrize(
-    "step", [by_device, once, settled, of_nobody, large, stalled, handed_on], ids=lambda step: step.__name__
+    "step", [by_device, once, settled, of_nobody, large, prepared, stalled, handed_on], ids=lambda step: step.__name__
 )
 def test_near_misses_are_none(step: Step) -> None:
     assert not findings(step)

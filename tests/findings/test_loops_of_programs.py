@@ -39,9 +39,17 @@ def test_rounds_that_need_nothing_of_each_other_are_done_at_once() -> None:
 def test_rounds_that_need_each_other_lose_their_waits_alone(name: str) -> None:
     one = finding(name, "host_sync")
     assert "no round needs what another computed" not in one.fix
-    assert any("35%" in assumption for assumption in one.assumptions)
+    assert one.assumptions[0].startswith("the timeline run again without the wait")
     assert one.per_step is not None
     assert one.per_step.step_saving_ns.low == 0
+
+
+def test_rounds_that_hold_products_lose_their_waits_unless_a_mask_chooses_their_rows() -> None:
+    """One call does all rounds of a layer's experts; an evaluation's rounds are a model's forward each."""
+    one = finding("programs/experts_loop", "host_sync")
+    assert one.per_step is not None
+    assert one.per_step.share_of_unprofiled is not None
+    assert one.per_step.share_of_unprofiled > 0.6  # sorted by expert it gains 84 %
 
 
 def test_a_loop_over_samples_is_one_call_and_no_chain_of_each_sample() -> None:

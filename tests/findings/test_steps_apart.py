@@ -145,8 +145,12 @@ def test_a_stall_that_begins_each_step_costs_a_step_all_of_it(steps: int) -> Non
     assert stall.per_step is not None and stall.per_step.measured_ns == pytest.approx(8_000_000, rel=0.02)
 
 
+def test_so_does_a_shorter_one_that_is_much_of_the_step() -> None:
+    assert [one.number for one in summary_of(stalled(900_000, 3)).apart] == [0]
+
+
 @pytest.mark.parametrize(
-    ("stall_ns", "seen"), [(150_000, False), (900_000, False), (8_000_000, True)], ids=["short", "near", "seen"]
+    ("stall_ns", "seen"), [(150_000, False), (280_000, False), (8_000_000, True)], ids=["short", "near", "seen"]
 )
 def test_a_first_step_counts_where_its_begin_hides_nothing(stall_ns: int, seen: bool) -> None:
     found = summary_of(stalled(stall_ns, 3, seen=seen))

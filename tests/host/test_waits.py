@@ -126,6 +126,27 @@ def detached(trace: Trace, begin: int, step: int) -> None:
     copied(trace, begin + 500, "HtoD", "aten::to", "aten::_to_copy", "aten::copy_", size=512)
 
 
+def made_mask(trace: Trace, begin: int, step: int) -> None:
+    """torch.ones(n, n).tril().to("cuda")"""
+    trace.op("aten::ones", begin + 300, 60)
+    trace.op("aten::tril", begin + 380, 100)
+    copied(trace, begin + 500, "HtoD", "aten::to", "aten::_to_copy", "aten::copy_", size=1 << 20)
+
+
+def made_on_device(trace: Trace, begin: int, step: int) -> None:
+    """torch.ones(n, device="cuda"), and a batch.cuda() of what was there before"""
+    op = trace.op("aten::ones", begin + 300, 60)
+    trace.kernel("fill", begin + 340, 20, launch=(begin + 320, 10), op=op)
+    copied(trace, begin + 500, "HtoD", "aten::to", "aten::_to_copy", "aten::copy_", size=1 << 20)
+
+
+def mixed_with_batch(trace: Trace, begin: int, step: int) -> None:
+    """(batch * torch.rand(n)).to("cuda"): what has two inputs may work on what was there before"""
+    trace.op("aten::rand", begin + 300, 60)
+    trace.op("aten::mul", begin + 380, 100)
+    copied(trace, begin + 500, "HtoD", "aten::to", "aten::_to_copy", "aten::copy_", size=1 << 20)
+
+
 def synchronize(trace: Trace, begin: int, step: int) -> None:
     """torch.cuda.synchronize()"""
     trace.call("cudaDeviceSynchronize", begin + 500, 400)
@@ -170,6 +191,8 @@ CASES: list[tuple[Step, str | None, str | None]] = [
     *((truth, "truth", "branch"), (mask, "mask", "mask"), (to_host, "to_host", "to_host")),
     *((from_host, "from_host", "from_host"), (from_list, "from_list", "from_list")),
     *((tensor_of_list, "from_list", "from_list"), (detached, "from_host", "from_host")),
+    *((made_mask, "made", "made"), (made_on_device, "from_host", "from_host")),
+    (mixed_with_batch, "from_host", "from_host"),
     *((synchronize, "synchronize", "synchronize"), (event, "synchronize", "synchronize")),
     *((event_later, None, None), (pinned, None, None), (freed, None, None)),
 ]
@@ -188,6 +211,13 @@ def waits_and_uses(timeline: Timeline) -> tuple[Waits, IntArray]:
     host = HostThreads.of(timeline)
     waits = waits_of(timeline, host)
     return waits, uses_of(timeline, waits, rows_of(timeline.steps["start_ns"]), host.of_ops)
+
+
+def test_what_operators_made_of_nothing_is_counted_in_their_time() -> None:
+    waits, _ = waits_and_uses(made(made_mask).timeline())
+    assert set(waits.made_ns.tolist()) == {160}
+    waits, _ = waits_and_uses(made(from_host).timeline())
+    assert not waits.made_ns.any()
 
 
 @pytest.mark.parametrize(("step", "kind", "use"), CASES, ids=[step.__name__ for step, *_ in CASES])

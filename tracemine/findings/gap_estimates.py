@@ -55,10 +55,17 @@ def blocked_ns(context: ScanContext, matrix: IntArray) -> IntArray:
 
 
 def closed(
-    context: ScanContext, matrix: IntArray, most: IntArray, parts: Sequence[tuple[BoolArray, str | None]]
+    context: ScanContext,
+    matrix: IntArray,
+    most: IntArray,
+    parts: Sequence[tuple[BoolArray, str | None]],
+    freed_ns: Sequence[IntArray] = (),
 ) -> tuple[Range, tuple[str, ...]]:
-    """Return what closing gaps saves, each no more than `most`, and the assumptions. parts: which have which cause."""
+    """Return what closing gaps saves, each no more than `most`, and the assumptions. parts: which have which cause.
+    freed_ns: how much of each goes at least and usually, where that is known better.
+    """
     alone = [np.minimum(each[matrix].reshape(-1), most) for each in context.unprofiled_gaps_ns]
+    alone[: len(freed_ns)] = [np.minimum(*each) for each in zip(alone, freed_ns, strict=False)]
     saved, told = NOTHING, dict[str, None]()
     for chosen, cause in parts:
         if chosen.any():

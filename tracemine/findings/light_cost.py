@@ -12,8 +12,10 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
+from tracemine.findings.happened import Operators
 from tracemine.findings.replay import Replay, ReplayResult
 from tracemine.perfmodel.gaps import Slowdown
+from tracemine.rows.table import IntArray
 
 _MOST_NS = 15_000  # a launch or wait; of two in 48 programs it was more
 _LEFT = 1 / 3  # of the host's time before a call, at least
@@ -32,7 +34,17 @@ def eased(replay: Replay, cost_ns: int) -> Replay:
     host = replay.host
     floor = np.maximum(host.work_ns * _LEFT, host.loading_ns + host.within_ns)
     work = np.minimum(np.maximum(host.work_ns - cost_ns, floor), host.work_ns).astype(np.int64)
-    return replace(replay, host=replace(host, work_ns=work))
+    return replace(replay, host=replace(host, work_ns=work), operators=_shorter(replay, work))
+
+
+def _shorter(replay: Replay, work_ns: IntArray) -> Operators:
+    """Return the operators of calls, around which the host takes so much less: in front of each as much, and behind."""
+    host, operators = replay.host, replay.operators
+    share = np.append(work_ns / np.maximum(host.work_ns, 1), 1.0)
+    event = host.launch
+    ahead, behind = (np.where(event >= 0, share[each], 1.0) for each in (event, np.minimum(event + 1, len(work_ns))))
+    lead, tail = (each * part for each, part in ((operators.lead_ns, ahead), (operators.tail_ns, behind)))
+    return replace(operators, lead_ns=lead.astype(np.int64), tail_ns=tail.astype(np.int64))
 
 
 def host_takes(ran: ReplayResult) -> float:

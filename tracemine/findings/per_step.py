@@ -24,7 +24,7 @@ _QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it 
 _SLOW, _SLOW_AT_ENDS, _FEWEST_WITH_ENDS = 2.0, 1.2, 4
 # Idle from a step's begin to its first activity that is worth a step of the recording: the first step's is no gap, as
 # nothing was recorded before it, so that over so few steps a stall there would cost a step a third less than it does.
-_LONG_HEAD_NS, _LONG_HEAD_SHARE, _FEW_STEPS = 1_000_000, 0.1, 3
+_LONG_HEADS, _FEW_STEPS = ((1_000_000, 0.1), (300_000, 0.2)), 3  # so long, and so much of the step
 
 
 def step_summary(timeline: Timeline, exclusive_ns: IntArray, found: Iterations | None) -> StepSummary | None:
@@ -140,7 +140,7 @@ def _begins_unseen(timeline: Timeline, found: Iterations, span_ns: IntArray) -> 
     before = np.searchsorted(start[order], first_ns[later]) - 1
     idle_since_ns = np.maximum(np.where(before >= 0, ended_ns[before], 0), found.begin_ns[later])
     head_ns = np.maximum(first_ns[later] - idle_since_ns, 0)
-    least_ns = np.maximum(_LONG_HEAD_NS, _LONG_HEAD_SHARE * span_ns[later])
+    least_ns = np.min([np.maximum(least, share * span_ns[later]) for least, share in _LONG_HEADS], axis=0)
     return bool(len(later)) and 2 * int((head_ns >= least_ns).sum()) > len(later)
 
 

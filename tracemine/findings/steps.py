@@ -86,11 +86,10 @@ class Outside(Struct, frozen=True):
 
     busy_ns: int  # of a device, mean
     gaps: Floats  # of each gap the share that does
-    first: bool  # the first activity does
 
-    def of(self, first_ns: Floats, gaps_ns: Floats, devices: int) -> Floats:
-        """Return how long this is, where the first activity starts at `first_ns` and gaps last so long; scenarios."""
-        found: Floats = self.busy_ns + (gaps_ns @ self.gaps) / max(devices, 1) + (first_ns if self.first else 0.0)
+    def of(self, gaps_ns: Floats, devices: int) -> Floats:
+        """Return how long this is, where gaps last so long; scenarios."""
+        found: Floats = self.busy_ns + (gaps_ns @ self.gaps) / max(devices, 1)
         return found
 
 
@@ -152,8 +151,7 @@ class Steps(Struct, frozen=True, dict=True, eq=False):
         """Return how long takes what lies in no step."""
         if self.outside is None:
             return np.zeros(len(ran.done))
-        first = ran.starts[:, 0] if ran.starts.shape[1] else np.zeros(len(ran.done))
-        return self.outside.of(first, idle[:, self.next_row], len(sorted_unique(self.device)))
+        return self.outside.of(idle[:, self.next_row], len(sorted_unique(self.device)))
 
     @cached_property
     def _outside_ns(self) -> float:
@@ -345,7 +343,7 @@ def _outside(replay: Replay, device: IntArray, gaps: Rows, step_of: IntArray, in
     for ordinal in sorted_unique(device):
         rows = np.flatnonzero(device == ordinal)
         alone += int(uncovered(replay.start[rows], replay.start[rows] + replay.dur[rows])[in_none[rows]].sum())
-    return Outside(alone // max(len(sorted_unique(device)), 1), share, first=bool(in_none[:1].any()))
+    return Outside(alone // max(len(sorted_unique(device)), 1), share)
 
 
 def _busy_ns(replay: Replay, device: IntArray) -> int:

@@ -7,12 +7,15 @@ slows the host, launches come late anyhow; what a wait costs shows where it runs
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.columns import codes, sorted_unique, unique_pairs
+from tracemine.findings.scenarios import Change
 from tracemine.findings.steps import Fix, Steps
 from tracemine.host.waits import WAITS, Waits
 from tracemine.perfmodel import Range
@@ -26,9 +29,14 @@ from tracemine.timeline import Timeline
 
 _WHOLE_DEVICE: Final = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
 _SELECTS: Final = "aten::nonzero"
+_MAKES: Final = ("from_list", "made")
+_NUMBERS: Final = ("number", "truth")
+_MOST_MADE: Final = 64  # copies of what the host makes, the longest made
 _PINNED_INSTEAD_BYTES: Final = 65_536  # pageable copies from so much on are a finding of their own
+_OF_WAITS: Final = ("synchronisation", "after_wait")
 _LEAST_NS: Final = 2_000  # of a gap, as recorded
 _LEAST_SHARE: Final = 0.25  # of a gap that goes without its wait: below that the host is late anyhow
+_LEAST_OF_FIRST: Final = 0.1  # of the one that gets most shorter of those behind a wait
 _STALL_NS: Final = 1_000_000  # unprofiled: from so much on the host does something else, which is a finding of its own
 
 
@@ -36,7 +44,8 @@ class WaitGaps(Struct, frozen=True):
     """Gaps that follow waits: how much of each goes where the host does not wait."""
 
     place: IntArray  # of each wait a code: the same for the same line, operator and kind
-    wait: IntArray  # of each gap the wait that it follows; −1: none, or three quarters of the gap stay without it
+    behind: IntArray  # of each gap the wait that it follows; −1: none of a place that waits in most steps
+    wait: IntArray  # the same; −1 too where three quarters of the gap stay without it
     freed_ns: tuple[IntArray, IntArray, IntArray]  # of each gap, unprofiled: least, usual, most
     gone: BoolArray  # of each gap: what ends it is not launched without the wait
 
@@ -48,26 +57,54 @@ def wait_gaps(
     place, none = _places(timeline, waits), np.zeros(gaps.count, np.int64)
     chosen = _repeated(waits, place, counted, _asked(timeline, host, waits, counted))
     if not chosen.any() or not gaps.count:
-        return WaitGaps(place, none - 1, (none, none, none), none > 0)
+        return WaitGaps(place, none - 1, none - 1, (none, none, none), none > 0)
+    gone, fetched = _gone(timeline, waits, chosen), _fetched(timeline, waits, chosen)
     calls = waits.call_row[chosen[waits.call_of]]
-    gone = _gone(timeline, waits, chosen)
-    rows = np.flatnonzero(gone >= 0)
-    gone_ns = int(numbers(timeline.activities["dur_ns"]).values[rows].sum())
-    fix = Fix([rows[:, None]], [Range(gone_ns, gone_ns, gone_ns)], "nothing", unwaited=calls)
-    change = steps.change(fix)
-    with_waits, without = steps.gaps_ns(), steps.gaps_ns([change])
-    (takes,) = steps.replay.takes([([change], steps.paces[::-1])])
-    gained_ns = len(sorted_unique(steps.device)) * np.maximum(takes[:, 0] - takes[:, 1], 0.0)
+    made = (gone >= 0) & (np.append(waits.made_ns, 0)[gone] > 0)
+    changes = [
+        _without(steps, timeline, (gone >= 0) & ~made, calls),
+        replace(_without(steps, timeline, fetched & (gone < 0), calls[:0]), whole=False),
+        *_without_made(steps, timeline, waits, np.where(made, gone, -1)),
+    ]
+    with_waits, without = steps.gaps_ns(), steps.gaps_ns(changes)
+    (takes,) = steps.replay.takes([(changes, steps.paces[::-1])])
+    gained_ns = len(sorted_unique(steps.device)) * np.maximum(takes[:, 0] - takes[:, -1], 0.0)
     following = number(gaps, "next_row")
     wait = np.where(gone[following] >= 0, gone[following], _followed(steps, waits, chosen, following))
-    least, usual, most = (
-        _net(before - after, wait, most_ns)
-        for before, after, most_ns in zip(with_waits, without, gained_ns.tolist(), strict=True)
-    )
-    late = category(gaps, "cause").among("host_bound") & (with_waits[1] < _STALL_NS)
+    late = category(gaps, "cause").among("host_bound") & ((with_waits[1] < _STALL_NS) | made[following])
     late &= np.where(flags(gaps, "between_steps"), number(gaps, "into_step_ns"), number(gaps, "dur_ns")) >= _LEAST_NS
-    shorter = (usual > 0) & (usual >= _LEAST_SHARE * with_waits[1])
-    return WaitGaps(place, np.where(late & shorter, wait, -1), (least, usual, most), gone[following] >= 0)
+    usual = with_waits[1] - without[1]
+    share = np.where(_largest(usual, wait, late), _LEAST_OF_FIRST, _LEAST_SHARE)
+    late &= (usual > 0) & (usual >= share * with_waits[1])
+    counts = late | category(gaps, "cause").among(*_OF_WAITS)
+    freed_ns = [
+        np.minimum(_net(before - after, wait, counts, most_ns), before)
+        for before, after, most_ns in zip(with_waits, without, gained_ns.tolist(), strict=True)
+    ]
+    late &= freed_ns[1] > 0
+    return WaitGaps(
+        place, wait, np.where(late, wait, -1), (freed_ns[0], freed_ns[1], freed_ns[2]), gone[following] >= 0
+    )
+
+
+def _largest(shorter: IntArray, wait: IntArray, late: BoolArray) -> BoolArray:
+    """Return the gap of each wait that gets most shorter without it.
+
+    >>> _largest(np.array([3, 5, 2, 9]), np.array([0, 0, 1, -1]), np.ones(4, np.bool_)).tolist()
+    [False, True, True, False]
+    """
+    rows = np.flatnonzero(late & (wait >= 0))
+    order = rows[np.lexsort((-shorter[rows], wait[rows]))]
+    found = np.zeros(len(wait), np.bool_)
+    found[order[np.flatnonzero(np.diff(wait[order], prepend=-1))]] = True
+    return found
+
+
+def _without(steps: Steps, timeline: Timeline, gone: BoolArray, calls: IntArray) -> Change:
+    """Return the timeline's change where these activities are not launched, and the host waits in none of the calls."""
+    rows = np.flatnonzero(gone)
+    gone_ns = int(numbers(timeline.activities["dur_ns"]).values[rows].sum())
+    return steps.change(Fix([rows[:, None]], [Range(gone_ns, gone_ns, gone_ns)], "nothing", unwaited=calls))
 
 
 def _asked(timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterations | None) -> BoolArray:
@@ -93,7 +130,7 @@ def _asked(timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterati
 
 
 def _large_copies(timeline: Timeline, waits: Waits) -> BoolArray:
-    """Return which waits are for a copy from or to pageable memory that is large."""
+    """Return which waits are for a copy from or to pageable memory that is large, and not of what the host makes."""
     activities = timeline.activities
     pageable = np.zeros(activities.num_rows, np.bool_)
     for column in ("source_memory", "target_memory"):
@@ -104,18 +141,19 @@ def _large_copies(timeline: Timeline, waits: Waits) -> BoolArray:
     copies[launch[launch >= 0]] = True
     found = np.zeros(len(waits), np.bool_)
     found[waits.call_of[copies[waits.call_row]]] = True
+    found &= waits.made_ns == 0
     return found
 
 
 def _gone(timeline: Timeline, waits: Waits, chosen: BoolArray) -> IntArray:
     """Return of each activity the chosen wait that it goes with: what looks for the places of a mask, and a copy of
-    numbers that Python made a tensor of. What does by value or by a known index, or keeps those numbers on the device,
-    launches none of it. −1: none.
+    numbers that Python made a tensor of, or of what operators made. What does by value or by a known index, or keeps
+    those numbers on the device, launches none of it. −1: none.
     """
     parent, rows = rows_of(timeline.ops["parent_row"]), np.flatnonzero(chosen)
     selects = categories(timeline.ops["name"]).among(_SELECTS)
     made = np.zeros(len(selects), np.bool_)
-    lists = waits.op_row[rows[waits.kind[rows] == WAITS.index("from_list")]]
+    lists = waits.op_row[rows[np.isin(waits.kind[rows], [WAITS.index(each) for each in _MAKES])]]
     made[lists[lists >= 0]] = True
     around = nearest(parent, selects | made)
     op = taken(around, rows_of(timeline.api["op_row"])[waits.api_row[rows]])
@@ -123,6 +161,32 @@ def _gone(timeline: Timeline, waits: Waits, chosen: BoolArray) -> IntArray:
     of_op[op[op >= 0]] = rows[op >= 0]
     found: IntArray = of_op[taken(around, rows_of(timeline.activities["op_row"]))]
     return found
+
+
+def _fetched(timeline: Timeline, waits: Waits, chosen: BoolArray) -> BoolArray:
+    """Return which activities fetch the number that one of the chosen waits is for."""
+    numbers_of = chosen & np.isin(waits.kind, [WAITS.index(each) for each in _NUMBERS])
+    op = waits.op_row[numbers_of]
+    own = np.zeros(timeline.ops.num_rows + 1, np.bool_)
+    own[op[op >= 0]] = True
+    around = nearest(rows_of(timeline.ops["parent_row"]), own[:-1])
+    copies = categories(timeline.activities["copy_kind"]).among("DtoH")
+    found: BoolArray = copies & (taken(around, rows_of(timeline.activities["op_row"])) >= 0)
+    return found
+
+
+def _without_made(steps: Steps, timeline: Timeline, waits: Waits, gone: IntArray) -> Iterator[Change]:
+    """Yield changes of the timeline where copies of what the host makes are left out, and what makes them: the share of
+    the host's time before each copy that was spent so when that was recorded. gone: the wait of each such copy.
+    """
+    host = steps.replay.host
+    rows = np.flatnonzero(gone >= 0)
+    for row in rows[np.argsort(waits.made_ns[gone[rows]])][-_MOST_MADE:]:
+        event = int(np.append(host.launch, -1)[steps.replay.launch[row]])
+        if event >= 0:
+            change = _without(steps, timeline, np.arange(len(gone)) == row, waits.call_row[:0])
+            took_ns = min(int(waits.made_ns[gone[row]]) + change.most_ns, int(host.work_ns[event]))
+            yield replace(change, most_ns=took_ns)
 
 
 def _places(timeline: Timeline, waits: Waits) -> IntArray:
@@ -164,17 +228,20 @@ def _followed(steps: Steps, waits: Waits, chosen: BoolArray, following: IntArray
     return np.where(behind >= 0, of_call[host.call[behind]], -1)
 
 
-def _net(shorter: IntArray, wait: IntArray, most_ns: float) -> IntArray:
-    """Return how much shorter each gap is, less what other gaps of its wait are longer instead; all, `most_ns`.
+def _net(shorter: IntArray, wait: IntArray, counts: BoolArray, most_ns: float) -> IntArray:
+    """Return by how much the gaps that count are shorter, with what others of their wait are shorter, or longer
+    instead; all, `most_ns`.
 
-    >>> _net(np.array([6, -2, 4, -4]), np.array([0, 0, 1, -1]), 4.0).tolist()
+    >>> every = np.ones(4, np.bool_)
+    >>> _net(np.array([6, -2, 4, -4]), np.array([0, 0, 1, -1]), every, 4.0).tolist()
     [2, 0, 2, 0]
+    >>> _net(np.array([6, 2, 4, 4]), np.array([0, 0, 1, -1]), np.array([True, False, False, True]), 10.0).tolist()
+    [8, 0, 0, 0]
     """
-    gains = np.maximum(shorter, 0).astype(np.float64)
+    gains = np.where(counts, np.maximum(shorter, 0), 0).astype(np.float64)
     of_wait, positive = (np.bincount(wait + 1, each, int(wait.max(initial=-1)) + 2) for each in (shorter, gains))
-    left = np.maximum(of_wait, 0.0)
-    whole = left.sum()
-    share = left * min(most_ns / max(whole, 1.0), 1.0) / np.maximum(positive, 1.0)
+    left = np.where(positive > 0, np.maximum(of_wait, 0.0), 0.0)
+    share = left * min(most_ns / max(left.sum(), 1.0), 1.0) / np.maximum(positive, 1.0)
     found = gains * share[wait + 1]
     found[wait < 0] = 0.0
     net: IntArray = found.astype(np.int64)

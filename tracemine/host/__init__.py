@@ -6,6 +6,7 @@ leading.py   which thread's events count at each moment of a step
 paths.py     the Python function that leads to what is in no call
 segments.py  the record: segments that add up to the steps exactly
 waits.py     places where the host waits for the device: what it does there, and what that costs
+made.py      tensors that the host makes before it copies them
 uses.py      what the value that a wait fetches is used for
 """
 

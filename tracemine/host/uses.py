@@ -23,6 +23,7 @@ Use = Literal[
     "log",  # nothing that is recorded depends on it
     "to_host",
     "from_list",
+    "made",
     "from_host",
     "synchronize",
 ]
@@ -33,6 +34,7 @@ _OF_KIND: Final[dict[str, Use]] = {
     "truth": "branch",
     "to_host": "to_host",
     "from_list": "from_list",
+    "made": "made",
     "from_host": "from_host",
     "synchronize": "synchronize",
 }

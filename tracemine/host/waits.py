@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import codes
+from tracemine.host.made import Made, made_before
 from tracemine.rows.ancestors import nearest, outermost, taken
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.host import WORK, HostCalls, HostThreads, last_begun, named
@@ -22,6 +23,7 @@ Wait = Literal[
     "number",  # `.item()`, `float(...)`
     "to_host",  # a copy to memory that is not pinned
     "from_list",  # a copy of a few numbers that Python made a tensor of
+    "made",  # a copy of what operators on the host made of nothing
     "from_host",  # a copy from memory that is not pinned
     "synchronize",
     "other",
@@ -35,8 +37,6 @@ _OPERATORS: Final[tuple[tuple[Wait, re.Pattern[str]], ...]] = (  # the more spec
     ("truth", re.compile(r"^aten::(is_nonzero|equal|allclose)$")),
     ("number", re.compile(r"^aten::(item|_local_scalar_dense)$")),
 )
-_LISTS: Final = re.compile(r"^aten::(lift_fresh|lift)$")  # what `torch.tensor` calls on what it has made
-_DETACHED: Final = re.compile(r"^aten::detach_$")  # what it calls last
 _OF_EVENTS: Final = re.compile(r"EventSynchronize")
 _RECORDS: Final = re.compile(r"^(cuda|hip|cu)EventRecord")
 _FEW_BYTES: Final = 65_536
@@ -48,6 +48,7 @@ class Waits(Struct, frozen=True, kw_only=True):
     begin_ns: IntArray  # of its first call that waits
     end_ns: IntArray
     wait_ns: IntArray  # in calls that wait
+    made_ns: IntArray  # as recorded, in the operators that made what it copies; 0: none did
     kind: IntArray  # position in WAITS
     thread: IntArray
     api_row: IntArray  # its last call that waits
@@ -70,8 +71,9 @@ def waits_of(timeline: Timeline, host: HostThreads) -> Waits:
     waits = calls.blocks & (calls.thread >= 0) & ~named(categories(api["name"]), frees)
     rows = np.flatnonzero(waits & ~_leaves_work(timeline, calls))
     parent, is_op = rows_of(ops["parent_row"]), categories(ops["kind"]).among("op")
-    op = rows_of(api["op_row"])[rows]
-    outer = taken(outermost(nearest(parent, is_op), parent), op)
+    op_row = rows_of(api["op_row"])
+    calling = taken(outermost(nearest(parent, is_op), parent), op_row)
+    outer = calling[rows]
     one = np.where(outer >= 0, outer, ops.num_rows + rows)  # calls of one operator are one wait
     rows, outer, one = (each[np.argsort(rows, kind="stable")] for each in (rows, outer, one))
     code = codes(one)
@@ -81,7 +83,8 @@ def waits_of(timeline: Timeline, host: HostThreads) -> Waits:
     last[code] = np.arange(len(code))
     spent = np.zeros(count, np.int64)
     np.add.at(spent, code, (calls.end - calls.begin)[rows])
-    kind = _kinds(timeline, host, rows_of(api["op_row"])[rows[first]], outer[first], rows[first], launch_row)
+    made = made_before(timeline, host.of_ops, calling[calling >= 0])
+    kind = _kinds(timeline, made, op_row[rows[first]], outer[first], rows[first], launch_row)
     order = np.argsort(calls.begin[rows[first]], kind="stable")
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
@@ -90,6 +93,7 @@ def waits_of(timeline: Timeline, host: HostThreads) -> Waits:
         begin_ns=calls.begin[rows[first]][order],
         end_ns=calls.end[rows[last]][order],
         wait_ns=spent[order],
+        made_ns=np.where(kind == _NUMBER["made"], np.append(made.host_ns, 0)[outer[first]], 0)[order],
         kind=kind[order],
         thread=calls.thread[rows[first]][order],
         api_row=rows[last][order],
@@ -114,7 +118,7 @@ def _leaves_work(timeline: Timeline, calls: HostCalls) -> BoolArray:
 
 
 def _kinds(
-    timeline: Timeline, host: HostThreads, op: IntArray, outer: IntArray, call: IntArray, launch_row: IntArray
+    timeline: Timeline, made: Made, op: IntArray, outer: IntArray, call: IntArray, launch_row: IntArray
 ) -> IntArray:
     """Return the kind of each wait. Of each: its innermost and its outermost operator, and its first call."""
     ops, api = timeline.ops, timeline.api
@@ -126,7 +130,9 @@ def _kinds(
     for direction, wait in (("DtoH", "to_host"), ("HtoD", "from_host")):
         kind[np.append(categories(timeline.activities["copy_kind"]).among(direction), False)[copied]] = _NUMBER[wait]
     few = np.append(numbers(timeline.activities["bytes"]).values, 0)[copied] < _FEW_BYTES
-    kind[(kind == _NUMBER["from_host"]) & few & _made_of_lists(timeline, host.of_ops, outer)] = _NUMBER["from_list"]
+    copies = kind == _NUMBER["from_host"]
+    kind[copies & (np.append(made.host_ns, 0)[outer] > 0)] = _NUMBER["made"]
+    kind[copies & few & np.append(made.of_list, False)[outer]] = _NUMBER["from_list"]
     for wait, pattern in reversed(_OPERATORS):
         marked = named(names, pattern)
         if marked.any():
@@ -145,24 +151,3 @@ def _copies(timeline: Timeline, op: IntArray, call: IntArray, launch_row: IntArr
     by_call[launch_row[copies]] = copies
     by_op[-1] = by_call[-1] = -1  # of those that none is known of
     return np.where(by_op[op] >= 0, by_op[op], by_call[call])
-
-
-def _made_of_lists(timeline: Timeline, thread: IntArray, outer: IntArray) -> BoolArray:
-    """Return which operators are followed on their thread, before another one of theirs, by what makes a tensor of what
-    Python has; or come right behind it, as in `torch.tensor(list).to(device)`.
-    """
-    ops = timeline.ops
-    if not ops.num_rows:
-        return np.zeros(len(outer), np.bool_)
-    is_op, above = categories(ops["kind"]).among("op"), rows_of(ops["parent_row"])
-    top = np.flatnonzero(is_op & ((above < 0) | ~is_op[above]))
-    top = top[np.argsort(thread[top], kind="stable")]
-    place = np.full(ops.num_rows + 1, -1)
-    place[top] = np.arange(len(top))
-    lists, detached = (np.append(named(categories(ops["name"]), each)[top], False) for each in (_LISTS, _DETACHED))
-    at = np.where(place[outer] >= 0, place[outer], len(top))
-    before = np.maximum(at - 1, 0)
-    behind = lists[before] | (detached[before] & lists[np.maximum(at - 2, 0)])
-    same = thread[np.append(top, -1)[before]] == thread[outer]
-    made: BoolArray = lists[np.minimum(at + 1, len(top))] | (behind & same & (at > 0))
-    return made & (at < len(top))

@@ -40,6 +40,8 @@ _GAP_SHARE = {
     # The host still dispatches what it launches in a round: loops whose rounds need each other won nothing to 47 % of
     # it once they waited less often (benchmarks/programs/score.py).
     "after_wait": (0.0, 0.35, 1.0),
+    # What the timeline, run again without the wait, is shorter by.
+    "without_wait": (0.0, 1.0, 1.0),
     # Where no round needs another's result, one call can do all of them, and be asked once: loops changed so won 73 to
     # 125 % of it (as above).
     "at_once": (0.4, 0.95, 1.0),

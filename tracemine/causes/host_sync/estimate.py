@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracemine.causes.host_sync.waits import estimate_waits, goes_with_wait
+from tracemine.causes.host_sync.waits import ASSUMED, estimate_waits, goes_with_wait
 from tracemine.causes.host_sync.written import WRITTEN, written
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
@@ -18,6 +18,7 @@ from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained
 from tracemine.rows.table import BoolArray, IntArray, category, number
 
+_PRODUCTS = ("gemm", "conv", "attention", "rnn")
 _FETCHES = ("number", "truth", "mask", "print", "to_host")
 
 
@@ -25,16 +26,32 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     """Estimate gaps without their waits; where one call can do all rounds of a loop the rounds' launches go as well."""
     if goes_with_wait(context, matrix):
         return estimate_waits(context, matrix)
-    rows = context.rows["gaps"]
-    at_once = context.asked_at_once[number(rows, "next_row")[matrix].reshape(-1)]
-    if not at_once.any():
+    gaps = matrix.reshape(-1)
+    at_once = _one_call(context, gaps)
+    known = ~at_once & (context.wait_gaps.behind[gaps] >= 0)
+    if not (at_once | known).any():
         return close(context, rule, matrix)
     cause = cause_of(context, matrix)
     waits = cause == "synchronisation"
-    recorded = context.facts["gaps"].dur_ns[matrix].reshape(-1)
+    recorded = context.facts["gaps"].dur_ns[gaps]
     most = np.where(at_once, recorded, np.minimum(recorded, blocked_ns(context, matrix))) if waits else recorded
-    saving, assumptions = closed(context, matrix, most, ((at_once, "at_once"), (~at_once, cause)))
-    return of_gaps(context, matrix, saving, assumptions)
+    parts = ((at_once, "at_once"), (known, "without_wait"), (~(at_once | known), cause))
+    freed = [np.where(known, each[gaps], np.iinfo(np.int64).max) for each in context.wait_gaps.freed_ns[:2]]
+    saving, assumptions = closed(context, matrix, most, parts, freed)
+    return of_gaps(context, matrix, saving, (ASSUMED, *assumptions) if known.any() else assumptions)
+
+
+def _one_call(context: ScanContext, gaps: IntArray) -> BoolArray:
+    """Return which gaps lie in a loop whose rounds one call could do. They need nothing of each other; and they choose
+    their rows by a mask, or hold no products, of which each round's may keep a device busy by themselves.
+    """
+    rows, waits = context.rows["activities"], context.wait_gaps.behind
+    following = number(context.rows["gaps"], "next_row")
+    loop = number(rows, "loop", -1)
+    masks = np.append(context.waits.kind == WAITS.index("mask"), False)[waits]
+    heavy = np.isin(loop, loop[category(rows, "op_class").among(*_PRODUCTS)])
+    heavy &= ~np.isin(loop, loop[following[masks]])
+    return (context.asked_at_once & ~heavy)[following[gaps]]
 
 
 def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:

@@ -22,14 +22,14 @@ from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, joined, mapped, rows_of, take
 from tracemine.rows.table import BoolArray, IntArray
 
-_ASSUMED = "the timeline run again without the wait: gaps count by how much shorter they are then"
+ASSUMED = "the timeline run again without the wait: gaps count by how much shorter they are then"
 
 
 def of_waits(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
     """Yield classes of gaps that no pattern names and that go with waits; a match has all that follow one wait."""
     wait = context.wait_gaps.wait
     gaps = np.flatnonzero((wait >= 0) & ~named & ~context.claimed[rule.rows])
-    gaps = gaps[~_taken_on(context)[wait[gaps]]]
+    gaps = gaps[~_taken_on(context, named)[wait[gaps]]]
     if not len(gaps):
         return
     gaps = gaps[np.argsort(wait[gaps], kind="stable")]
@@ -41,9 +41,9 @@ def of_waits(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tup
         yield gaps[offsets[own][:, None] + np.arange(offsets[own[0] + 1] - offsets[own[0]])], Evidence.CONSISTENT
 
 
-def _taken_on(context: ScanContext) -> BoolArray:
+def _taken_on(context: ScanContext, named: BoolArray) -> BoolArray:
     """Return which waits are for a number that each round of a loop may hand on to the next: that stays a wait, or
-    becomes more work on the device.
+    becomes more work on the device. Of a place that the pattern names in another step none is.
     """
     waits = context.waits
     numbers = (context.wait_uses < 0) & np.isin(waits.kind, [WAITS.index("number"), WAITS.index("truth")])
@@ -52,8 +52,11 @@ def _taken_on(context: ScanContext) -> BoolArray:
     counted = context.accounts.counted
     begun = np.zeros(0, np.int64) if counted is None else np.sort(counted.begin_ns)
     place = codes(context.wait_gaps.place, np.searchsorted(begun, waits.begin_ns, side="right"))
-    rounds: BoolArray = np.bincount(place)[place] > 1
-    return numbers & rounds
+    rounds = np.bincount(place)[place] > 1
+    behind = context.wait_gaps.behind[named]
+    of_named = np.isin(context.wait_gaps.place, context.wait_gaps.place[behind[behind >= 0]])
+    taken: BoolArray = numbers & rounds & ~of_named
+    return taken
 
 
 def goes_with_wait(context: ScanContext, matrix: IntArray) -> bool:
@@ -76,7 +79,7 @@ def estimate_waits(context: ScanContext, matrix: IntArray) -> ClassEstimate:
             alone = (least[chosen], usual[chosen], most[chosen])
             closed, assumed = closed_gaps(dur_ns[chosen], cause, alone, context.steps.slowdown)
             saving, told = saving + closed, told | dict.fromkeys(assumed)
-    found = of_gaps(context, matrix, saving, (_ASSUMED, *told))
+    found = of_gaps(context, matrix, saving, (ASSUMED, *told))
     label = label_of(context.timeline, _facts_of(context, gaps[:1]), np.zeros(1, np.int64))
     return replace(found, label=label, evidence=Evidence.CONSISTENT.name.lower())
 

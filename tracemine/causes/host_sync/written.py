@@ -26,6 +26,7 @@ _WRITTEN: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "to_host": (("", ".cpu()"),),
     "from_list": (("", "torch.tensor(list)"),),
+    "made": (("", ".to(device)"),),
     "from_host": ((r"^aten::copy_", "x[i] = value"), ("", ".to(device)")),
     "synchronize": (
         (r"Event", "event.synchronize()"),

@@ -45,6 +45,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "other": _kind("a call that waits for the device", "E???"),
     "to_host": _kind("a copy to pageable memory (`.cpu()`, `.numpy()`)", "E-SS"),
     "from_list": _kind("a tensor made of Python numbers", "E-SS"),
+    "made": _kind("a tensor made on the host", "E-SS"),
     "from_host": _kind("a copy from pageable memory", "E-SS"),
     "pinned_copy": _kind("a copy from pinned memory", "?-SS"),
     "released": _kind("memory given back to the driver", "EBBB"),
