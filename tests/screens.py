@@ -22,7 +22,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracemine.findings.record import Scan
+    from tracemine.pipeline import Analysis
     from tracemine.timeline import Timeline
+    from tracemine.top import HostTop
 
 ROOT = Path(__file__).parents[1]
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
@@ -36,6 +39,7 @@ class Reading:
     gpu_time_ns: int  # as `top` has it
     reason: str  # what may make that differ from the file
     evidence: tuple[int, ...]  # of what nodes read, each once
+    host: dict[str, Any]  # `top --host` by each of what it can group by
     owned: Counter[Any]  # GPU nanoseconds by the operator, with its recorded inputs, that owns them
 
 
@@ -96,9 +100,20 @@ def _reading(path: Path) -> Reading:
         measured=tool().shown(path, analysis, scan),
         gpu_time_ns=top_ns(analysis, scan),
         reason=reason(analysis),
+        host=host_tables(analysis, scan),
         evidence=tuple(sorted(set(analysis.dataflow.reads.evidence.tolist()))),
         owned=owned_time(analysis.timeline),
     )
+
+
+def host_tables(analysis: Analysis, scan: Scan, *, whole: bool = False) -> dict[str, HostTop]:
+    """The tables of a recording's host time, by what each groups by."""
+    from tracemine.api.tops import tops_of
+    from tracemine.pipeline import ScanOptions
+    from tracemine.top import HOST_BY
+
+    tops = tops_of(analysis, scan, ScanOptions(), whole=whole)
+    return {by: tops.host(by) for by in HOST_BY}
 
 
 def owned_time(timeline: Timeline) -> Counter[Any]:
