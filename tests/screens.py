@@ -5,6 +5,7 @@ The scan, the first screen and what else tests ask of a reading; and what the st
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import importlib.util
 import json
@@ -12,7 +13,7 @@ import os
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -74,17 +75,27 @@ def events_once(folder: Path) -> Callable[[Path], Events]:
     return _once(folder, "events", _events)
 
 
+def in_turn(paths: Iterable[Path]) -> list[Path]:
+    """Traces in the order in which a test reads all of them: every second process begins at the end.
+
+    Two that read the same ones at the same time meet in the middle, and each has read half.
+    """
+    process = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return [*paths][:: -1 if int(process) % 2 else 1]
+
+
 def _once(folder: Path, kind: str, make: Callable[[Path], Any]) -> Callable[[Path], Any]:
     @cache
     def made(path: Path) -> Any:
         tool()  # of which what is kept may be
         kept = folder / f"{sha256(str(path).encode()).hexdigest()}.{kind}"
-        if kept.is_file():
-            return pickle.loads(kept.read_bytes())  # noqa: S301 - of this run
-        found = make(path)
-        whole = kept.with_suffix(f".{os.getpid()}")
-        whole.write_bytes(pickle.dumps(found))
-        whole.replace(kept)
+        with kept.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # whoever comes second waits for what the first makes
+            file.seek(0)
+            if content := file.read():
+                return pickle.loads(content)  # noqa: S301 - of this run
+            found = make(path)
+            file.write(pickle.dumps(found))
         return found
 
     return made
