@@ -5,6 +5,7 @@ The scan, the first screen and what else tests ask of a reading; and what the st
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import importlib.util
 import json
@@ -12,7 +13,7 @@ import os
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -22,7 +23,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracemine.findings.record import Scan
+    from tracemine.pipeline import Analysis
     from tracemine.timeline import Timeline
+    from tracemine.top import HostTop
 
 ROOT = Path(__file__).parents[1]
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
@@ -36,6 +40,7 @@ class Reading:
     gpu_time_ns: int  # as `top` has it
     reason: str  # what may make that differ from the file
     evidence: tuple[int, ...]  # of what nodes read, each once
+    host: dict[str, Any]  # `top --host` by each of what it can group by
     owned: Counter[Any]  # GPU nanoseconds by the operator, with its recorded inputs, that owns them
 
 
@@ -70,17 +75,27 @@ def events_once(folder: Path) -> Callable[[Path], Events]:
     return _once(folder, "events", _events)
 
 
+def in_turn(paths: Iterable[Path]) -> list[Path]:
+    """Traces in the order in which a test reads all of them: every second process begins at the end.
+
+    Two that read the same ones at the same time meet in the middle, and each has read half.
+    """
+    process = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return [*paths][:: -1 if int(process) % 2 else 1]
+
+
 def _once(folder: Path, kind: str, make: Callable[[Path], Any]) -> Callable[[Path], Any]:
     @cache
     def made(path: Path) -> Any:
         tool()  # of which what is kept may be
         kept = folder / f"{sha256(str(path).encode()).hexdigest()}.{kind}"
-        if kept.is_file():
-            return pickle.loads(kept.read_bytes())  # noqa: S301 - of this run
-        found = make(path)
-        whole = kept.with_suffix(f".{os.getpid()}")
-        whole.write_bytes(pickle.dumps(found))
-        whole.replace(kept)
+        with kept.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # whoever comes second waits for what the first makes
+            file.seek(0)
+            if content := file.read():
+                return pickle.loads(content)  # noqa: S301 - of this run
+            found = make(path)
+            file.write(pickle.dumps(found))
         return found
 
     return made
@@ -96,9 +111,20 @@ def _reading(path: Path) -> Reading:
         measured=tool().shown(path, analysis, scan),
         gpu_time_ns=top_ns(analysis, scan),
         reason=reason(analysis),
+        host=host_tables(analysis, scan),
         evidence=tuple(sorted(set(analysis.dataflow.reads.evidence.tolist()))),
         owned=owned_time(analysis.timeline),
     )
+
+
+def host_tables(analysis: Analysis, scan: Scan, *, whole: bool = False) -> dict[str, HostTop]:
+    """The tables of a recording's host time, by what each groups by."""
+    from tracemine.api.tops import tops_of
+    from tracemine.pipeline import ScanOptions
+    from tracemine.top import HOST_BY
+
+    tops = tops_of(analysis, scan, ScanOptions(), whole=whole)
+    return {by: tops.host(by) for by in HOST_BY}
 
 
 def owned_time(timeline: Timeline) -> Counter[Any]:

@@ -34,7 +34,7 @@ CHECKS = (
     "python -m pytest tests/test_imports.py tests/test_readme.py tests/matching/test_catalogue.py"
     " tests/rows/test_rules_on_recordings.py tests/fusion/test_op_cost.py tests/test_examples.py tests/cli/test_cli.py"
     " -k 'not test_examples and not test_cli or test_examples and (formats or report or codegen.operators)"
-    " or test_cli and (page or help or hint)'",
+    " or test_cli and (page or help or one_line)'",
 )
 # What `python` does with its arguments, in a process that has begun.
 BEGIN = """\

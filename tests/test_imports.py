@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -35,8 +36,14 @@ COUNTS = {
 }
 
 
+# A word that may be an import, not at the beginning of a line.
+ELSEWHERE = re.compile(r"^(?!from |import ).*\bimport\b", re.MULTILINE)
+
+
 def imports_within(text: str) -> int:
     """How many import statements stand in functions."""
+    if not ELSEWHERE.search(text):
+        return 0  # and nothing to parse
     functions = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
     return len({node for each in functions for node in ast.walk(each) if isinstance(node, ast.Import | ast.ImportFrom)})
 

@@ -1,5 +1,6 @@
 """Check one module: python checked.py MODULE.py prints {item: "" or what is wrong, or "not here: …"} as JSON.
 
+Items that are named behind the module are asked alone.
 `--launch MODULE.py...` prints of each what a call takes of the host, microseconds, and how many kernels it launches.
 """
 
@@ -386,7 +387,7 @@ def said(work: Callable[[Checked], None], one: Checked) -> str:
     return ""
 
 
-def main(path: str) -> None:
+def main(path: str, *asked: str) -> None:
     try:
         module = loaded(path)
     except ImportError as error:
@@ -394,8 +395,8 @@ def main(path: str) -> None:
         return
     found = {"imports alone": "tracemine is loaded" if any(n.startswith("tracemine.") for n in sys.modules) else ""}
     interpreted()
-    found |= {name: said(work, Checked(module)) for name, work in ITEMS.items()}
-    if GPU and not found["right"]:
+    found |= {name: said(work, Checked(module)) for name, work in ITEMS.items() if not asked or name in asked}
+    if GPU and not asked and not found["right"]:
         found["launch_us"] = f"{launch_us(Checked(module)):.1f}"
     print(json.dumps(found))
 
@@ -433,4 +434,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "--rank":
         main_rank(*sys.argv[2:])
     else:
-        main(sys.argv[1])
+        main(*sys.argv[1:])

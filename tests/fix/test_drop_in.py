@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ pytest.importorskip("triton")
 import torch
 
 from benchmarks.fixes import checked
+from tests import forked
 from tracemine.codegen import GraphBuilder
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.fix.drop_in import MOST_INPUTS, drop_in, function_name
@@ -40,20 +39,19 @@ def in_place() -> Graph:
     return b.done()
 
 
-def items(text: str, path: Path) -> dict[str, str]:
+def items(text: str, path: Path, *asked: str) -> dict[str, str]:
     path.write_text(text)
-    ran = subprocess.run(
-        [sys.executable, "-P", checked.__file__, str(path)],
-        env=environment(), capture_output=True, text=True, check=True, cwd=path.parent,
-    )  # fmt: skip
+    checker = Path(checked.__file__)
+    ran = forked.run(forked.TORCH, [str(path), *asked], file=checker, cwd=path.parent, env=environment())
+    assert ran.returncode == 0, ran.stderr
     found: dict[str, str] = json.loads(ran.stdout.splitlines()[-1])
-    assert set(found) == {"imports alone", *checked.ITEMS}
     return found
 
 
 @pytest.mark.parametrize("graph", [norm(), in_place()], ids=["several results", "in place"])
 def test_a_module_survives_what_programs_do(tmp_path: Path, graph: Graph) -> None:
     found = items(drop_in(graph, title="Norm", name="norm"), tmp_path / "norm.py")
+    assert set(found) == {"imports alone", *checked.ITEMS}
     assert not {item: text for item, text in found.items() if text and not text.startswith("not here")}
     assert {item for item, text in found.items() if not text} >= WHOLE
 
@@ -73,19 +71,7 @@ def test_a_module_survives_what_programs_do(tmp_path: Path, graph: Graph) -> Non
 def test_a_planted_fault_is_named(tmp_path: Path, was: str, became: str, item: str) -> None:
     text = drop_in(norm(), title="Norm", name="norm")
     assert was in text
-    assert items_of(text.replace(was, became), tmp_path / "norm.py", item)
-
-
-def items_of(text: str, path: Path, item: str) -> str:
-    path.write_text(text)
-    ran = subprocess.run(
-        [sys.executable, "-P", checked.__file__, str(path)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return str(json.loads(ran.stdout.splitlines()[-1]).get(item, ""))
+    assert items(text.replace(was, became), tmp_path / "norm.py", item)[item]
 
 
 def test_graphs_that_get_no_module_say_why() -> None:

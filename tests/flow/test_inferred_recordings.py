@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.dataflow.dataflow import agreement_of, who_wrote, without_execution_trace
-from tests.screens import Reading
+from tests.screens import Reading, in_turn
 from tracemine.flow import Evidence, flow
 from tracemine.flow.inferred.iterations import ForwardPasses
 from tracemine.formats import open_trace
@@ -89,7 +89,7 @@ def test_every_kineto_trace_gives_dataflow_or_none(reading: Callable[[Path], Rea
     if TRACES is None:
         pytest.skip("TRACEMINE_COMPAT_TRACES is not set")
     told = 0
-    for path in sorted((Path(TRACES) / "kineto").iterdir()):
+    for path in in_turn(sorted((Path(TRACES) / "kineto").iterdir())):
         evidence = reading(path).evidence
         assert all(each < Evidence.PROVEN for each in evidence)
         told += bool(evidence)

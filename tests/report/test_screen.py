@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, VERIFIED, hostile, hostile_verdicts
-from tests.screens import tool
+from tests.screens import in_turn, tool
 from tracemine.causes import load_rules
 from tracemine.documents.at_once import ALSO
 from tracemine.documents.next_step import next_step
@@ -100,7 +100,9 @@ def test_the_screen_of_every_shared_trace_is_one(
     measured: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tool(), "measured", measured)
-    assert tool().main(["--brief", str(COMPAT)]) == 0
+    paths = in_turn(tool().every([str(COMPAT)]))
+    monkeypatch.setattr(tool(), "every", lambda places: paths)
+    assert tool().main(["--brief"]) == 0
 
 
 def test_it_says_bound_step_bar_findings_rest_and_next(golden: object) -> None:

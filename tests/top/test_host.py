@@ -5,18 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from tests.screens import Reading, host_tables, in_turn
 from tests.timelines import Trace
-from tracemine.api.tops import tops_of
 from tracemine.cli import main
 from tracemine.errors import TracemineError
 from tracemine.formats.discover import traces
-from tracemine.pipeline import Analysis, ScanOptions, analyse, analysed, mined
-from tracemine.top import HOST_BY, HostTop
+from tracemine.pipeline import Analysis, analyse, analysed, mined
+from tracemine.top import HostTop
 
 ROOT = Path(__file__).parents[2]
 TRACES = os.environ.get("TRACEMINE_COMPAT_TRACES")
@@ -27,8 +28,7 @@ FIXTURES = (
 
 
 def tables(analysis: Analysis, *, whole: bool = False) -> dict[str, HostTop]:
-    tops = tops_of(analysis, mined(analysis), ScanOptions(), whole=whole)
-    return {by: tops.host(by) for by in HOST_BY}
+    return host_tables(analysis, mined(analysis), whole=whole)
 
 
 @pytest.mark.parametrize("name", FIXTURES)
@@ -38,11 +38,11 @@ def test_rows_add_up_to_the_steps(name: str, whole: bool) -> None:
 
 
 @pytest.mark.skipif(not TRACES, reason="TRACEMINE_COMPAT_TRACES is not set")
-def test_rows_add_up_to_the_steps_of_every_trace() -> None:
+def test_rows_add_up_to_the_steps_of_every_trace(reading: Callable[[Path], Reading]) -> None:
     count = 0
-    for path in traces(TRACES or ""):
+    for path in in_turn(path for path in traces(TRACES or "") if isinstance(path, Path)):
         try:
-            found = tables(analyse(path))
+            found = reading(path).host
         except TracemineError:
             continue
         add_up(found)

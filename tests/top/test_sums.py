@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from benchmarks.answers.top_totals import compared
-from tests.screens import Events, Reading
+from tests.screens import Events, Reading, in_turn
 from tests.top.raw import Recording, brute
 from tracemine.api.tops import tops_of
 from tracemine.errors import InputError
@@ -126,7 +126,7 @@ def test_gpu_time_of_traces_in_the_wild_is_that_of_their_files(
     reading: Callable[[Path], Reading], gpu_events: Callable[[Path], Events]
 ) -> None:
     seen, apart = 0, []
-    for path in sorted(Path(TRACES or "").glob("kineto/*.json.gz")):
+    for path in in_turn(sorted(Path(TRACES or "").glob("kineto/*.json.gz"))):
         try:
             read = reading(path)
         except InputError:

@@ -13,7 +13,8 @@ from tracemine.cli import main
 from tracemine.top import BY
 
 SHARED = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "")) / "jax"
-NAMES = ("train_spelled", "train_cudnn", "eager_chain", "sync_each", "scan_lstm", "data_parallel")
+JAX = ("train_spelled", "train_cudnn", "eager_chain", "sync_each", "scan_lstm", "data_parallel")
+NAMES = ["own", "json", *(JAX if SHARED.is_dir() else ())]
 # A key of the JSON that is stable, and what HTML pages have of it.
 KEYS = re.compile(r'"torch": ?null,?|\|\^aten::')
 # What a page's own texts explain of any recording.
@@ -24,25 +25,23 @@ def foreign(text: str) -> list[str]:
     return PYTORCH.findall(KEYS.sub("", text))
 
 
-@pytest.fixture(params=["own", "json", *NAMES])
-def traces(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
+def pair(name: str, folder: Path) -> tuple[Path, Path]:
     """A recording, and another one of the same program."""
-    name = str(request.param)
     if name in ("own", "json"):
         write, suffix = (write_xplane, ".xplane.pb") if name == "own" else (write_json, ".trace.json.gz")
         slower = small_planes(step_ns=2_400_000)
         slower[1].lines[0].events.append(Event("wrapped_add", 1_700_000, 9_000, {"correlation_id": 99}))
-        return write(tmp_path / f"a{suffix}", small_planes()), write(tmp_path / f"b{suffix}", slower)
-    if not SHARED.is_dir():
-        pytest.skip("TRACEMINE_COMPAT_TRACES is not set")
+        return write(folder / f"a{suffix}", small_planes()), write(folder / f"b{suffix}", slower)
     other = "train_cudnn" if name == "train_spelled" else name
     return SHARED / name / "host.xplane.pb.gz", SHARED / other / "host.xplane.pb.gz"
 
 
+@pytest.mark.usefixtures("analysed_once")
+@pytest.mark.parametrize("name", NAMES)
 def test_every_command_runs_to_its_end_without_a_word_of_pytorch(
-    traces: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trace, other = map(str, traces)
+    trace, other = map(str, pair(name, tmp_path))
     pages = [tmp_path / "scan.html", tmp_path / "diff.html"]
     tickets = tmp_path / "tickets"
     calls = [
@@ -67,16 +66,19 @@ def test_every_command_runs_to_its_end_without_a_word_of_pytorch(
         assert foreign(path.read_text()) == [], path
 
 
-def test_what_an_agent_is_told(traces: tuple[Path, Path]) -> None:
+def test_what_an_agent_is_told(tmp_path: Path) -> None:
+    """By one server of all recordings: to begin takes longer than what one asks."""
     pytest.importorskip("mcp", reason='the SDK is not installed: pip install ".[mcp]"')
     from tests.mcp.sessions import Session, over_stdio
 
-    path = traces[0]
+    paths = [pair(name, tmp_path)[0] for name in NAMES]
 
-    async def asked(session: Session) -> list[str]:
-        answers = [await session.answer(name, path=path.name) for name in ("scan", "doctor")]
-        answers.append(await session.answer("diff", before=path.name, after=path.name))
-        return [str(answer) for answer in answers]
+    async def asked(session: Session) -> list[tuple[Path, str]]:
+        answers = []
+        for path in paths:
+            answers += [(path, await session.answer(name, path=str(path))) for name in ("scan", "doctor")]
+            answers.append((path, await session.answer("diff", before=str(path), after=str(path))))
+        return [(path, str(answer)) for path, answer in answers]
 
-    for answer in over_stdio(asked, [path.parent]):
-        assert foreign(re.sub(r"'torch': None,?", "", answer)) == []
+    for path, answer in over_stdio(asked, [path.parent for path in paths]):
+        assert foreign(re.sub(r"'torch': None,?", "", answer)) == [], path
