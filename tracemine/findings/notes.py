@@ -111,7 +111,7 @@ def _idle_texts(timeline: Timeline, gaps: Rows, accounts: Accounts, within_ns: I
 
 
 def _without_launches(timeline: Timeline, gaps: Rows, within_ns: IntArray) -> str:
-    """Return why idle time has no cause where no launch was recorded, and how much of it first launches may have taken."""
+    """Return why idle time has no cause without any launch, and how much of it first launches may have taken."""
     names = categories(timeline.activities["name"]).codes
     first = np.zeros(len(names), np.bool_)
     first[np.unique(names, return_index=True)[1]] = True
