@@ -109,8 +109,11 @@ def test_without_the_model_no_chain_is_claimed_and_the_way_out_is_said(tmp_path:
 def test_a_model_of_another_profile_is_left_alone(tmp_path: Path) -> None:
     path = profiled(tmp_path, chain("MatMul", *_GELU, device_us=None))
     profiled(tmp_path / "other", chain("Conv", "Relu"))
+    own = (tmp_path / "opt.onnx").read_bytes()
     (tmp_path / "opt.onnx").write_bytes((tmp_path / "other" / "opt.onnx").read_bytes())
-    assert "optimized_model_filepath" in said(open_trace(path))
+    assert "opt.onnx has 0 of the 6 nodes that were profiled: it is not the model that ran" in said(open_trace(path))
+    (tmp_path / "elsewhere.onnx").write_bytes(own)
+    assert "1 × Gelu of 5" in said(open_trace(path, execution_trace=tmp_path / "elsewhere.onnx"))
 
 
 def test_a_result_that_another_node_reads_too_is_no_pair(tmp_path: Path) -> None:
@@ -209,16 +212,16 @@ def test_cut_off_anywhere_it_is_an_error_or_a_report(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("name", ["profile.json", "opt.onnx"])
-def test_a_thousand_changed_bytes_are_each_an_error_or_a_report(tmp_path: Path, name: str) -> None:
+def test_changed_bytes_are_each_an_error_or_a_report(tmp_path: Path, name: str) -> None:
     path = profiled(tmp_path, _with_fallback())
     chosen, whole, read = random.Random(43), bytearray((tmp_path / name).read_bytes()), 0
-    for turn in range(500):
+    for turn in range(50):
         at = chosen.randrange(len(whole))
         kept, whole[at] = whole[at], chosen.randrange(256)
         (tmp_path / name).write_bytes(whole)
         whole[at] = kept
         read += answers(path, report=not turn % 25)
-    assert read >= 450  # a line that is none is left out
+    assert read >= 44  # a line that is none is left out
 
 
 @pytest.mark.parametrize(

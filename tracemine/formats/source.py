@@ -64,6 +64,7 @@ class FileSource:
         self.path = str(path)
         self.truncated = False
         self.behind = 0
+        self.part: Path | None = None  # a file or a folder elsewhere that belongs to it
         if path.is_dir():
             raise InputError(
                 "is a directory, and not one that tracemine wrote",

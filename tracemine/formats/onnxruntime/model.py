@@ -40,19 +40,28 @@ class Model(Struct, frozen=True):
     outputs: frozenset[str]
 
 
-def model_beside(path: Path, names: Collection[str]) -> tuple[Model | None, list[str]]:
-    """Return the model in a profile's folder that has the profiled nodes, and what to say of those that have not."""
-    best: tuple[float, Model] | None = None
+def model_beside(path: Path, part: Path | None, names: Collection[str]) -> tuple[Model | None, list[str]]:
+    """Return the model that has the profiled nodes, and what to say of those that have not.
+
+    part: a model, or the folder that holds it; None: it lies in the profile's.
+    """
+    best: tuple[int, Model] | None = None
     notes = []
-    for file in sorted(path.parent.glob("*.onnx"))[:_MOST_FILES]:
+    folder = path.parent if part is None else part
+    for file in sorted(folder.glob("*.onnx"))[:_MOST_FILES] if folder.is_dir() else [folder]:
         try:
             model = read_model(file)
         except TracemineError as error:
-            notes.append(f"{file.name}, next to the profile, {error.message}: its dataflow is not known.")
+            notes.append(f"{file.name} {error.message}: its dataflow is not known.")
             continue
-        share = sum(name in model.nodes for name in names) / max(len(names), 1)
-        if share >= _LEAST_KNOWN and (best is None or share > best[0]):
-            best = (share, model)
+        known = sum(name in model.nodes for name in names)
+        if known < _LEAST_KNOWN * len(names):
+            notes.append(
+                f"{file.name} has {known} of the {len(names)} nodes that were profiled: it is not the model that ran, "
+                "which optimized_model_filepath saves."
+            )
+        elif best is None or known > best[0]:
+            best = (known, model)
     return (None if best is None else best[1]), notes if best is None else []
 
 

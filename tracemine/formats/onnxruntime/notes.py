@@ -29,8 +29,8 @@ def notes_of(recorded: RecordedEvents, runs: CountedRuns, graph: Graph | None, e
         yield from _structure(graph, said=not on_gpu)
     elif not extra:
         yield (
-            "The profile does not say which node reads what another gives: save the optimised model in its folder, "
-            f"and chains are known: {_SAVE_MODEL}"
+            "The profile does not say which node reads what another gives: save the optimised model in its folder, or "
+            f"pass --model FILE, and chains are known: {_SAVE_MODEL}"
         )
     yield from extra
     yield from _runs(recorded, runs)

@@ -26,4 +26,4 @@ def read(source: FileSource, progress: Progress | None) -> Timeline:
     return onnxruntime.read_recording(source, progress)
 
 
-FORMAT = Format("onnxruntime", recognises, read)
+FORMAT = Format("onnxruntime", recognises, read, has_parts=True)

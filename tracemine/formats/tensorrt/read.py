@@ -22,4 +22,4 @@ def read(source: FileSource, progress: Progress | None) -> Timeline:
     return tensorrt.read_recording(source, progress)
 
 
-FORMAT = Format("tensorrt", recognises, read)
+FORMAT = Format("tensorrt", recognises, read, has_parts=True)
