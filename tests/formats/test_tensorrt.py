@@ -140,7 +140,9 @@ def test_scales_that_narrow_are_quantisations_and_others_none(tmp_path: Path) ->
     for one in engine:
         if one.pop("Origin", None):
             one |= {"LayerType": "Scale", "ParameterType": "Scale"}
-    engine.insert(-1, layer("scale", "Scale", [("g", [32, 64, 1, 1], VECTOR8)], [("g2", [32, 64, 1, 1], VECTOR8)], 0.01))
+    engine.insert(
+        -1, layer("scale", "Scale", [("g", [32, 64, 1, 1], VECTOR8)], [("g2", [32, 64, 1, 1], VECTOR8)], 0.01)
+    )
     kinds = [name.partition("::")[2] for name in open_trace(exported(tmp_path, engine)).ops["name"].to_pylist()]
     assert (kinds.count("Quantize"), kinds.count("Scale")) == (3, 1)
 

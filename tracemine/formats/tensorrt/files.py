@@ -64,7 +64,9 @@ def _checked(part: Path) -> Path:
     """Return a file that was named as an export. Raises InputError where it is none, or is not there."""
     with FileSource(part) as source:
         if export_of(source.head) is None:
-            raise InputError("is no export of trtexec", where=Location(str(part)), hint="name what --exportLayerInfo wrote")
+            raise InputError(
+                "is no export of trtexec", where=Location(str(part)), hint="name what --exportLayerInfo wrote"
+            )
     return part
 
 
