@@ -88,7 +88,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def find_device(name: str | None, sm_count: int | None = None, memory_bytes: int | None = None) -> Device | None:
-    """Return the row for a GPU as a profiler names it, or as the table does, the longest name that fits first; None where there is none.
+    """Return the row for a GPU as a profiler or the table names it, the longest name that fits first; else None.
 
     A row is passed over when the recorded multiprocessor count or memory contradicts it, so a MIG slice or a partition
     is never taken for the whole product. Generic names ("AMD Radeon Graphics") fit nothing.

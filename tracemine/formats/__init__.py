@@ -105,9 +105,9 @@ def open_trace(
     left one profile, or one that holds what trtexec exported of one engine; a `.nsys-rep` is exported by the nsys on
     PATH.
     Of what TensorRT and ONNX Runtime write `execution_trace` is the engine's layers (or its profile), and the optimised
-    model: a file, or a folder of them. `graph_capture` is a trace of the same program capturing its CUDA graphs: the kernels of replays get the operators
-    that launched them then. `progress` is called after each block: how many of the file's bytes are read, and how many
-    there are. `formats` are asked before those that are known here.
+    model: a file, or a folder of them. `graph_capture` is a trace of the same program capturing its CUDA graphs: the
+    kernels of replays get the operators that launched them then. `progress` is called after each block: how many of the
+    file's bytes are read, and how many there are. `formats` are asked before those that are known here.
 
     Raises InputError if a path is no readable trace, or they do not belong together, TimelineError if a timeline
     directory is damaged.

@@ -90,7 +90,7 @@ class _Host(Struct):
     replays: set[int]  # launches of several kernels: a CUDA graph each
 
     def asked_ns(self, kernel: _Kernel) -> int:
-        """Return when a kernel was asked for: its start where no launch was recorded at all, −1 where its own was not."""
+        """Return when a kernel was asked for: its start where no launch was recorded, −1 where its own was not."""
         if not self.launches:
             return kernel.event.start_ns
         return -1 if kernel.launch < 0 else self.launches[kernel.launch].start_ns

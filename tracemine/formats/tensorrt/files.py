@@ -19,7 +19,7 @@ _BLOCK_BYTES = 1 << 16
 
 
 class Export(Enum):
-    """A file that trtexec writes of an engine; the last is what NVIDIA's Engine Explorer makes of its log and the GPU."""
+    """A file that trtexec writes of an engine; the last is what NVIDIA's Engine Explorer notes of its log and GPU."""
 
     LAYERS = rb'\A\{\s*"(?:Layers|Bindings)"\s*:\s*\['
     PROFILE = rb'\A\[\s*\{\s*"count"\s*:\s*\d+\s*\}|\A\[\s*\{[^{}]*"averageMs"\s*:'
