@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 
 from tests.formats.damaged import answers
-from tests.formats.onnxruntime_files import CPU, ProfiledNode, chain, layer_norm, profiled, session, written
+from tests.formats.onnxruntime_files import (
+    CPU,
+    ProfiledNode,
+    chain,
+    layer_norm,
+    profiled,
+    quantised_product,
+    session,
+    written,
+)
 from tracemine.errors import InputError
 from tracemine.formats import open_trace
 from tracemine.formats.onnxruntime.model import read_model
@@ -130,6 +139,17 @@ def test_layer_norms_and_gelus_are_found_along_the_dataflow_whatever_their_order
     model = read_model(tmp_path / "opt.onnx")
     assert Counter(one.what for one in Graph(model, list(model.nodes)).fused()) == {"LayerNorm": 2}
     assert not [*Graph(model, [node.name for node in nodes if node.name != "a.sqrt"]).fused()][1:]
+
+
+def test_a_quantised_product_that_is_computed_in_float_is_said_with_its_weights_and_conversions(tmp_path: Path) -> None:
+    text = said(open_trace(profiled(tmp_path / "apart", quantised_product(taken_in=False, device_us=None))))
+    assert "MatMul read dequantised operands. Nothing is computed in 8 bits: set graph_optimization_level" in text
+    assert "no operator takes in (ort_quantised_apart): QuantizeLinear ×2, DequantizeLinear ×2" in text
+    assert "Weights are dequantised in every run (ort_quantised_apart): DequantizeLinear" in text
+    assert "compare the task's accuracy" in text
+    taken = said(open_trace(profiled(tmp_path / "in", quantised_product(taken_in=True, device_us=None))))
+    assert "dequantised" not in taken
+    assert "accuracy" not in taken
 
 
 def test_float_operators_between_integers_are_islands_and_no_gelu(tmp_path: Path) -> None:
