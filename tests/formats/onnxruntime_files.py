@@ -151,7 +151,7 @@ def kernel_event(node: ProfiledNode, at: int) -> dict[str, Any]:
 
 
 def model_of(nodes: Sequence[ProfiledNode]) -> bytes:
-    """Return a model of these nodes, each of which gives a tensor of its own name; the last one's is the model's. What is called a weight is one."""
+    """Return a model of these nodes: each gives a tensor of its own name, the last one's is the model's."""
     graph = b"".join(
         _field(
             1,

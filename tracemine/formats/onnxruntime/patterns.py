@@ -73,7 +73,7 @@ class Graph:
         }
 
     def fused(self) -> Iterator[FoundNodes]:
-        """Yield what ONNX Runtime would fuse, no node twice; nothing where it has fused: what is left it does not know."""
+        """Yield what ONNX Runtime would fuse, no node twice; nothing where it has fused already."""
         taken: set[str] = set()
         for what, path in () if _AT_EXTENDED & set(self.types.values()) else FUSED:
             for name in self.types:
