@@ -24,6 +24,7 @@ from tests.formats.onnxruntime_files import (
     session,
     written,
 )
+from tracemine.comparison import diff
 from tracemine.errors import InputError
 from tracemine.formats import open_trace
 from tracemine.formats.onnxruntime.model import read_model
@@ -268,3 +269,13 @@ def test_values_of_other_types_are_an_error_or_a_report(tmp_path: Path, changed:
     events[-3] |= changed
     written(path, events)
     assert answers(path)
+
+
+def test_runs_of_the_host_compare_where_no_gpu_was_recorded(tmp_path: Path) -> None:
+    slow, fast = (
+        profiled(tmp_path / name, chain("MatMul", "Relu", device_us=None, host_us=us))
+        for name, us in (("slow", 4_000), ("fast", 1_000))
+    )
+    difference = diff(*(scan(path) for path in (slow, fast)))
+    assert not difference.incomparable
+    assert difference.step.status == "improved"
