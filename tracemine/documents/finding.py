@@ -50,7 +50,7 @@ _RECORDS_LINES = {
 }
 
 
-_NAMED = ("tensorrt",)  # formats whose kernels have names of the model's: where they are
+NAMED = ("tensorrt",)  # formats whose kernels have names of the model's: where they are
 
 
 class Line(Struct, frozen=True):
@@ -160,7 +160,7 @@ def where(finding: Finding, scan: Scan, *, short: bool = False) -> Iterator[Line
     for source in first if short else finding.source[:_MOST_FRAMES]:
         file = "/".join(PurePath(source.file).parts[-2:]) if short else source.file
         yield Line(source_text(source, file), NAME)
-    if scan.trace.format in _NAMED and finding.kernels:
+    if scan.trace.format in NAMED and finding.kernels:
         yield from _kernels(finding)
     elif not (finding.module or finding.source):
         how = _RECORDS_LINES.get(scan.trace.format)

@@ -98,7 +98,10 @@ def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: S
     if (
         len(outer) == 1
         and outer[0].name is None
-        and (why := _OF_FORMAT.get(timeline.meta.format, {}).get(by) or _HOST_UNRECORDED.get(by))
+        and (
+            why := _OF_FORMAT.get(timeline.meta.format, {}).get("line" if by == "tree" else by)
+            or _HOST_UNRECORDED.get(by)
+        )
     ):
         yield f"{why}: record with_stack=True" if by == "phase" and not timeline.stacks.num_rows else why
     if any(kind.kind == "not_recorded" for kind in kinds):
