@@ -15,7 +15,6 @@ from tracemine.formats.source import FileSource
 
 _MOST_FILES = 400  # of a folder that are looked at
 _LARGEST_BYTES = 1 << 28  # of one file; real ones have some hundred kilobytes
-_BLOCK_BYTES = 1 << 16
 
 
 class Export(Enum):
@@ -106,11 +105,7 @@ def engine_in(path: Path) -> Path | None:
 def content(path: Path) -> Any:
     """Return what a JSON file holds. Raises InputError where it is damaged, cut off or larger than any export."""
     with FileSource(path) as source:
-        text, block = bytearray(), memoryview(bytearray(_BLOCK_BYTES))
-        while count := source.readinto(block):
-            text += block[:count]
-            if len(text) > _LARGEST_BYTES:
-                raise InputError("is larger than what trtexec writes of any engine", where=Location(str(path)))
+        text = source.whole(most_bytes=_LARGEST_BYTES, writer="trtexec")
     try:
         return msgspec.json.decode(bytes(text).decode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError) as error:
