@@ -80,7 +80,7 @@ class FindingPlace:
         said = task_of(head_of(title, self.module), rules().get(rule))
         return tuple(ways_to_say(*said, module=module, line=line, ops=self.ops, mark=mark, saves=saves))
 
-    def runs(self, names: ShownNames, trace_format: str) -> Runs:
+    def runs(self, names: ShownNames, trace_format: str = "kineto") -> Runs:
         """Return it in a line: the user's own frame, what called it, the module; else operators."""
         found: list[Run] = []
         for number, frame in enumerate(self._shown):

@@ -34,6 +34,7 @@ _OF_FORMAT: Mapping[str, Mapping[str, str]] = {
         "operator": "Proton records no operators: --by module shows scopes",
         "phase": "nothing was recorded that tells phases: --by module shows scopes",
     },
+    "tensorrt": {"line": "an engine has no Python lines: --by kernel shows layers"},
     "onnxruntime": {
         "line": "ONNX Runtime records no Python lines: --by operator shows nodes",
         "module": "nodes are named after no modules: --by operator shows nodes",
