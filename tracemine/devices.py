@@ -7,6 +7,7 @@ said to be a guess; else it gets no estimate rather than a stranger's numbers. W
 from __future__ import annotations
 
 import fnmatch
+import glob
 import math
 import re
 from functools import cache
@@ -87,7 +88,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def find_device(name: str | None, sm_count: int | None = None, memory_bytes: int | None = None) -> Device | None:
-    """Return the row for a GPU as a profiler names it, the longest name that fits first; None where there is none.
+    """Return the row for a GPU as a profiler or the table names it, the longest name that fits first; else None.
 
     A row is passed over when the recorded multiprocessor count or memory contradicts it, so a MIG slice or a partition
     is never taken for the whole product. Generic names ("AMD Radeon Graphics") fit nothing.
@@ -103,7 +104,7 @@ def find_device(name: str | None, sm_count: int | None = None, memory_bytes: int
     fitting = [
         (len(pattern.replace("*", "")), device)
         for device in devices()
-        for pattern in device.names
+        for pattern in (*device.names, glob.escape(device.title.casefold()))
         if fnmatch.fnmatchcase(name, pattern) and _agrees(device, sm_count, memory_bytes)
     ]
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None

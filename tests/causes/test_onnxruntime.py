@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.formats.onnxruntime_files import CPU, ProfiledNode, chain, layer_norm, profiled
+from tests.formats.onnxruntime_files import CPU, ProfiledNode, chain, layer_norm, profiled, quantised_product
 from tracemine.findings.record import Scan
 from tracemine.pipeline import scan
 from tracemine.report import Drawing, render_page, renderer
@@ -38,6 +38,15 @@ def test_layer_norms_are_found_in_each_run(tmp_path: Path) -> None:
 )
 def test_what_is_joined_already_or_no_known_part_is_left_alone(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     assert not scan(profiled(tmp_path, chain(*kinds, device_us=40))).findings
+
+
+def test_conversions_that_nothing_takes_in_are_priced_and_those_of_a_border_are_not(tmp_path: Path) -> None:
+    found = scan(profiled(tmp_path / "apart", quantised_product(taken_in=False)))
+    (apart,) = (one for one in found.findings if one.rule == "ort_quantised_apart")
+    assert (apart.occurrences, apart.measured_ns) == (2 * 5, 2 * 5 * 20_000)  # of x, of the weight, of the result
+    assert apart.gpu_saving_ns.mid == apart.measured_ns
+    assert "compute_activation_error" in apart.fix
+    assert not scan(profiled(tmp_path / "in", quantised_product(taken_in=True))).findings
 
 
 def test_without_the_model_nothing_is_joined(tmp_path: Path) -> None:

@@ -193,7 +193,8 @@ def _float_engine(channels: int, tactic: str) -> list[dict[str, Any]]:
 
 
 def test_a_first_product_without_tf32_beside_others_with_it(tmp_path: Path) -> None:
-    (found,) = of_layers(tmp_path, _float_engine(3, "sm80_first_layer_f32")).findings
+    found, wide_ones = of_layers(tmp_path, _float_engine(3, "sm80_first_layer_f32")).findings
+    assert (wide_ones.rule, wide_ones.measured_ns) == ("trt_wide_product", 200_000)  # the others, in FP16
     assert (found.rule, found.kernels) == ("trt_no_tf32", ("Conv_0",))
     assert 0 < found.gpu_saving_ns.low < found.gpu_saving_ns.mid < found.gpu_saving_ns.high < found.measured_ns
 
@@ -204,7 +205,12 @@ def test_a_first_product_without_tf32_beside_others_with_it(tmp_path: Path) -> N
 def test_products_whose_channels_fit_or_where_none_has_tf32_are_left_alone(
     tmp_path: Path, layers: list[dict[str, Any]]
 ) -> None:
-    assert not of_layers(tmp_path, layers).findings
+    assert {one.rule for one in of_layers(tmp_path, layers).findings} == {"trt_wide_product"}
+
+
+def test_products_of_half_and_of_int8_are_not_called_wide(tmp_path: Path) -> None:
+    for layers in (gap_engine(), [convolution("Conv_0", [wide("x", 64, HALF)], wide("a", 64, HALF), 0.2)]):
+        assert "trt_wide_product" not in {one.rule for one in of_layers(tmp_path, layers).findings}
 
 
 @pytest.mark.parametrize("report", ["text", "json", "markdown"])

@@ -56,6 +56,24 @@ def layer_norm(begins: str, reads: str, device_us: int | None = 8) -> list[Profi
     ]
 
 
+def quantised_product(*, taken_in: bool, device_us: int | None = 20) -> list[ProfiledNode]:
+    """Return a product between Q and DQ, and a second one; or both as ONNX Runtime takes Q/DQ into them."""
+    spelled = [
+        ("x_q", "QuantizeLinear", ("x",)),
+        ("x_dq", "DequantizeLinear", ("x_q",)),
+        ("w_dq", "DequantizeLinear", ("weight",)),
+        ("y", "MatMul", ("x_dq", "w_dq")),
+        ("y_q", "QuantizeLinear", ("y",)),
+        ("y_dq", "DequantizeLinear", ("y_q",)),
+    ]
+    if taken_in:
+        spelled = [spelled[0], ("y", "QLinearMatMul", ("x_q", "weight")), ("y_dq", "DequantizeLinear", ("y",))]
+    return [
+        ProfiledNode(name, kind, reads, host_us=5, device_us=device_us)
+        for name, kind, reads in (*spelled, ("z", "Relu", ("y_dq",)))
+    ]
+
+
 def profiled(
     folder: Path, nodes: Sequence[ProfiledNode], *, runs: int = 3, model: bool = True, tuned_us: int = 5_000
 ) -> Path:
@@ -133,7 +151,7 @@ def kernel_event(node: ProfiledNode, at: int) -> dict[str, Any]:
 
 
 def model_of(nodes: Sequence[ProfiledNode]) -> bytes:
-    """Return a model of these nodes, each of which gives a tensor of its own name; the last one's is the model's."""
+    """Return a model of these nodes: each gives a tensor of its own name, the last one's is the model's."""
     graph = b"".join(
         _field(
             1,
@@ -148,7 +166,9 @@ def model_of(nodes: Sequence[ProfiledNode]) -> bytes:
         )
         for node in nodes
     )
-    return _field(7, graph + _field(12, _field(1, nodes[-1].name.encode())))
+    weights = {one for node in nodes for one in node.reads if one.startswith("weight")}
+    constants = b"".join(_field(5, _field(8, one.encode())) for one in sorted(weights))
+    return _field(7, graph + constants + _field(12, _field(1, nodes[-1].name.encode())))
 
 
 def _field(number: int, content: bytes) -> bytes:

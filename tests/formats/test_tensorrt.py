@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from tests.formats.damaged import answers
-from tests.formats.tensorrt_files import closed_engine, exported, gap_engine, layer
+from tests.formats.tensorrt_files import VECTOR8, closed_engine, exported, gap_engine, layer
 from tracemine.errors import InputError
 from tracemine.flow import Evidence, flow
 from tracemine.formats import open_trace
 from tracemine.formats.discover import traces
 
 _JOINED = "is a profile of TensorRT layers, which does not say how they are joined"
-_LAYERS_TOO = "pass the layers too: trtexec … --exportLayerInfo=layers.json --profilingVerbosity=detailed"
+_LAYERS_TOO = "put the layers next to it, or pass --layers FILE: trtexec … --exportLayerInfo=FILE"
 _SHARED = Path(os.environ.get("TRACEMINE_COMPAT_TRACES", "/nowhere")) / "compilers/tensorrt"
 _ENGINES = sorted(_SHARED.glob("*/*.profile.json"))
 
@@ -120,6 +120,33 @@ def test_any_of_the_files_and_their_folder_are_one_recording(tmp_path: Path) -> 
     assert all(one.equals(of_each[0]) for one in of_each)
 
 
+def test_layers_may_lie_elsewhere(tmp_path: Path) -> None:
+    profile = exported(tmp_path / "run", gap_engine(), run_ms=0.25)
+    together = open_trace(profile).activities
+    layers = (tmp_path / "run" / "model.graph.json").replace(tmp_path / "engine.json")
+    assert list(traces(str(tmp_path / "run"))) == [profile]  # its times are no trace of their own
+    exported(tmp_path / "other", closed_engine())
+    for given, part in ((profile, layers), (profile, tmp_path), (layers, tmp_path / "run")):
+        assert open_trace(given, execution_trace=part).activities.equals(together)
+    with pytest.raises(InputError, match="is no export of trtexec"):
+        open_trace(profile, execution_trace=Path(__file__))
+    with pytest.raises(InputError, match="there is no such file"):
+        open_trace(profile, execution_trace=tmp_path / "none.json")
+
+
+def test_scales_that_narrow_are_quantisations_and_others_none(tmp_path: Path) -> None:
+    """TensorRT 8.2 writes them so."""
+    engine = gap_engine()
+    for one in engine:
+        if one.pop("Origin", None):
+            one |= {"LayerType": "Scale", "ParameterType": "Scale"}
+    engine.insert(
+        -1, layer("scale", "Scale", [("g", [32, 64, 1, 1], VECTOR8)], [("g2", [32, 64, 1, 1], VECTOR8)], 0.01)
+    )
+    kinds = [name.partition("::")[2] for name in open_trace(exported(tmp_path, engine)).ops["name"].to_pylist()]
+    assert (kinds.count("Quantize"), kinds.count("Scale")) == (3, 1)
+
+
 def test_two_engines_in_one_folder_are_told_apart_by_their_names(tmp_path: Path) -> None:
     before = exported(tmp_path, gap_engine(), run_ms=0.25, name="before")
     after = exported(tmp_path, closed_engine(), run_ms=0.2, name="after")
@@ -140,7 +167,7 @@ def test_gzipped_exports_are_read(tmp_path: Path) -> None:
     [
         ("profile.json", _JOINED, _LAYERS_TOO),
         ("times.json", _JOINED, _LAYERS_TOO),
-        ("graph.json", "is TensorRT's layers, which have no times", "pass the profile too"),
+        ("graph.json", "is TensorRT's layers, which have no times", "pass the profile, and these by --layers"),
         ("metadata.json", "is a summary of TensorRT runs, which names no layer", _LAYERS_TOO),
     ],
 )
@@ -192,19 +219,19 @@ def test_cut_off_anywhere_it_is_an_error_or_a_report(tmp_path: Path) -> None:
             answers(cut / profile.name)
 
 
-def test_a_thousand_changed_bytes_are_each_an_error_or_a_report(tmp_path: Path) -> None:
+def test_changed_bytes_are_each_an_error_or_a_report(tmp_path: Path) -> None:
     profile = exported(tmp_path, gap_engine(), run_ms=0.25, gpu="NVIDIA A100 80GB PCIe")
     chosen, read = random.Random(43), 0
     for path in sorted(tmp_path.iterdir()):
         whole = bytearray(path.read_bytes())
-        for turn in range(250):
+        for turn in range(25):
             at = chosen.randrange(len(whole))
             kept, whole[at] = whole[at], chosen.randrange(256)
             path.write_bytes(whole)
             whole[at] = kept
             read += answers(profile, report=not turn % 25)
         path.write_bytes(whole)
-    assert read > 100  # of 1,000: names and numbers may be other ones
+    assert read > 10  # of 100: names and numbers may be other ones
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,15 @@ SkipOption = Annotated[
     ),
 ]
 ExecutionTraceOption = Annotated[
-    Path | None, typer.Option("--et", metavar="ET", help="The execution trace of the same run: dataflow is known then.")
+    Path | None,
+    typer.Option(
+        "--et",
+        "--layers",
+        "--model",
+        metavar="FILE",
+        help="What says how the recording's parts are joined, where it lies elsewhere: the execution trace of the same "
+        "run, an engine's layers (TensorRT), the optimised model (ONNX Runtime).",
+    ),
 ]
 GraphCaptureOption = Annotated[
     Path | None,

@@ -15,6 +15,7 @@ _WORDS = re.compile(r"[A-Za-z]+(?:\d+[a-z]+)*")
 # Of kernels that a compiler named: what is said besides the operators in them.
 _BESIDE = frozenset(("triton", "poi", "red", "per", "tem", "fused", "to", "copy", "view", "unsafe", "aten"))
 _WRAPPERS = frozenset(("OptimizedModule", "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"))
+_HOST_TIMED = {"onnxruntime"}  # formats whose runs of the host compare, where no GPU was recorded
 _YES_NO = {True: "recorded", False: "not recorded"}
 
 
@@ -27,7 +28,8 @@ def incomparable(before: ComparedSide, after: ComparedSide, *, matched: bool) ->
     idle = [not side.about.gpu_busy_ns and not (side.spent is not None and side.spent.gpu_ns) for side in sides]
     if any(cut):
         yield Differs(what="cut_off", **_texts(cut, "cut off", "whole"), explains=True)
-    if any(idle):
+    host_timed = all(idle) and {side.about.format for side in sides} <= _HOST_TIMED
+    if any(idle) and not host_timed:
         yield Differs(what="gpu_activity", **_texts(idle, "none", "recorded"), explains=True)
     elif not matched and not _producers(before, after) and _unrelated(before, after):
         yield Differs(what="program", before=before.about.trace, after=after.about.trace, explains=True)

@@ -19,6 +19,8 @@ from tracemine.comparison.scale import ESTIMATED, CostScale, total
 from tracemine.findings.record import NOTHING, Range
 from tracemine.units import count_text
 
+_MEANS = {"tensorrt"}  # formats whose one step is the mean of many
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Both:
@@ -122,6 +124,10 @@ def notes_of(both: Both, basis: str) -> Iterator[str]:
         if side.spent is None:
             yield f"What operators take is not stored with “{name}”: what is gone or come stays unknown."
     if both.noise.source == "assumed":
-        few = min(side.about.steps for side in (both.before, both.after))
+        formats, few = (
+            {side.about.format for side in (both.before, both.after)},
+            min(side.about.steps for side in (both.before, both.after)),
+        )
         what = f"{count_text(few, 'step')} do" if few != 1 else "one step does"
-        yield f"Noise is assumed: {what} not tell how much steps vary. Record three or more, or say --noise."
+        more = "Export both once more, and" if formats <= _MEANS else "Record three or more, or"
+        yield f"Noise is assumed: {what} not tell how much steps vary. {more} say --noise."

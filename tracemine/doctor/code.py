@@ -36,8 +36,23 @@ with jax.profiler.trace("run", profiler_options=options):
     for n in range(3):
         with jax.profiler.StepTraceAnnotation("train", step_num=n):
             jax.block_until_ready(train_step(batch))"""
+_PROTON = """\
+import triton.profiler as proton
+train_step(batch)  # compiles and loads, before anything is recorded
+proton.start("run", data="trace", hook="triton")
+for n in range(3):
+    with proton.scope(f"step_{n}"):
+        train_step(batch)
+proton.finalize()"""
+_ROCPROF = """\
+rocprofv3 --sys-trace --output-format rocpd -- python train.py
+    # in train.py, of a PyTorch program, for operators and shapes:
+    with torch.autograd.profiler.emit_nvtx(record_shapes=True):
+        for n in range(3):
+            with torch.cuda.nvtx.range(f"step {n}"):  # ROCm's builds write ranges of roctx
+                train_step(batch)"""
 # Of what is not recorded by PyTorch's profiler.
-_OTHERS = {"tensorrt": _TRTEXEC, "onnxruntime": _ORT, "xla": _JAX}
+_OTHERS = {"tensorrt": _TRTEXEC, "onnxruntime": _ORT, "xla": _JAX, "proton": _PROTON, "rocpd": _ROCPROF}
 COMMAND = "tracemine capture -o run -- python train.py"
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tracemine.columns import MISSING, numbers
+from tracemine.doctor.having import MEANS
 from tracemine.doctor.record import Doubt
-from tracemine.documents.trust import cut_off
+from tracemine.documents.trust import cut_off, host_times
 from tracemine.findings import Scan
 from tracemine.findings.recorder import slowdown_of
 from tracemine.timeline import Timeline
@@ -55,6 +56,9 @@ SAID = (
          "the execution trace is not of this window", "record both at once: tracemine.capture"),
     Said("traced as a whole", "graphs_whole", False, "CUDA graphs stand as a whole, without their kernels",
          "--cuda-graph-trace=node"),
+    Said("no launches were recorded", "idle_unexplained", False,
+         "no launches were recorded: why the GPU idles is not known",
+         "a newer Triton records them, as torch.profiler and nsys do"),
     Said("without a recorded cause", "idle_unexplained", False, "much idle time has no recorded cause",
          "all ranks, all threads, several steps"),
     Said("launched before recording began", "before_window", False,
@@ -78,7 +82,7 @@ def doubts_of(timeline: Timeline, scan: Scan) -> list[Doubt]:
         *_said(scan),
         *_dropped(timeline),
         *_few_steps(timeline, scan),
-        *_warm_up(scan),
+        *_warm_up(timeline, scan),
         *_slowed(timeline),
     ]
     kinds: dict[str, Doubt] = {}
@@ -99,7 +103,10 @@ def _impossible(scan: Scan) -> Iterator[Doubt]:
             says="the file is cut off: what came after the cut is not known",
             do="copy or record it again, to its end",
         )
-    if not scan.trace.activities and not _doubts(scan):
+    if host_times(scan):
+        says = "host times only: shares, chains and fallbacks can be believed, no saving is estimated"
+        yield Doubt(name="no_gpu", serious=False, says=says, do="nsys profile --trace=cuda,nvtx records a GPU")
+    elif not scan.trace.activities and not _doubts(scan):
         yield Doubt(name="no_gpu", serious=True, says="no GPU activity was recorded: nothing can be judged")
     for says in _doubts(scan):
         yield Doubt(name="impossible", serious=True, says=says)
@@ -140,7 +147,8 @@ def _dropped(timeline: Timeline) -> Iterator[Doubt]:
 
 def _few_steps(timeline: Timeline, scan: Scan) -> Iterator[Doubt]:
     step = scan.summary.per_step
-    if not timeline.activities.num_rows or (step is not None and step.count >= _FEW):
+    few = timeline.activities.num_rows and not timeline.untimed and timeline.meta.format not in MEANS
+    if not few or (step is not None and step.count >= _FEW):
         return
     if step is None or not step.count:
         says = "no step is known: warm-up and one-off work count as the rest"
@@ -151,11 +159,12 @@ def _few_steps(timeline: Timeline, scan: Scan) -> Iterator[Doubt]:
     yield Doubt(name="few_steps", serious=False, says=says, do="record three steps or more")
 
 
-def _warm_up(scan: Scan) -> Iterator[Doubt]:
+def _warm_up(timeline: Timeline, scan: Scan) -> Iterator[Doubt]:
     step = scan.summary.per_step
     if step is not None and step.apart:
         says = f"{count_text(len(step.apart), 'step')} of {step.count + len(step.apart)} unlike the rest (warm-up?): "
-        yield Doubt(name="warm_up", serious=False, says=f"{says}left out of every figure", do=_LATER_STEP)
+        do = _LATER_STEP if timeline.meta.format == "kineto" else "warm up before recording"
+        yield Doubt(name="warm_up", serious=False, says=f"{says}left out of every figure", do=do)
 
 
 def _slowed(timeline: Timeline) -> Iterator[Doubt]:

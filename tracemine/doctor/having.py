@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
 
 from tracemine.doctor.record import Holding
 from tracemine.findings import Scan
@@ -13,6 +12,7 @@ from tracemine.units import count_text, percent_text, time_text
 
 _ENOUGH_STEPS = 3  # from which on their spread is known
 _ALL_OPERATORS = 0.95  # of GPU time
+MEANS = ("tensorrt",)  # formats whose one step is the mean of many
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,21 @@ class _Row:
     name: str
     amount: Callable[[Timeline, Scan], str]
     costs: str
-    torch: str  # what switches it on
-    nsys: str
-    jax: str = ""  # "": JAX's profiler has no such thing
+    kineto: str = ""  # what switches it on, by format; "": it has no such thing
+    nsys: str = ""
+    xla: str = ""
+    proton: str = ""
+    rocpd: str = ""
+    tensorrt: str = ""
+    onnxruntime: str = ""
 
 
 def _steps(timeline: Timeline, scan: Scan) -> str:
     steps = scan.summary.per_step
     if steps is None or not steps.count:
         return ""
+    if timeline.meta.format in MEANS:
+        return "a run, the mean of those that were profiled"
     how = "" if steps.source == "marked" else f", inferred from {steps.source}"
     few = "; one has no spread: record 3" if steps.count == 1 else "; their spread needs 3"
     return f"{steps.count} counted{how}{few if steps.count < _ENOUGH_STEPS else ''}"
@@ -45,25 +51,35 @@ def _activities(timeline: Timeline, scan: Scan) -> str:
 def _operators(timeline: Timeline, scan: Scan) -> str:
     count = timeline.ops.num_rows
     share = 0.0 if scan.recorded is None else scan.recorded.operators
-    if not count:
+    if not count or timeline.meta.format == "proton":  # whose scopes are no operators
         return ""
     whose = f", of {percent_text(share, 1)} of GPU time" if timeline.activities.num_rows else ""
     return f"{count:,}{whose}" + ("; the rest has no owner" if whose and share < _ALL_OPERATORS else "")
 
 
 def _shapes(timeline: Timeline, scan: Scan) -> str:
-    ops = timeline.ops
-    return f"of {ops.num_rows - ops['input_shapes'].null_count:,} operators" if _known(timeline, "input_shapes") else ""
+    return _of_rows(timeline, "input_shapes", "stated_bytes")
 
 
 def _modules(timeline: Timeline, scan: Scan) -> str:
-    ops = timeline.ops
-    return f"of {ops.num_rows - ops['module'].null_count:,} operators" if _known(timeline, "module") else ""
+    return _of_rows(timeline, "module", "module")
 
 
 def _stacks(timeline: Timeline, scan: Scan) -> str:
-    ops = timeline.ops
-    return f"of {ops.num_rows - ops['stack_row'].null_count:,} operators" if _known(timeline, "stack_row") else ""
+    return _of_rows(timeline, "stack_row", "stack_row")
+
+
+def _of_rows(timeline: Timeline, column: str, own: str) -> str:
+    """Return of how many operators something is known, or, where there is none, of how many kernels by themselves."""
+    for table, name, what in ((timeline.ops, column, "operators"), (timeline.activities, own, "kernels")):
+        if known := table.num_rows - table[name].null_count:
+            return f"of {known:,} {what}"
+    return ""
+
+
+def _model(timeline: Timeline, scan: Scan) -> str:
+    joined = timeline.meta.format == "onnxruntime" and timeline.tensors.num_rows
+    return "which node reads what another gives" if joined else ""
 
 
 def _frames(timeline: Timeline, scan: Scan) -> str:
@@ -85,42 +101,54 @@ def _alone(timeline: Timeline, scan: Scan) -> str:
     return "" if alone_ns is None else f"{time_text(alone_ns)} per step, measured"
 
 
-def _known(timeline: Timeline, column: str) -> bool:
-    return bool(timeline.ops[column].null_count < timeline.ops.num_rows)
-
-
-_NVTX = "--pytorch=autograd-shapes-nvtx"
-_CAPTURE = "tracemine.capture(…, steps=3)"
+_NVTX, _ROCTX = "--pytorch=autograd-shapes-nvtx", "--marker-trace, emit_nvtx"
+_CAPTURE, _TORCH = "tracemine.capture(…, steps=3)", "torch.profiler"
 _MODULES = "ProfileOptions().enable_hlo_proto"
 _ROWS = (
     _Row(
         "steps", _steps, "no time per step, warm-up counts as the rest", "prof.step()", "NVTX ranges step 0, step 1",
-        'StepTraceAnnotation("train", step_num=n)',
+        'StepTraceAnnotation("train", step_num=n)', 'proton.scope(f"step_{n}")',
+        "roctx ranges step 0, step 1",
     ),
-    _Row("GPU activity", _activities, "nothing can be judged", "ProfilerActivity.CUDA", "--trace=cuda,nvtx", "a GPU"),
-    _Row("operators", _operators, "kernels have no owner: few rules match", "ProfilerActivity.CPU", _NVTX, _MODULES),
-    _Row("shapes", _shapes, "no bytes, so hardly a saving", "record_shapes=True", _NVTX, _MODULES),
-    _Row("stacks", _stacks, "findings name operators, not lines", "with_stack=True", "torch.profiler", _MODULES),
-    _Row("modules", _modules, "no layers: equal ones are told by shapes alone", "with_stack=True", "NVTX ranges"),
     _Row(
-        "Python frames", _frames, "idle time has no line of yours", "with_stack=True", "torch.profiler",
-        "ProfileOptions().python_tracer_level = 1",
+        "GPU activity", _activities, "nothing can be judged", "ProfilerActivity.CUDA", "--trace=cuda,nvtx", "a GPU",
+        "a GPU", "--kernel-trace", onnxruntime="a build that records kernels, or nsys",
     ),
-    _Row("execution trace", _execution_trace, "dataflow is inferred, not proven", _CAPTURE, "torch.profiler"),
-    _Row("memory", _memory, "no peak memory", "profile_memory=True", "torch.profiler"),
-    _Row("unprofiled step", _alone, "estimated from the recorded one", _CAPTURE, "torch.profiler, tracemine.capture"),
+    _Row(
+        "operators", _operators, "kernels have no owner: few rules match", "ProfilerActivity.CPU", _NVTX, _MODULES,
+        rocpd=_ROCTX,
+    ),
+    _Row(
+        "shapes", _shapes, "no bytes, so hardly a saving", "record_shapes=True", _NVTX, _MODULES,
+        "launch_metadata: bytes, flops16", _ROCTX,
+    ),
+    _Row(
+        "stacks", _stacks, "findings name operators, not lines", "with_stack=True", _TORCH, _MODULES,
+        'context="python"', _TORCH,
+    ),
+    _Row(
+        "modules", _modules, "no layers: equal ones are told by shapes alone", "with_stack=True", "NVTX ranges",
+        proton="with proton.scope(NAME)", rocpd="roctx ranges",
+    ),
+    _Row(
+        "Python frames", _frames, "idle time has no line of yours", "with_stack=True", _TORCH,
+        "ProfileOptions().python_tracer_level = 1", rocpd=_TORCH,
+    ),
+    _Row("execution trace", _execution_trace, "dataflow is inferred, not proven", _CAPTURE, _TORCH, rocpd=_TORCH),
+    _Row("model", _model, "no chains: which node reads what is not known", onnxruntime="optimized_model_filepath"),
+    _Row("memory", _memory, "no peak memory", "profile_memory=True", _TORCH, rocpd=_TORCH),
+    _Row(
+        "unprofiled step", _alone, "estimated from the recorded one", _CAPTURE, f"{_TORCH}, tracemine.capture",
+        rocpd=f"{_TORCH}, tracemine.capture", tensorrt="--exportTimes=times.json",
+    ),
 )  # fmt: skip
-
-
-# Recordings in which nothing can be switched on that they do not hold.
-_SAY_ALL = ("tensorrt", "onnxruntime")
 
 
 def parts_of(timeline: Timeline, scan: Scan) -> Iterator[Holding]:
     """Yield each thing that a recording may hold, in the order in which one looks at them."""
-    switches = {"nsys": attrgetter("nsys"), "xla": attrgetter("jax")}.get(timeline.meta.format, attrgetter("torch"))
     for row in _ROWS:
-        amount, switch = row.amount(timeline, scan), switches(row)
-        if not amount and (not switch or timeline.meta.format in _SAY_ALL):
-            continue
-        yield Holding(name=row.name, recorded=bool(amount), says=amount or row.costs, switch=None if amount else switch)
+        amount, switch = row.amount(timeline, scan), getattr(row, timeline.meta.format, row.kineto)
+        if amount or switch:
+            yield Holding(
+                name=row.name, recorded=bool(amount), says=amount or row.costs, switch=None if amount else switch
+            )

@@ -50,6 +50,9 @@ _RECORDS_LINES = {
 }
 
 
+NAMED = ("tensorrt",)  # formats whose kernels have names of the model's: where they are
+
+
 class Line(Struct, frozen=True):
     """A line of a section."""
 
@@ -157,7 +160,9 @@ def where(finding: Finding, scan: Scan, *, short: bool = False) -> Iterator[Line
     for source in first if short else finding.source[:_MOST_FRAMES]:
         file = "/".join(PurePath(source.file).parts[-2:]) if short else source.file
         yield Line(source_text(source, file), NAME)
-    if not (finding.module or finding.source):
+    if scan.trace.format in NAMED and finding.kernels:
+        yield from _kernels(finding)
+    elif not (finding.module or finding.source):
         how = _RECORDS_LINES.get(scan.trace.format)
         yield Line(f"no module or source line was recorded{'' if how is None else f': {how}'}")
 

@@ -18,7 +18,7 @@ from tracemine.devices import (
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.held_in import UNEXPLAINED, held_longest
 from tracemine.perfmodel import Curves, Slowdown
-from tracemine.rows.arrow import rows_of
+from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.compiled import compilations
 from tracemine.rows.table import IntArray, Rows, category, number
 from tracemine.timeline import RecordedDevice, Timeline, producer_of
@@ -33,6 +33,11 @@ _KERNELS_NAMED = 3
 _OWN_PRICES = frozenset({"tensorrt", "onnxruntime"})  # whose findings are priced by their own layers and kernels
 _LONGEST_NAME = 80
 _UNCLASSIFIED = "other"
+_LAUNCHED_BEFORE = (
+    "what ran next had been launched long before and waited for an event or another rank, or by a call that is not "
+    "recorded"
+)
+_LOADING_NS = 1_000_000  # a gap before a kernel's first run that may have loaded or compiled it
 _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
 
 
@@ -100,11 +105,19 @@ def _idle_texts(timeline: Timeline, gaps: Rows, accounts: Accounts, within_ns: I
         )
     unexplained_ns = int(within_ns[category(gaps, "cause").among(*UNEXPLAINED)].sum())
     if unexplained_ns > _SHARE_TO_EXPLAIN * accounts.devices * accounts.judged_ns:
-        yield (
-            f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: what ran next had been "
-            "launched long before and waited for an event or another rank, or by a call that is not recorded."
-        )
+        why = _LAUNCHED_BEFORE if timeline.api.num_rows else _without_launches(timeline, gaps, within_ns)
+        yield f"The device was idle for {time_text(unexplained_ns)} without a recorded cause: {why}."
         yield from _held_texts(timeline, gaps)
+
+
+def _without_launches(timeline: Timeline, gaps: Rows, within_ns: IntArray) -> str:
+    """Return why idle time has no cause without any launch, and how much of it first launches may have taken."""
+    names = categories(timeline.activities["name"]).codes
+    first = np.zeros(len(names), np.bool_)
+    first[np.unique(names, return_index=True)[1]] = True
+    first_ns = int(within_ns[first[number(gaps, "next_row")] & (within_ns >= _LOADING_NS)].sum())
+    before = f"; {time_text(first_ns)} of it before kernels that run for the first time, loaded or compiled then"
+    return f"no launches were recorded{before if first_ns else ''}"
 
 
 def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[str]:

@@ -104,9 +104,10 @@ def open_trace(
     the first with a `capture.json`, is read as one trace, and so is a folder that nsys export wrote, one in which JAX
     left one profile, or one that holds what trtexec exported of one engine; a `.nsys-rep` is exported by the nsys on
     PATH.
-    `graph_capture` is a trace of the same program capturing its CUDA graphs: the kernels of replays get the operators
-    that launched them then. `progress` is called after each block: how many of the file's bytes are read, and how many
-    there are. `formats` are asked before those that are known here.
+    Of what TensorRT and ONNX Runtime write `execution_trace` is the engine's layers (or its profile), and the optimised
+    model: a file, or a folder of them. `graph_capture` is a trace of the same program capturing its CUDA graphs: the
+    kernels of replays get the operators that launched them then. `progress` is called after each block: how many of the
+    file's bytes are read, and how many there are. `formats` are asked before those that are known here.
 
     Raises InputError if a path is no readable trace, or they do not belong together, TimelineError if a timeline
     directory is damaged.
@@ -131,7 +132,10 @@ def open_trace(
         timeline = checked(Timeline.read(path), path)
     else:
         with FileSource(path) as source:
-            timeline = trusted(check_times(_noted(format_of(source, formats).read(source, progress), source), path))
+            form = format_of(source, formats)
+            if form.has_parts and execution_trace is not None:
+                source.part, execution_trace = Path(execution_trace), None
+            timeline = trusted(check_times(_noted(form.read(source, progress), source), path))
     if about.is_file():
         timeline = with_step_times(timeline, about)
         timeline = with_light(

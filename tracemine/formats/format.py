@@ -23,3 +23,4 @@ class Format(Struct, frozen=True):
     name: str
     recognises: Callable[[bytes], bool]  # takes the file's first 64 KB, inflated
     read: Callable[[FileSource, Progress | None], Timeline]
+    has_parts: bool = False  # files of its own say how a recording's parts are joined, and no execution trace does

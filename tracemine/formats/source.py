@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from tracemine.files import opened
 
 HEAD_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 15
+_WHOLE_BLOCK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _DAMAGED: Any = igzip_lib.error  # isal's stubs call it an instance
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -64,6 +66,7 @@ class FileSource:
         self.path = str(path)
         self.truncated = False
         self.behind = 0
+        self.part: Path | None = None  # a file or a folder elsewhere that belongs to it
         if path.is_dir():
             raise InputError(
                 "is a directory, and not one that tracemine wrote",
@@ -97,6 +100,19 @@ class FileSource:
         self._unread = self._unread[len(view) :]
         view[: len(piece)] = piece
         return len(piece)
+
+    def whole(
+        self, progress: Callable[[int, int], None] | None = None, most_bytes: int = 1 << 62, writer: str = ""
+    ) -> bytearray:
+        """Return all that is left, inflated. Raises InputError where that is more than `writer` writes."""
+        content, block = bytearray(), memoryview(bytearray(_WHOLE_BLOCK_BYTES))
+        while count := self.readinto(block):
+            content += block[:count]
+            if len(content) > most_bytes:
+                raise InputError(f"is larger than what {writer} writes", where=Location(self.path))
+            if progress is not None:
+                progress(self.position, self.size)
+        return content
 
     def close(self) -> None:
         """Close the file."""

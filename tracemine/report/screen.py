@@ -35,7 +35,7 @@ _PART_STYLES = {
 _WORK, _IDLE = "█", "░"
 _NARROW = {"cause": 16, "place": 12}  # columns that give way, and how far
 _LEFT_OUT = "effort"  # where that is not enough
-_NOTES, MOST_LINES = 2, 24
+_NOTES, _NOTES_ALONE, MOST_LINES = 2, 5, 24
 _GAP = 2  # columns between two
 
 
@@ -191,12 +191,13 @@ def _todo(row: ScreenRow, width: int, indent: int, most: int) -> Iterator[Text]:
 
 
 def _notes(screen: Screen, width: int, room: int) -> Iterator[Text]:
-    """Yield two notes at most, or one that decides what was looked for, and how many more there are.
+    """Yield two notes at most, or one that decides what was looked for, and how many more there are. Where nothing ran
+    on a GPU they are all there is, and more of them are shown.
 
     room: lines, of which a note has two where it needs them.
     """
     notes, label = screen.notes, "Note: "
-    shown = notes[: 1 if screen.unpriced else _NOTES]
+    shown = notes[: 1 if screen.unpriced else _NOTES if screen.bar else _NOTES_ALONE]
     behind = f" (+{len(notes) - len(shown):,} more: --all)" if len(notes) > len(shown) else ""
     for left, note in zip(range(len(shown) - 1, -1, -1), shown, strict=True):
         last = "" if left else behind

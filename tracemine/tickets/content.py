@@ -79,7 +79,7 @@ class FindingPlace:
         said = task_of(head_of(title, self.module), rules().get(rule))
         return tuple(ways_to_say(*said, module=module, line=line, ops=self.ops, mark=mark, saves=saves))
 
-    def runs(self, names: ShownNames) -> Runs:
+    def runs(self, names: ShownNames, trace_format: str = "kineto") -> Runs:
         """Return it in a line: the user's own frame, what called it, the module; else operators."""
         found: list[Run] = []
         for number, frame in enumerate(self._shown):
@@ -95,7 +95,8 @@ class FindingPlace:
             found += [Text(", " if number else "operators "), Name(op)]
         if not of_torch(self.ops):
             return tuple(found)
-        return (*found, Text("; no module or line was recorded: record with `with_stack=True`"))
+        how = ": record with `with_stack=True`" if trace_format == "kineto" else ""
+        return (*found, Text(f"; no module or line was recorded{how}"))
 
     @property
     def _shown(self) -> tuple[Source, ...]:
@@ -218,7 +219,7 @@ def _saves(finding: Finding, scan: Scan) -> str:
 def _blocks(finding: Finding, scan: Scan, place: FindingPlace, names: ShownNames) -> Iterator[Block]:
     yield Paragraph((Text(f"{_what(finding, scan)}. {first_sentence(finding.why)}"),))
     yield _before_after(finding, scan)
-    yield from led("Where", Paragraph(place.runs(names)))
+    yield from led("Where", Paragraph(place.runs(names, scan.trace.format)))
     begin, rest = fix_blocks(finding.fix)
     yield from led("Fix", *begin)
     files = before_after(scan)

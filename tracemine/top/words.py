@@ -21,26 +21,31 @@ _REASONS: Mapping[str, str] = {
     "graph_replay": "was replayed by CUDA graphs: --graph-capture names a trace that says what is in them",
     "outside_any_op": "was launched outside of every operator",
 }
-_UNRECORDED: Mapping[By, str] = {
+_UNRECORDED: Mapping[str, str] = {
     "module": "no modules were recorded: record with with_stack=True, or with NVTX ranges",
     "line": "no Python lines were recorded: record with with_stack=True",
     "operator": "no operators were recorded: record with CPU activities, or with NVTX ranges",
     "phase": "nothing was recorded that tells phases: record with CPU activities, or with NVTX ranges",
 }
-_OF_FORMAT: Mapping[str, Mapping[By, str]] = {
+_OF_FORMAT: Mapping[str, Mapping[str, str]] = {
     "proton": {
         "module": "no scopes were recorded: with proton.scope(NAME) names them",
         "line": 'no Python lines were recorded: proton.start(context="python") records them',
         "operator": "Proton records no operators: --by module shows scopes",
         "phase": "nothing was recorded that tells phases: --by module shows scopes",
     },
+    "tensorrt": {"line": "an engine has no Python lines: --by kernel shows layers"},
+    "onnxruntime": {
+        "line": "ONNX Runtime records no Python lines: --by operator shows nodes",
+        "module": "nodes are named after no modules: --by operator shows nodes",
+    },
     "rocpd": dict.fromkeys(
         ("module", "line", "operator", "phase"),
-        "rocprofv3 records no operators, modules and lines: record with torch.profiler for these",
+        "no operators were recorded: rocprofv3 --marker-trace under emit_nvtx() does, torch.profiler lines too",
     ),
 }
 
-_NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host adds up nodes' host times"}
+_NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host --by operator adds up nodes' host times"}
 
 _NO_HOST: Mapping[str, str] = {"tensorrt": "nsys profile --trace=cuda,nvtx records what it does"}
 
@@ -91,7 +96,14 @@ def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: S
         yield f"nothing of the host was recorded: {hint}"
         return
     outer = [row for row in rows if row.parent is None]
-    if len(outer) == 1 and outer[0].name is None and (why := _HOST_UNRECORDED.get(by)):
+    if (
+        len(outer) == 1
+        and outer[0].name is None
+        and (
+            why := _OF_FORMAT.get(timeline.meta.format, {}).get("line" if by == "tree" else by)
+            or _HOST_UNRECORDED.get(by)
+        )
+    ):
         yield f"{why}: record with_stack=True" if by == "phase" and not timeline.stacks.num_rows else why
     if any(kind.kind == "not_recorded" for kind in kinds):
         yield "no operators were recorded: what the host does in no call may be anything"

@@ -101,3 +101,13 @@ def test_kernels_of_pytorch_are_links_of_a_chain_and_tritons_are_not() -> None:
     names = timeline.activities["name"].to_pylist()
     assert {names[at] for at in by_hand.nonzero()[0].tolist()} >= {"rms_norm_kernel", "silu_mul_kernel"}
     assert not [name for name, own in zip(names, by_hand.tolist(), strict=True) if own and name.startswith("_Z")]
+
+
+@pytest.mark.parametrize("name", ["run", "captured"])
+def test_steps_of_kernels_alone_are_passes_through_their_scopes(name: str) -> None:
+    """The first one took 42 ms, as its kernels were loaded, and tells nothing of what a step takes."""
+    step = scan(FIXTURES / f"{name}.chrome_trace").summary.per_step
+    assert step is not None
+    assert (step.source, step.count) == ("repeating kernels", 2)
+    assert 0.3e6 < step.span_ns < 0.5e6
+    assert [(each.number, each.why) for each in step.apart] == [(0, "slow")]

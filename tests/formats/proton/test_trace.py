@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.formats.proton.make import Trace, three_steps
 from tracemine.formats import open_trace
-from tracemine.pipeline import analysed, mined
+from tracemine.pipeline import analysed, mined, scan
 
 
 def test_each_kernel_has_its_launch_scopes_and_what_was_stated_of_it(tmp_path: Path) -> None:
@@ -119,3 +119,36 @@ def test_a_triton_kernel_is_written_by_hand_and_is_no_link_of_a_chain(tmp_path: 
     rows = analysed(open_trace(three_steps().written(tmp_path))).rows["activities"]
     by_hand = rows.columns["handwritten"].values.tolist()[:4]  # type: ignore[union-attr]
     assert by_hand[:2] == [True, True]
+
+
+def _alone(tmp_path: Path, scopes: list[str], rounds: int) -> Path:
+    """Kernels alone: in each round two in each of these scopes, the first of all 50 ms late."""
+    trace = Trace()
+    for at in range(rounds):
+        for place, scope in enumerate(scopes):
+            for kernel, name in enumerate(("norm_kernel", "gate_kernel")):
+                start = 0.0 if not at + place + kernel else 50_000.0 + 100.0 * at + 10.0 * place + 4.0 * kernel
+                trace.kernel(*scope.format(at).split("."), name, at=start, dur=3.0)
+    return trace.written_by_stream(tmp_path)
+
+
+def test_numbers_tell_the_steps_of_kernels_alone(tmp_path: Path) -> None:
+    timeline = open_trace(_alone(tmp_path, ["step_{}.attention", "step_{}.mlp"], 4))
+    assert timeline.steps["name"].to_pylist() == ["step_0", "step_1", "step_2", "step_3"]
+    assert timeline.steps["dur_ns"].to_pylist()[1:] == [17_000] * 3
+    by_name = zip(timeline.activities["name"].to_pylist(), timeline.activities["step_row"].to_pylist(), strict=True)
+    assert [row for name, row in by_name if name == "gate_kernel"] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_equal_layers_of_one_pass_are_no_steps(tmp_path: Path) -> None:
+    scopes = ["forward.attention", "forward.mlp"]
+    assert scan(_alone(tmp_path, scopes, 6)).summary.per_step is None
+    found = scan(_alone(tmp_path, [scope.replace("forward", "train_step") for scope in scopes], 6)).summary.per_step
+    assert found is not None
+    assert (found.count, len(found.apart)) == (5, 1)
+
+
+def test_a_late_first_run_of_a_kernel_is_said_where_no_launch_is_recorded(tmp_path: Path) -> None:
+    noted = " ".join(scan(_alone(tmp_path, ["forward"], 1)).warnings)
+    assert "50.0 ms of it before kernels that run for the first time" in noted
+    assert "launched long before" not in noted

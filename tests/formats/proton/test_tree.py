@@ -77,3 +77,12 @@ def test_what_a_scope_states_of_its_only_kernel_is_the_kernels(tmp_path: Path) -
     two = node("pair", node("a", time=9, count=1), node("b", time=8, count=1), bytes=128)
     timeline = open_trace(tree(tmp_path, alone, two))
     assert timeline.activities["stated_bytes"].to_pylist() == [64, None, None]
+
+
+def test_old_names_of_metrics_and_boards_that_differ_in_name_alone(tmp_path: Path) -> None:
+    a100 = {"arch": "80", "bus_width": 5120, "clock_rate": 1410000, "memory_clock_rate": 1512000, "num_sms": 108}
+    kernel = node("matmul_kernel") | {"metrics": {"Time (ns)": 5_000, "Count": 4, "DeviceId": "0"}}
+    found = scan(tree(tmp_path, kernel, device=a100))
+    assert found.trace.gpu == "NVIDIA A100 80 GB PCIe"  # the A800 of that form is the same for all that is estimated
+    assert not [warning for warning in found.warnings if "device table" in warning]
+    assert open_trace(tmp_path / "run.hatchet").activities.to_pylist()[0]["calls"] == 4

@@ -9,17 +9,3 @@ assemble.py   a timeline of all that
 timeline.py   its reading, from the first to the last of these
 read.py       how one begins
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tracemine.on_demand import on_demand
-
-if TYPE_CHECKING:
-    from tracemine.formats.onnxruntime.timeline import read_recording
-
-__all__ = ["read_recording"]
-
-# Who reads another format needs none of it.
-__getattr__ = on_demand(__name__, {"read_recording": f"{__name__}.timeline"})

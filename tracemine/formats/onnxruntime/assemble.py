@@ -15,7 +15,7 @@ from typing import Any
 from tracemine.formats.onnxruntime.events import Event, RecordedEvents
 from tracemine.formats.onnxruntime.model import Model
 from tracemine.formats.onnxruntime.notes import notes_of
-from tracemine.formats.onnxruntime.patterns import Graph
+from tracemine.formats.onnxruntime.patterns import CONVERSIONS, Graph
 from tracemine.formats.onnxruntime.runs import CountedRuns, Node
 from tracemine.formats.small_tables import small_table, tensor_row
 from tracemine.timeline import IngestReport, Meta, Timeline
@@ -77,6 +77,10 @@ def _rows(
     ops, api, activities, tensors = (list[dict[str, Any]]() for _ in range(4))
     fused = [] if graph is None else [*graph.fused()]
     parts = {name: f"{part.what}#{at}" for at, part in enumerate(fused) for name in part.nodes}
+    in_float = {} if graph is None else graph.quantised()
+    parts |= {
+        name: f"{what}#{len(parts) + at}" for at, (name, what) in enumerate(in_float.items()) if what in CONVERSIONS
+    }
     for number, run in enumerate(runs.runs):
         written: dict[str, tuple[int, Shape]] = {}
         for node in run.nodes:

@@ -14,7 +14,6 @@ from tracemine.formats.source import FileSource
 
 MOST_EVENTS = 1_000_000  # that the profiler keeps: what comes after is not recorded
 _LARGEST_BYTES = 1 << 31
-_BLOCK_BYTES = 1 << 20
 _LATEST_US = 1 << 52
 _BAD_LINE = "line that is no event"
 
@@ -65,7 +64,8 @@ _ONE = msgspec.json.Decoder(Event)
 
 def read_events(source: FileSource, progress: Progress | None) -> RecordedEvents:
     """Return the events of a profile. Raises InputError where there is none."""
-    text = _content(source, progress)
+    content = source.whole(progress, _LARGEST_BYTES, "ONNX Runtime's profiler")
+    text = bytes(content).decode("utf-8", "replace").encode()
     try:
         events, dropped, truncated = _ALL.decode(text), Counter[str](), False
     except (msgspec.DecodeError, RecursionError):
@@ -95,14 +95,3 @@ def _by_lines(text: bytes) -> tuple[list[Event], Counter[str], bool]:
         except (msgspec.DecodeError, RecursionError):
             dropped[_BAD_LINE] += 1
     return events, dropped, not closed
-
-
-def _content(source: FileSource, progress: Progress | None) -> bytes:
-    text, block = bytearray(), memoryview(bytearray(_BLOCK_BYTES))
-    while count := source.readinto(block):
-        text += block[:count]
-        if len(text) > _LARGEST_BYTES:
-            raise InputError("is larger than what ONNX Runtime's profiler writes", where=Location(source.path))
-        if progress is not None:
-            progress(source.position, source.size)
-    return bytes(text).decode("utf-8", "replace").encode()

@@ -16,9 +16,10 @@ from tracemine.formats.xla import wire
 from tracemine.formats.xla.wire import Kind
 
 _MODEL = wire.table(graph=(7, Kind.SPAN))
-_GRAPH = wire.table(node=(1, Kind.SPANS), output=(12, Kind.SPANS))
+_GRAPH = wire.table(node=(1, Kind.SPANS), initializer=(5, Kind.SPANS), output=(12, Kind.SPANS))
 _NODE = wire.table(input=(1, Kind.TEXTS), output=(2, Kind.TEXTS), name=(3, Kind.TEXT), op_type=(4, Kind.TEXT))
 _VALUE = wire.table(name=(1, Kind.TEXT))
+_CONSTANT = wire.table(name=(8, Kind.TEXT))
 _LARGEST_BYTES = 1 << 29  # a model with weights inside; larger ones keep them in files of their own
 _MOST_FILES = 50
 _LEAST_KNOWN = 0.9  # of the profiled nodes that a model has, to be the one that ran
@@ -33,26 +34,36 @@ class ModelNode(Struct, frozen=True):
 
 
 class Model(Struct, frozen=True):
-    """A model's nodes by name, and what it gives."""
+    """A model's nodes by name, what it gives, and its weights."""
 
     file: str
     nodes: dict[str, ModelNode]
     outputs: frozenset[str]
+    constants: frozenset[str]
 
 
-def model_beside(path: Path, names: Collection[str]) -> tuple[Model | None, list[str]]:
-    """Return the model in a profile's folder that has the profiled nodes, and what to say of those that have not."""
-    best: tuple[float, Model] | None = None
+def model_beside(path: Path, part: Path | None, names: Collection[str]) -> tuple[Model | None, list[str]]:
+    """Return the model that has the profiled nodes, and what to say of those that have not.
+
+    part: a model, or the folder that holds it; None: it lies in the profile's.
+    """
+    best: tuple[int, Model] | None = None
     notes = []
-    for file in sorted(path.parent.glob("*.onnx"))[:_MOST_FILES]:
+    folder = path.parent if part is None else part
+    for file in sorted(folder.glob("*.onnx"))[:_MOST_FILES] if folder.is_dir() else [folder]:
         try:
             model = read_model(file)
         except TracemineError as error:
-            notes.append(f"{file.name}, next to the profile, {error.message}: its dataflow is not known.")
+            notes.append(f"{file.name} {error.message}: its dataflow is not known.")
             continue
-        share = sum(name in model.nodes for name in names) / max(len(names), 1)
-        if share >= _LEAST_KNOWN and (best is None or share > best[0]):
-            best = (share, model)
+        known = sum(name in model.nodes for name in names)
+        if known < _LEAST_KNOWN * len(names):
+            notes.append(
+                f"{file.name} has {known} of the {len(names)} nodes that were profiled: it is not the model that ran, "
+                "which optimized_model_filepath saves."
+            )
+        elif best is None or known > best[0]:
+            best = (known, model)
     return (None if best is None else best[1]), notes if best is None else []
 
 
@@ -66,5 +77,8 @@ def read_model(path: Path) -> Model:
         node = wire.read(data, span_of_node, _NODE)
         reads, writes = ([name for name in node[key] if name] for key in ("input", "output"))
         nodes[node["name"]] = ModelNode(node["op_type"], reads, writes)
-    outputs = frozenset(wire.read(data, span_of_value, _VALUE)["name"] for span_of_value in graph["output"])
-    return Model(path.name, nodes, outputs)
+    outputs, constants = (
+        frozenset(wire.read(data, named, table)["name"] for named in graph[key])
+        for key, table in (("output", _VALUE), ("initializer", _CONSTANT))
+    )
+    return Model(path.name, nodes, outputs, constants)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from tracemine.formats.onnxruntime.events import MOST_EVENTS, RecordedEvents
-from tracemine.formats.onnxruntime.patterns import FUSED, Graph
+from tracemine.formats.onnxruntime.patterns import APART, FUSED, IN_FLOAT, ISLAND, NARROW_PRODUCTS, WEIGHT, Graph
 from tracemine.formats.onnxruntime.runs import CountedRuns, Node
 from tracemine.units import count_text, percent_text, time_text
 
@@ -15,6 +15,28 @@ ALL_LEVELS = "graph_optimization_level = ORT_ENABLE_ALL"
 _SAVE_MODEL = 'session_options.optimized_model_filepath = "opt.onnx"'
 _NO_FALLBACK = 'session_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")'
 _MOST_NAMED = 4
+# What of a quantised model is computed in floating point.
+_SAYS_QUANTISED = {
+    IN_FLOAT: "Quantised products in floating point: {kinds} read dequantised operands{took}. ",
+    WEIGHT: "Weights are dequantised in every run (ort_quantised_apart): {kinds}{took}.",
+    APART: "Q/DQ that no operator takes in (ort_quantised_apart): {kinds}{took}.",
+    ISLAND: (
+        "Float islands (ort_qdq_islands): {kinds} computes in floating point between integers{took}. Quantise it too "
+        "(quantize_static, op_types_to_quantize), or leave what is around it in floating point."
+    ),
+}
+_TAKE_IN_ANY = (
+    f"Nothing is computed in 8 bits: set {ALL_LEVELS}; CUDAExecutionProvider has no such products, "
+    "TensorrtExecutionProvider does. Else run the model as it was before."
+)
+_TAKE_IN = (
+    "On the CPU quantize_static(…, activation_type=QuantType.QUInt8) has more of them taken in than int8; else put "
+    "Q/DQ on all inputs and the output of each, or leave it out (nodes_to_exclude)."
+)
+_CHECK = (
+    "Before and after such a change compare the task's accuracy, and tensors with "
+    "onnxruntime.quantization.qdq_loss_debug."
+)
 
 
 def notes_of(recorded: RecordedEvents, runs: CountedRuns, graph: Graph | None, extra: Sequence[str]) -> Iterator[str]:
@@ -27,10 +49,11 @@ def notes_of(recorded: RecordedEvents, runs: CountedRuns, graph: Graph | None, e
     yield from _fallback(runs)
     if graph is not None:
         yield from _structure(graph, said=not on_gpu)
+        yield from _quantised(graph, runs, shares=all(node.on_cpu for node in nodes))
     elif not extra:
         yield (
-            "The profile does not say which node reads what another gives: save the optimised model in its folder, "
-            f"and chains are known: {_SAVE_MODEL}"
+            "The profile does not say which node reads what another gives: save the optimised model in its folder, or "
+            f"pass --model FILE, and chains are known: {_SAVE_MODEL}"
         )
     yield from extra
     yield from _runs(recorded, runs)
@@ -112,9 +135,19 @@ def _structure(graph: Graph, *, said: bool) -> Iterator[str]:
             f"{count_text(len(graph.types), 'node')}, where one alone reads what the other gives, and one kernel could "
             "do both."
         )
-    if islands := [part.nodes[1] for part in graph.islands()]:
-        kinds = Counter(graph.types[name] for name in islands)
-        yield (
-            f"Float islands (ort_qdq_islands): {_counted(kinds)} computes in floating point between integers. Quantise "
-            "it too (op_types_to_quantize), or leave what is around it in floating point."
-        )
+
+
+def _quantised(graph: Graph, runs: CountedRuns, *, shares: bool) -> Iterator[str]:
+    """Yield what of a quantised model is computed in floating point, and what to check when that is changed."""
+    found = graph.quantised()
+    spent = Counter[str]()
+    for node in (node for run in runs.runs for node in run.nodes):
+        spent[found.get(node.name, "")] += node.event.dur_ns
+    narrow = sum(kind in NARROW_PRODUCTS for kind in graph.types.values())
+    for what in (what for what in _SAYS_QUANTISED if what in found.values()):
+        kinds = Counter(graph.types[name] for name, of in found.items() if of == what)
+        took = f", {percent_text(spent[what], sum(spent.values()))} of the nodes' time" if shares else ""
+        says = _SAYS_QUANTISED[what].format(kinds=_counted(kinds), took=took)
+        yield says + (_TAKE_IN if what == IN_FLOAT and narrow else _TAKE_IN_ANY if what == IN_FLOAT else "")
+    if found:
+        yield _CHECK

@@ -1,4 +1,6 @@
-"""Nodes that one node could be, along a model's dataflow: what a higher level of optimisation joins, and pairs."""
+"""Nodes that one node could be, along a model's dataflow: what a higher level of optimisation joins, and pairs; and
+what of a quantised model is computed in floating point all the same.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,13 @@ from tracemine.formats.onnxruntime.model import Model
 
 _SCALE, _ADD = ("Mul", "Div"), ("Add",)
 _MEAN = ("ReduceMean",)
-_TO_FLOAT = ("DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
-_TO_INTEGER = ("QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul")
-_ANY: tuple[str, ...] = ()
+_Q, _DQ = "QuantizeLinear", "DequantizeLinear"
+_TO_FLOAT = frozenset((_DQ, "MatMulIntegerToFloat", "DynamicQuantizeMatMul"))
+_TO_INTEGER = frozenset((_Q, "DynamicQuantizeLinear", "DynamicQuantizeMatMul"))
+_PRODUCTS = frozenset(["MatMul", "Gemm", "Conv", "ConvTranspose", "FusedMatMul", "FusedGemm", "FusedConv"])
+NARROW_PRODUCTS = frozenset(
+    ["QLinearMatMul", "QLinearConv", "QGemm", "QAttention", "MatMulInteger", "ConvInteger", "MatMulNBits"]
+) | (_TO_FLOAT - {_DQ})
 _MOST_TRIED = 1_000  # ways from one node
 
 # What ONNX Runtime fuses from ORT_ENABLE_EXTENDED on: the operators along a path. The longest come first.
@@ -24,7 +30,14 @@ FUSED: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
     ("masked softmax", (_SCALE, _ADD, ("Softmax",))),
     ("scale and softmax", (_SCALE, ("Softmax",))),
 )
-ISLAND = ("float island", (_TO_FLOAT, _ANY, _TO_INTEGER))
+# Nodes that only fusing makes, from that level on.
+_FUSIONS = """
+Attention BiasGelu BiasSoftmax DynamicQuantizeMatMul EmbedLayerNormalization FastGelu FusedConv FusedGemm FusedMatMul
+MatMulIntegerToFloat SkipLayerNormalization"""
+_AT_EXTENDED = frozenset(_FUSIONS.split())
+# What of a quantised model is none: of a product, of the conversions around it, and of what lies between.
+IN_FLOAT, WEIGHT, APART, ISLAND = "product in float", "weight dequantised", "Q/DQ apart", "float island"
+CONVERSIONS = (WEIGHT, APART)  # which go where what is around them is computed in integers, or all of it in float
 # Computed element by element, or along rows: two of them in a row could be one kernel.
 _WORDS = """
 Abs Add BiasGelu Cast Clip Div Elu Erf Exp FastGelu Gelu LayerNormalization LeakyRelu Log LogSoftmax Max Min Mul Neg Pow
@@ -51,27 +64,40 @@ class Graph:
                 readers[tensor].append(name)
         writes = {name: model.nodes[name].writes for name in self.types}
         self.after = {name: [reader for tensor in writes[name] for reader in readers[tensor]] for name in self.types}
+        self._constants, makers = model.constants, {given: name for name in self.types for given in writes[name]}
+        self._before = {name: [makers.get(given) for given in model.nodes[name].reads] for name in self.types}
+        self._reads = {name: model.nodes[name].reads for name in self.types}
         self._only = {
             name: len(writes[name]) == 1 and writes[name][0] not in model.outputs and len(self.after[name]) == 1
             for name in self.types
         }
 
     def fused(self) -> Iterator[FoundNodes]:
-        """Yield what ONNX Runtime would fuse, no node twice."""
+        """Yield what ONNX Runtime would fuse, no node twice; nothing where it has fused already."""
         taken: set[str] = set()
-        for what, path in FUSED:
+        for what, path in () if _AT_EXTENDED & set(self.types.values()) else FUSED:
             for name in self.types:
                 nodes = self._along(name, path, taken)
                 if nodes:
                     taken.update(nodes)
                     yield FoundNodes(what, nodes)
 
-    def islands(self) -> Iterator[FoundNodes]:
-        """Yield nodes that compute in floating point between two of integers."""
-        what, path = ISLAND
-        for name in self.types:
-            if nodes := self._along(name, path, set()):
-                yield FoundNodes(what, nodes)
+    def quantised(self) -> dict[str, str]:
+        """Return what of a quantised model each node is that nothing computes in integers."""
+        return {name: what for name in self.types if (what := self._in_float(name))}
+
+    def _in_float(self, name: str) -> str | None:
+        kind = self.types[name]
+        before, after = ({self.types[one] for one in given if one} for given in (self._before[name], self.after[name]))
+        if kind == _DQ:
+            first, maker = self._reads[name][0], self._before[name][0]
+            return WEIGHT if first in self._constants else APART if maker and self._in_float(maker) == APART else None
+        if kind == _Q:
+            return APART if after == {_DQ} else None
+        if kind in _PRODUCTS:
+            return IN_FLOAT if _DQ in before else None
+        between = before & _TO_FLOAT and after & _TO_INTEGER
+        return ISLAND if between and kind not in _TO_FLOAT | _TO_INTEGER | NARROW_PRODUCTS else None
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return nodes that alone read what another gives, where both could be one kernel."""
@@ -89,8 +115,7 @@ class Graph:
                 break
             nodes = left.pop()
             wanted, kind = path[len(nodes) - 1], self.types[nodes[-1]]
-            fits = kind in wanted if wanted else kind not in (*_TO_FLOAT, *_TO_INTEGER)
-            if not fits or nodes[-1] in taken or nodes[-1] in nodes[:-1]:
+            if kind not in wanted or nodes[-1] in taken or nodes[-1] in nodes[:-1]:
                 continue
             if len(nodes) == len(path):
                 return nodes

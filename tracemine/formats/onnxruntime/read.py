@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from tracemine.formats import onnxruntime
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
@@ -23,7 +22,9 @@ def recognises(head: bytes) -> bool:
 
 def read(source: FileSource, progress: Progress | None) -> Timeline:
     """Return the timeline of a profile. Raises InputError where it holds no node."""
-    return onnxruntime.read_recording(source, progress)
+    from tracemine.formats.onnxruntime.timeline import read_recording
+
+    return read_recording(source, progress)
 
 
-FORMAT = Format("onnxruntime", recognises, read)
+FORMAT = Format("onnxruntime", recognises, read, has_parts=True)

@@ -25,5 +25,5 @@ def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
             where=Location(source.path),
             hint="run the session while it profiles",
         )
-    model, extra = model_beside(path, {node.name for run in runs.runs for node in run.nodes})
+    model, extra = model_beside(path, source.part, {node.name for run in runs.runs for node in run.nodes})
     return assemble(recorded, runs, model, extra, path.name)

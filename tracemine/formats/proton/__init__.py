@@ -5,18 +5,3 @@ trace.py     kernels with their times, their launches, and the scopes around the
 tree.py      sums of kernels by scope, without times
 read.py      which of them a file is
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tracemine.on_demand import on_demand
-
-if TYPE_CHECKING:
-    from tracemine.formats.proton.trace import read_trace
-    from tracemine.formats.proton.tree import read_tree
-
-__all__ = ["read_trace", "read_tree"]
-
-# Who reads another format needs none of it.
-__getattr__ = on_demand(__name__, {"read_trace": f"{__name__}.trace", "read_tree": f"{__name__}.tree"})

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 
 from tracemine.errors import InputError, Location
-from tracemine.formats import proton
 from tracemine.formats.foreign import KINETO_KEYS
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.json_text import members
@@ -37,24 +35,18 @@ def _is_trace(head: bytes) -> bool:
 
 def read(source: FileSource, progress: Progress | None) -> Timeline:
     """Return the timeline of a trace or a tree. Raises InputError where it is damaged."""
+    from tracemine.formats.proton.trace import read_trace
+    from tracemine.formats.proton.tree import read_tree
+
     tree = _TREE.match(source.head) is not None
-    content = _content(source, progress)
+    content = source.whole(progress)
     damaged = InputError(_DAMAGED, where=Location(source.path), hint=_AGAIN)
     if source.truncated:
         raise damaged
     try:
-        return (proton.read_tree if tree else proton.read_trace)(content, source.path)
+        return (read_tree if tree else read_trace)(content, source.path)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise damaged from None
-
-
-def _content(source: FileSource, progress: Progress | None) -> Any:
-    content, block = bytearray(), memoryview(bytearray(1 << 20))
-    while count := source.readinto(block):
-        content += block[:count]
-        if progress is not None:
-            progress(source.position, source.size)
-    return content
 
 
 FORMAT = Format("proton", recognises, read)

@@ -89,6 +89,12 @@ class _Host(Struct):
     launches: dict[int, _ProtonEvent]
     replays: set[int]  # launches of several kernels: a CUDA graph each
 
+    def asked_ns(self, kernel: _Kernel) -> int:
+        """Return when a kernel was asked for: its start where no launch was recorded, −1 where its own was not."""
+        if not self.launches:
+            return kernel.event.start_ns
+        return -1 if kernel.launch < 0 else self.launches[kernel.launch].start_ns
+
 
 def read_trace(content: bytes | bytearray, path: str) -> Timeline:
     """Return the timeline of a trace. Raises msgspec.DecodeError where it is damaged, InputError without a kernel."""
@@ -200,7 +206,7 @@ def _timeline(meta: Meta, kernels: Sequence[_Kernel], host: _Host, lanes: dict[i
             "stream": kernel.stream,
             "launch_row": launch_row.get(kernel.launch),
             "unowned_reason": _why_unowned(kernel, host),
-            "step_row": None if kernel.launch < 0 else spans.at(host.launches[kernel.launch].start_ns),
+            "step_row": spans.at(host.asked_ns(kernel)),
             **contexts.columns(kernel.event.args.call_stack[:-1]),
             **stated(kernel.event.args.metrics),
         }
@@ -258,10 +264,11 @@ def _ops(scopes: Sequence[_ProtonEvent], lanes: dict[int, int], contexts: Contex
 
 def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
     """Return the outermost scopes that are steps: those of a name, but for a number at its end, that occur several
-    times, one after another on one thread, and of such names the one in which most GPU time was launched.
+    times, one after another on one thread, and of such names the one in which most GPU time was launched. Where scopes
+    have no times they last as long as their kernels: those that a number tells apart.
     """
     by_name: dict[tuple[int, str], list[_ProtonEvent]] = {}
-    for event in host.scopes:
+    for event in host.scopes if host.launches else _spans(kernels):
         if len(event.args.call_stack) == _OUTERMOST:
             by_name.setdefault((event.tid, _COUNTER.sub("", event.args.call_stack[-1])), []).append(event)
     repeated = [
@@ -269,13 +276,27 @@ def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
         for each in by_name.values()
         if len(each) > 1 and all(one.start_ns + one.dur_ns <= other.start_ns for one, other in pairwise(each))
     ][:_MOST_NAMES]
-    calls = [(host.launches[k.launch].start_ns, k.event.dur_ns) for k in kernels if k.launch >= 0]
+    calls = [(host.asked_ns(kernel), kernel.event.dur_ns) for kernel in kernels]
 
     def launched_ns(scopes: list[_ProtonEvent]) -> int:
         spans = _Spans(scopes)
         return sum(ns for at, ns in calls if spans.at(at) is not None)
 
     return max(repeated, key=launched_ns, default=[])
+
+
+def _spans(kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
+    """Return the outermost scopes as spans of their kernels, from the first one's start to the last one's end."""
+    ends: dict[str, list[float]] = {}
+    for kernel in kernels:
+        event = kernel.event
+        if len(event.args.call_stack) > _OUTERMOST:
+            first = ends.setdefault(event.args.call_stack[1], [event.ts, 0.0])
+            first[1] = max(first[1], event.ts + event.dur)
+    return [
+        _ProtonEvent(name=name, ts=begin, dur=end - begin, tid=0, args=_Args(call_stack=("ROOT", name)))
+        for name, (begin, end) in ends.items()
+    ]
 
 
 class _Spans:

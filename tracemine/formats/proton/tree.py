@@ -25,6 +25,7 @@ _SUMS: Final = (
 )
 _NEAR: Final = 0.05  # share by which a product's bandwidth may differ from the recorded clock's
 _GFX: Final = "gfx"
+_OLD_NAMES: Final = {"Time (ns)": "time (ns)", "Count": "count", "DeviceId": "device_id"}  # up to Triton 3.0
 _DIGITS = 5  # fewer than so many has a device's number
 
 
@@ -111,11 +112,12 @@ def _leaves(root: _Node) -> list[_KernelLeaf]:
     timed, stating = list[_KernelLeaf](), dict[tuple[str, ...], dict[str, Any]]()
     while left:
         above, node = left.pop()
-        leaf = _KernelLeaf((*above, node.frame.name or UNNAMED), node.metrics)
+        metrics = {_OLD_NAMES.get(name, name): value for name, value in node.metrics.items()}
+        leaf = _KernelLeaf((*above, node.frame.name or UNNAMED), metrics)
         if leaf.ns:
             timed.append(leaf)
-        elif any(stated(node.metrics).values()):
-            stating[leaf.stack] = node.metrics
+        elif any(stated(metrics).values()):
+            stating[leaf.stack] = metrics
         left += [(leaf.stack, child) for child in reversed(node.children)]
     inside: dict[tuple[str, ...], list[_KernelLeaf]] = {}
     for leaf in timed if stating else ():
@@ -155,7 +157,8 @@ def _device(ordinal: int, facts: dict[str, Any]) -> tuple[RecordedDevice, str]:
     # Of boards of one chip and one memory the one that is meant without a form factor.
     same = len({each.bandwidth_bytes_per_s for each in fitting}) == 1
     named = [each for each in fitting if each.meant_by] or fitting
-    name = named[0].title if same and len(named) == 1 else None
+    alike = len({str(each.flops_per_s) for each in named}) == 1
+    name = named[0].title if same and alike else None
     says = (
         f"Proton records no name of the GPU: by {count_text(sms, 'multiprocessor')}, compute capability "
         f"{capability} and memory at {rate / 1e9:,.0f} GB/s it is taken for an {name}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tracemine.formats import rocpd
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.nsys.read import is_database
 from tracemine.formats.source import FileSource
@@ -16,7 +15,9 @@ def recognises(head: bytes) -> bool:
 
 def read(source: FileSource, progress: Progress | None) -> Timeline:
     """Return the timeline of a database. Raises InputError where it is damaged or packed, or holds no recording."""
-    return rocpd.read_recording(source, progress)
+    from tracemine.formats.rocpd.timeline import read_recording
+
+    return read_recording(source, progress)
 
 
 FORMAT = Format("rocpd", recognises, read)

@@ -15,16 +15,15 @@ from tracemine.formats.source import FileSource
 
 _MOST_FILES = 400  # of a folder that are looked at
 _LARGEST_BYTES = 1 << 28  # of one file; real ones have some hundred kilobytes
-_BLOCK_BYTES = 1 << 16
 
 
 class Export(Enum):
-    """A file that trtexec writes of an engine; the last is what NVIDIA's Engine Explorer makes of its log."""
+    """A file that trtexec writes of an engine; the last is what NVIDIA's Engine Explorer notes of its log and GPU."""
 
     LAYERS = rb'\A\{\s*"(?:Layers|Bindings)"\s*:\s*\['
     PROFILE = rb'\A\[\s*\{\s*"count"\s*:\s*\d+\s*\}|\A\[\s*\{[^{}]*"averageMs"\s*:'
     TIMES = rb'\A\[\s*\{[^{}]*"startEnqMs"\s*:'
-    SUMMARY = rb'\A\{\s*"performance_summary"\s*:'
+    SUMMARY = rb'\A\{\s*"performance_summary"\s*:|\A\[\s*\{\s*"Name"\s*:\s*"[^"]*"\s*,\s*"ComputeCapability"\s*:'
 
 
 _BEGINS = {kind: re.compile(kind.value) for kind in Export}
@@ -40,16 +39,34 @@ def export_of(head: bytes) -> Export | None:
     return next((kind for kind, begins in _BEGINS.items() if begins.match(text)), None)
 
 
-def exports_beside(path: Path) -> dict[Export, list[Path]]:
-    """Return the exports that lie in a file's folder, itself among them: those named most like it first."""
+def exports_beside(path: Path, part: Path | None = None) -> dict[Export, list[Path]]:
+    """Return the exports that lie in a file's folder, itself among them: those named most like it first.
+
+    part: a file or a folder elsewhere, whose exports come before these.
+    """
     exports: dict[Export, list[Path]] = {}
-    files = sorted(file for file in path.parent.iterdir() if file.name.endswith((".json", ".json.gz")))
-    files.sort(key=lambda file: -_alike(file.name, path.name))
-    for file in files[:_MOST_FILES]:
+    given = [] if part is None else _files_in(part, path.name) if part.is_dir() else [_checked(part)]
+    for file in (*given, *_files_in(path.parent, path.name)):
         kind = _kind_of(file)
         if kind is not None:
             exports.setdefault(kind, []).append(file)
     return exports
+
+
+def _files_in(folder: Path, name: str) -> list[Path]:
+    """Return the files of a folder that may be exports, those named most like another one first."""
+    files = sorted(file for file in folder.iterdir() if file.name.endswith((".json", ".json.gz")))
+    return sorted(files, key=lambda file: -_alike(file.name, name))[:_MOST_FILES]
+
+
+def _checked(part: Path) -> Path:
+    """Return a file that was named as an export. Raises InputError where it is none, or is not there."""
+    with FileSource(part) as source:
+        if export_of(source.head) is None:
+            raise InputError(
+                "is no export of trtexec", where=Location(str(part)), hint="name what --exportLayerInfo wrote"
+            )
+    return part
 
 
 def _alike(name: str, other: str) -> int:
@@ -62,15 +79,14 @@ def _alike(name: str, other: str) -> int:
 
 
 def recording_of(path: Path) -> Path | None:
-    """Return the profile of the engine that a file is an export of; None: it is none, or no profile lies next to it.
+    """Return the profile of the engine that a file is an export of; None: it is none, or none lies next to it.
 
     >>> recording_of(Path("fixtures/kineto/chain.json.gz")) is None
     True
     """
     if path.is_dir() or _kind_of(path) is None:
         return None
-    beside = exports_beside(path)
-    return beside[Export.PROFILE][0] if beside.get(Export.LAYERS) and beside.get(Export.PROFILE) else None
+    return next(iter(exports_beside(path).get(Export.PROFILE, ())), None)
 
 
 def engine_in(path: Path) -> Path | None:
@@ -89,11 +105,7 @@ def engine_in(path: Path) -> Path | None:
 def content(path: Path) -> Any:
     """Return what a JSON file holds. Raises InputError where it is damaged, cut off or larger than any export."""
     with FileSource(path) as source:
-        text, block = bytearray(), memoryview(bytearray(_BLOCK_BYTES))
-        while count := source.readinto(block):
-            text += block[:count]
-            if len(text) > _LARGEST_BYTES:
-                raise InputError("is larger than what trtexec writes of any engine", where=Location(str(path)))
+        text = source.whole(most_bytes=_LARGEST_BYTES, writer="trtexec")
     try:
         return msgspec.json.decode(bytes(text).decode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError) as error:

@@ -86,7 +86,7 @@ def _layer(row: dict[str, Any]) -> Layer:
     stream, groups = row.get("StreamId"), row.get("Groups")
     return Layer(
         name=row["Name"][:_TEXT_LIMIT],
-        kind=_kind(row, writes),
+        kind=_kind(row, reads, writes),
         reads=reads,
         writes=writes,
         tactic=str(row.get("TacticName") or "")[:_TEXT_LIMIT],
@@ -110,12 +110,15 @@ def _module(name: str, metadata: str) -> str | None:
     return weights[1] if weights else rows_read[1].replace("/", ".") if rows_read else None
 
 
-def _kind(row: dict[str, Any], writes: tuple[EngineTensor, ...]) -> str:
-    """Return what a layer does: conversions have one type, and their origin tells what they are for."""
+def _kind(row: dict[str, Any], reads: tuple[EngineTensor, ...], writes: tuple[EngineTensor, ...]) -> str:
+    """Return what a layer does. Conversions have one type, and their origin tells what they are for; up to TensorRT 8.2
+    those of precision are scales.
+    """
     if row.get("LayerType") == "NoOp":
         return "NoOp"
-    if row.get("Origin") == "QDQ":
-        return "Quantize" if writes and writes[0].dtype in _NARROW else "Dequantize"
+    narrow = [bool(one) and one[0].dtype in _NARROW for one in (reads, writes)]
+    if row.get("Origin") == "QDQ" or (row.get("ParameterType") == "Scale" and narrow[0] != narrow[1]):
+        return "Quantize" if narrow[1] else "Dequantize"
     if row.get("LayerType") == "Padding" or (row.get("ParameterType") == "Slice" and row.get("Mode") == "FILL"):
         return "Padding"
     kind = str(row.get("ParameterType") or row.get("LayerType") or "Layer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tracemine.formats import tensorrt
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.source import FileSource
 from tracemine.formats.tensorrt.files import export_of
@@ -19,7 +18,9 @@ def read(source: FileSource, progress: Progress | None) -> Timeline:
 
     Raises InputError where the layers or the profile are missing or damaged, or do not belong together.
     """
-    return tensorrt.read_recording(source, progress)
+    from tracemine.formats.tensorrt.timeline import read_recording
+
+    return read_recording(source, progress)
 
 
-FORMAT = Format("tensorrt", recognises, read)
+FORMAT = Format("tensorrt", recognises, read, has_parts=True)

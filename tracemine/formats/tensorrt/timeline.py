@@ -13,8 +13,8 @@ from tracemine.formats.tensorrt.layers import DETAILED, read_layers
 from tracemine.formats.tensorrt.times import read_profile, read_runs
 from tracemine.timeline import Timeline
 
-_EXPORT_LAYERS = f"pass the layers too: trtexec … --exportLayerInfo=layers.json {DETAILED}"
-_EXPORT_PROFILE = "pass the profile too, in the same folder: trtexec … --exportProfile=profile.json"
+_EXPORT_LAYERS = f"put the layers next to it, or pass --layers FILE: trtexec … --exportLayerInfo=FILE {DETAILED}"
+_EXPORT_PROFILE = "pass the profile, and these by --layers: trtexec … --exportProfile=profile.json"
 # What a file is without what it needs, and the way out.
 _ALONE = {
     Export.LAYERS: ("is TensorRT's layers, which have no times", _EXPORT_PROFILE),
@@ -31,7 +31,7 @@ def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
     """
     path = Path(source.path)
     given = export_of(source.head)
-    beside = exports_beside(path)
+    beside = exports_beside(path, source.part)
     layers, profile = (_chosen(path, given, kind, beside) for kind in (Export.LAYERS, Export.PROFILE))
     if layers is None or profile is None:
         assert given is not None  # noqa: S101 - as it was recognised

@@ -92,11 +92,11 @@ def _computed(summary_read: Any) -> int | None:
 
 
 def _device(summary_read: Any) -> RecordedDevice | None:
-    about = summary_read.get("device_information") if isinstance(summary_read, dict) else None
-    name = about.get("Selected Device") if isinstance(about, dict) else None
-    if not isinstance(about, dict) or not isinstance(name, str):
+    about = summary_read.get("device_information") if isinstance(summary_read, dict) else summary_read
+    about = about[0] if isinstance(about, list) and about else about
+    if not isinstance(about, dict) or not isinstance(name := about.get("Selected Device", about.get("Name")), str):
         return None
-    count, capability = about.get("SMs"), about.get("Compute Capability")
+    count, capability = about.get("SMs", about.get("MULTIPROCESSOR_COUNT")), about.get("Compute Capability")
     return RecordedDevice(
         ordinal=0,
         name=name[:200],

@@ -13,6 +13,7 @@ import numpy as np
 from tracemine.documents import verdict_words, words
 from tracemine.documents.bar import IDLE
 from tracemine.documents.cost_words import cost_rows, traffic_texts
+from tracemine.documents.finding import NAMED
 from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import Screen, ScreenRow, all_rows, first_screen, off_terminal
 from tracemine.documents.serving_words import serving_texts
@@ -231,7 +232,7 @@ def _finding_pages(
             variants=tuple(_variants(finding, scan)) if len(finding.variants) > 1 else (),
             kernels=kernels[:_MOST_KERNELS],
             more_kernels=sum(count for _, _, count in kernels[_MOST_KERNELS:]),
-            where=tuple(_where(finding)),
+            where=tuple(_where(finding, scan)),
             ops=(" → " if finding.on_gpu else ", ").join(words.chain(finding.ops)),
             verdicts=tuple(_verdicts(finding, picture)),
             names=(finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES]),
@@ -275,9 +276,11 @@ def _of_what(finding: Finding, step: Saving, gpu: Saving) -> Iterator[tuple[str,
         yield ("of GPU time a step" if each else "of GPU time"), gpu
 
 
-def _where(finding: Finding) -> Iterator[str]:
-    """Yield its module and its source lines, the user's own first."""
-    if finding.module:
+def _where(finding: Finding, scan: Scan) -> Iterator[str]:
+    """Yield its module and its source lines, the user's own first; of an engine its layers."""
+    if scan.trace.format in NAMED:
+        yield from dict.fromkeys(finding.kernels)
+    elif finding.module:
         yield f"module {finding.module}"
     frames = sorted(finding.source, key=lambda source: not is_own(source.file))
     yield from (words.source_text(source, source.file) for source in frames)

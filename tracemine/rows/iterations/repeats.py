@@ -3,7 +3,8 @@
 One forward of equal layers repeats as well, and is no loop. So a sequence counts only where nothing else was run before
 or after it, and where it runs the same modules each time, of which each layer has its own. Where no modules are
 recorded, it comes three times at least and does each time what a program does once an iteration: it exchanges data with
-the host, looks tokens up, computes a loss, samples, or steps an optimizer.
+the host, looks tokens up, computes a loss, samples, or steps an optimizer. Where kernels say their scopes (Proton),
+those of the outermost scope with most GPU time are looked at, and a scope that is called a step is a loop's body.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from tracemine import columns
 from tracemine.columns import sorted_unique
-from tracemine.rows.arrow import categories, rows_of, take
+from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.iterations.record import REPEATS, Iterations, LaunchedWork, inferred
 from tracemine.rows.iterations.replays import exchanges
 from tracemine.rows.table import Categories, IntArray
@@ -26,6 +28,7 @@ _LEAST_ALIKE = 0.95  # of the kernels, those that are the same one round later
 _LEAST_KNOWN = 0.5  # of the kernels, those whose module must be recorded
 _AS_GOOD = 0.01  # a shorter sequence is taken that fits as well but for this
 _MOST_KERNELS = 400_000
+_STEP = re.compile(r"(?i)(^|[ _])(step|iter|iteration|batch)s?$")  # an outermost scope that is one, or holds all
 _MOST_LENGTHS = 64  # that are tried
 _MOST_NAMES, _MOST_IN_A_ROUND, _MOST_PLACES = 4, 512, 4_096  # by which lengths are looked for
 _ONCE = re.compile(
@@ -37,13 +40,14 @@ _ONCE = re.compile(
 def from_repeats(timeline: Timeline, work: LaunchedWork) -> Iterations | None:
     """Return iterations by repeating kernels; None where nothing repeats throughout, or layers may be what does."""
     order = _in_order(timeline, work)
-    name = work.name.codes[order].astype(np.int64)
+    scope, rows, name = _of_a_scope(timeline, work, order)
+    order = order[rows]
     length = period(name)
     if length is None or not _is_all(name, length):
         return None
     rounds = len(name) // length
-    modules = _same_modules(timeline, order, length)
-    at = _first_of_a_round(work, order, length)
+    modules = _same_modules(timeline, order, length) if scope is None else _STEP.search(scope[:512]) is not None or None
+    at = 0 if scope is not None else _first_of_a_round(work, order, length)
     if modules is False or (modules is None and not _is_loop(timeline, work, order, length, at)):
         return None
     begins = order[np.arange(at, len(order), length)]
@@ -59,6 +63,24 @@ def _in_order(timeline: Timeline, work: LaunchedWork) -> IntArray:
     busy = np.bincount(device[is_kernel] + 1, weights=work.dur_ns[is_kernel]) if is_kernel.any() else np.zeros(1)
     rows = np.flatnonzero(is_kernel & (device == busy.argmax() - 1) & work.known)
     return rows[np.argsort(work.moment_ns[rows], kind="stable")]
+
+
+def _of_a_scope(
+    timeline: Timeline, work: LaunchedWork, order: IntArray
+) -> tuple[str | None, IntArray, npt.NDArray[np.int64]]:
+    """Return the outermost scope with most GPU time, which of these kernels are in it, and a number for each by name
+    and scope, where kernels say their scopes and not which pass through them they are part of; elsewhere None, and
+    numbers by name of all kernels.
+    """
+    name, everything = work.name.codes[order].astype(np.int64), np.arange(len(order))
+    places = categories(timeline.activities["module"])
+    outermost = mapped(places, lambda place: place.partition(".")[0])
+    outer = outermost.codes[order]
+    if timeline.api.num_rows or not (outer >= 0).any():
+        return None, everything, name
+    most = int(np.bincount(outer + 1, weights=work.dur_ns[order] * (outer >= 0)).argmax()) - 1
+    rows = everything[outer == most]
+    return outermost.values[most], rows, columns.codes(name[rows], places.codes[order][rows])
 
 
 def period(codes: npt.NDArray[np.int64]) -> int | None:
