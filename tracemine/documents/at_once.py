@@ -43,7 +43,7 @@ def at_once(rows: Sequence[tuple[int, Finding]], unit: TimeUnit, whole_ns: int, 
     share = 100 * saves / max(whole_ns, 1)
     least = min((sure[number] for number in edits), key=_SURE.index)
     of = f"{unit.text(saves)} {unit.name}, {share:.0f}%, sure: {least}"
-    return f"{', '.join(numbers[:-1])} and {numbers[-1]} in one edit ({of}): {_whole(rows, edits)}"
+    return f"First: {', '.join(numbers[:-1])} and {numbers[-1]} in one edit ({of}): {_whole(rows, edits)}"
 
 
 def said_once(rows: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:

@@ -121,11 +121,11 @@ def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[
     if timeline.light.num_rows and slowdown is not None:
         slows = slowdown.host or slowdown.usual
         how = f"slows the host {ratio_text(slows)} times" if slows >= _SLOWS else "does not slow the host"
-        yield f"{LIGHT}: recording it {how}. What closing gaps saves is said without that."
+        yield f"{LIGHT}: recording it {how}. Savings are what the step gains without the profiler."
     elif slowdown is not None:
         times = ratio_text(slowdown.usual)
         what = slowdown.what[0].upper() + slowdown.what[1:]
-        yield f"{what} {SLOWED} {times} times: gaps are longer here; savings are said without that."
+        yield f"{what} {SLOWED} {times} times: gaps look longer here, and savings are scaled down for it."
     if timeline.meta.ingest.events.get("Python frames", 0) >= _MANY_FRAMES * max(timeline.steps.num_rows, 1):
         yield (
             "JAX's tracer of Python was on, and slows the host. Without it times are nearer to those of production: "
