@@ -53,7 +53,7 @@ def next_step(fix: str, width: int) -> str:
 
 
 def _goes_on(said: list[str]) -> bool:
-    """Return whether the second of two statements, each on one line, uses what the first makes, and makes it no anew."""
+    """Return whether the second of two statements, each on one line, uses what the first makes."""
     made = [_MADE.match(one) for one in said]
     if len(said) != _FEW or made[0] is None or not (made[1] or re.match(r"[\w.]+\(", said[1])):
         return False
