@@ -145,7 +145,7 @@ def test_certainty_is_one_scale() -> None:
 def test_rows_save_a_hundredth_at_least_and_the_rest_is_counted() -> None:
     found = first_screen(SCAN)
     assert all(not row.share.startswith("<") and row.share != "0%" for row in found.rows)
-    assert found.total.startswith(f"Together with {3 - len(found.rows)} smaller findings (--all): ")
+    assert found.total.startswith(f"Together with {3 - len(found.rows)} smaller (--all): ")
 
 
 NORM_BY_COMPILE = "Compile it:\n\n    block.forward = torch.compile(block.forward)"

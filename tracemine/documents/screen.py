@@ -275,7 +275,7 @@ def _total(scan: Scan, saved: _Saved) -> str:
         return f"{lead}: {text} of GPU time; the step gains it once nothing else sets its pace.{behind}"
     after = unit.text(max(saved.whole_ns - together, 0))
     per = " per step" if saved.whole == "step" else ""
-    alone = "; each row is its fix alone" if abs(each - together) > _APART * together else ""
+    alone = "; each row: its fix alone" if abs(each - together) > _APART * together else ""
     return f"{lead}: {text}, {unit.text(saved.whole_ns)} → {after} {unit.name}{per}{alone}.{behind}"
 
 
@@ -285,7 +285,7 @@ def _others(scan: Scan, saved: _Saved, count: int) -> str:
     others = [one for number, one in enumerate(claimed(scan), 1) if number not in shown]
     alone, part = (sum(f(one, saved.name).mid for one in others) for f in (_saving, of_finding))
     later = part >= max(_WORTH * saved.whole_ns, _LATER * alone)
-    return f"{count} more that pays once these are done" if later else count_text(count, "smaller finding")
+    return f"{count} more that pays once these are done" if later else f"{count} smaller"
 
 
 def _notes(scan: Scan, *, compiles: bool) -> tuple[str, ...]:
@@ -323,4 +323,4 @@ def _commands(rows: Sequence[ScreenRow], *, judged: bool, verified: bool, idle: 
         return ("scan FILE --all", "scan FILE --why-not", "scan FILE --format html -o report.html")
     number = rows[0].number
     verify = (f"verify FILE --finding {number}",) if verified else ()
-    return (f"explain {number} FILE", *verify, f"tickets FILE --finding {number}", "scan FILE -f html")
+    return (f"explain {number} FILE", *verify, "top FILE", "scan FILE -f html -o page.html")
