@@ -105,9 +105,10 @@ def tickets(
 ) -> int:
     """Give each finding a ticket: create, update, close or reopen it, and never two for one finding.
 
-    Without --apply it says what it would do, and only reads; without a place the first ticket is printed. A ticket is found again by a hidden line, of the project's
-    label and the finding's identity. It is updated when figures move by more than 10 %, closed when --after says fixed,
-    and reopened when the finding is back; what was closed as not planned stays so.
+    Without --apply it says what it would do, and only reads; without a place the first ticket is printed. A ticket is
+    found again by a hidden line, of the project's label and the finding's identity. It is updated when figures move by
+    more than 10 %, closed when --after says fixed, and reopened when the finding is back; what was closed as not
+    planned stays so.
 
     Tokens come from GITHUB_TOKEN or GH_TOKEN (GH_ENTERPRISE_TOKEN for another server), from JIRA_EMAIL and
     JIRA_API_TOKEN, or from the keyring: keyring set tracemine HOST.
@@ -156,7 +157,7 @@ class Where:
     quiet: bool
 
     def check(self, project: str | None, *, prints: bool = False) -> None:
-        """Raise UsageError for a call that names two places, one without what it needs, or none. prints: none will do."""
+        """Raise UsageError for a call that names two places, one without what it needs, or none. prints: none will."""
         if self.most < 0:
             raise UsageError(f"--max: {self.most} is negative")
         if self.github is not None and self.jira is not None:

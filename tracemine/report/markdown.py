@@ -80,7 +80,7 @@ def _screen(screen: Screen, scan: Scan) -> Iterator[str]:
 def _table(screen: Screen) -> Iterator[str]:
     place = "your code" if screen.own else "where"
     saves = f"saves{' alone' if screen.alone else ''}, {screen.unit}"
-    yield f"| # | {saves} | {screen.whole} | cause | {place} | sure | effort | to do |"
+    yield f"| # | {saves} | % of {screen.whole} | cause | {place} | sure | effort | to do |"
     yield "|--:|--:|--:|---|---|---|---|---|"
     for row in screen.rows:
         cells = (row.cause, row.place, row.sure, row.effort, row.todo)
