@@ -252,7 +252,7 @@ def _about(scan: Scan, saved: _Saved) -> tuple[str, ...]:
         return (*about, f"{unit.text(of.span_ns)} {unit.name} of GPU time in all")
     how = "" if alone is None else f" {_UNPROFILED.get(alone.source, alone.source)}"
     if step is None:
-        return (*about, f"no steps found: of all {unit.text(unprofiled_ns(of) or of.span_ns)} {unit.name}{how}")
+        return (*about, f"no steps found: shares are of all {unit.text(unprofiled_ns(of) or of.span_ns)} {unit.name}{how}")
     if alone is None:
         return (*about, count_text(scan.trace.steps, "step"))
     return (*about, count_text(scan.trace.steps, "step"), f"{unit.text(alone.mid)} {unit.name} per step{how}")
@@ -320,7 +320,7 @@ def _commands(rows: Sequence[ScreenRow], *, judged: bool, verified: bool, idle: 
     if not rows and idle:
         return ("top FILE --host", "scan FILE --why-not", "scan FILE --all")
     if not rows:
-        return ("scan FILE --all", "scan FILE --why-not", "scan FILE --format html -o report.html")
+        return ("top FILE", "scan FILE --why-not", "scan FILE -f html -o page.html")
     number = rows[0].number
     verify = (f"verify FILE --finding {number}",) if verified else ()
     return (f"explain {number} FILE", *verify, "top FILE", "scan FILE -f html -o page.html")

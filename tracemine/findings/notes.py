@@ -147,7 +147,7 @@ def _gpu_texts(timeline: Timeline, curves: Curves | None) -> Iterator[str]:
     if curves is not None and device is not None and device.guessed_from and curves.guess_spread[0] < 1:
         yield f"{guess_text(device)}."
     if device is not None and is_partition(device):
-        yield f"The GPU is a partition (MIG, CPX): {device.title}. It counts with that part of the whole's rates."
+        yield f"The GPU is a partition (MIG, CPX): {device.title}. Rates are scaled to that part."
 
 
 def _held_texts(timeline: Timeline, gaps: Rows) -> tuple[str, ...]:
