@@ -150,6 +150,7 @@ def test_rows_save_a_hundredth_at_least_and_the_rest_is_counted() -> None:
 
 NORM_BY_COMPILE = "Compile it:\n\n    block.forward = torch.compile(block.forward)"
 GRAPH = 'Compile it as a graph:\n\n    model = torch.compile(model, mode="reduce-overhead")'
+CHAIN = "Compile it:\n\n    chain = torch.compile(chain)"
 LAYOUT = f"Keep it so:\n\n    model = model.to(memory_format=torch.channels_last)\n\n{ALSO}."
 
 
@@ -184,6 +185,7 @@ def test_rows_that_one_compilation_does_are_said_to_be_one_edit(first: str, seco
         (NORM_BY_COMPILE, "Call `f` once.", (1_000_000, 500_000)),  # the second is no compiler's
         (LAYOUT, LAYOUT, (1_000_000, 500_000)),  # nothing says that it can be compiled
         (NORM_BY_COMPILE, GRAPH, (1_000_000, 60_000)),  # the first alone is about as much
+        (CHAIN, CHAIN, (1_000_000, 500_000)),  # a stand-in for two functions
         (NORM_BY_COMPILE, "So:\n\n    optimizer.step = torch.compile(optimizer.step)", (1_000_000, 500_000)),
     ],
 )

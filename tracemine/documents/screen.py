@@ -252,7 +252,10 @@ def _about(scan: Scan, saved: _Saved) -> tuple[str, ...]:
         return (*about, f"{unit.text(of.span_ns)} {unit.name} of GPU time in all")
     how = "" if alone is None else f" {_UNPROFILED.get(alone.source, alone.source)}"
     if step is None:
-        return (*about, f"no steps found: shares are of all {unit.text(unprofiled_ns(of) or of.span_ns)} {unit.name}{how}")
+        return (
+            *about,
+            f"no steps found: shares are of all {unit.text(unprofiled_ns(of) or of.span_ns)} {unit.name}{how}",
+        )
     if alone is None:
         return (*about, count_text(scan.trace.steps, "step"))
     return (*about, count_text(scan.trace.steps, "step"), f"{unit.text(alone.mid)} {unit.name} per step{how}")

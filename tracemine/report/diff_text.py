@@ -51,7 +51,8 @@ def _rows(difference: Difference, options: Drawing) -> Iterator[tuple[int, Text]
     yield 0, Text(line(words.sides_text(difference)))
     per = words.per_text(difference)
     yield _labelled(
-        "step" if difference.per == "step" else "span", f"{words.step_text(difference.step)} ({words.basis_text(difference)})"
+        "step" if difference.per == "step" else "span",
+        f"{words.step_text(difference.step)} ({words.basis_text(difference)})",
     )
     yield _labelled("GPU work", words.step_text(difference.gpu_work))
     for text in words.predicted_texts(difference):
