@@ -57,7 +57,7 @@ def test_every_cell_runs_and_shows_what_its_words_say(tmp_path: Path) -> None:
     assert "RMSNorm" in shown[0]["text/html"]
     assert shown[0]["text/plain"].startswith("Report(decoder_prefill: 4 findings")
     assert "10bb rmsnorm_unfused" in shown[1]["text/plain"]
-    assert "per_step_saving_ns" in shown[3]["text/html"]
+    assert "per_step_saving_alone_ns" in shown[3]["text/html"]
     assert "vectorized_elementwise_kernel (rsqrt)" in shown[5]["text/html"]
     assert shown[7]["text/plain"].strip()
 

@@ -108,9 +108,13 @@ def labelled_rows_alone(wrap: Any = unchanged) -> Step:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def recommender(wrap: Any = unchanged, sparse: bool = False, tables: int = 16) -> Step:
+def recommender(wrap: Any = unchanged, sparse: bool = False, tables: int = 16, joined: bool = False) -> Step:
     """Many tables, few rows of each read, and an optimizer that goes over all rows."""
     embeddings = nn.ModuleList(nn.Embedding(100_000, 32, sparse=sparse) for _ in range(tables))
+    if joined:
+        embeddings = nn.ModuleList(
+            [nn.Embedding.from_pretrained(torch.cat([one.weight for one in embeddings]), freeze=False)]
+        )
     top = nn.Sequential(nn.Linear(32 * tables, 256), nn.ReLU(), nn.Linear(256, 1))
     dense = list(top.parameters()) if sparse else [*embeddings.parameters(), *top.parameters()]
     optimizers: list[Any] = [torch.optim.Adagrad(dense, lr=1e-3)]
@@ -118,7 +122,11 @@ def recommender(wrap: Any = unchanged, sparse: bool = False, tables: int = 16) -
         optimizers.append(torch.optim.SparseAdam(list(embeddings.parameters()), lr=1e-3))
     places, clicks = torch.randint(0, 100_000, (tables, 2048)), torch.rand(2048, 1)
 
+    first = 100_000 * torch.arange(tables)
+
     def forward(places: Tensor) -> Tensor:
+        if joined:
+            return top(embeddings[0](places.T + first).flatten(1))
         return top(torch.cat([table(places[at]) for at, table in enumerate(embeddings)], 1))
 
     function = wrap(forward)
@@ -137,6 +145,10 @@ def recommender(wrap: Any = unchanged, sparse: bool = False, tables: int = 16) -
 
 def recommender_sparse(wrap: Any = unchanged) -> Step:
     return recommender(wrap, sparse=True)
+
+
+def recommender_joined(wrap: Any = unchanged) -> Step:
+    return recommender(wrap, joined=True)
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -239,7 +251,12 @@ DEVICE = (
     Program(
         "language_loss", language_loss, {"labelled_rows": (("logits_written",), labelled_rows_alone)}, training=True
     ),
-    Program("recommender", recommender, {"sparse": ((), recommender_sparse)}, training=True),
+    Program(
+        "recommender",
+        recommender,
+        {"sparse": ((), recommender_sparse), "one_table": (("python_loop",), recommender_joined)},
+        training=True,
+    ),
     Program(
         "pictures",
         pictures,

@@ -7,7 +7,8 @@
 
 The reader answers in words; who knows the key says which fix the words mean, or "none". An answer is right where the
 fix gains at least nine tenths of what the best one did; a first change is one fix, so what joins two is left out. So
-are programs in which nothing gained 5 %. Close are those whose second fix, of another kind, gained at least two thirds
+are programs in which nothing gained 5 %. An answer that is a fix by hand which was not measured is neither right nor
+wrong. Close are those whose second fix, of another kind, gained at least two thirds
 of the best.
 """
 
@@ -88,15 +89,17 @@ def main() -> int:
     questions = asked(options.recordings, options.order)
     if options.answers:
         given = dict(line.split()[:2] for line in options.answers.read_text("utf-8").splitlines() if line.strip())
-        right = of_close = 0
+        right = of_close = unknown = 0
         for number, (folder, measured) in enumerate(questions, 1):
             answer = given.get(str(number), "none")
             good = dict(measured).get(answer, 0.0) >= RIGHT * measured[0][1]
-            right, of_close = right + good, of_close + (good and close(measured))
-            said = "right" if good else f"{answer} gains {dict(measured).get(answer, 0.0):.0%}"
+            tried = answer in dict(measured) or answer.removeprefix("by_hand:") not in programs()[folder.name].by_hand
+            right, of_close, unknown = right + good, of_close + (good and close(measured)), unknown + (not tried)
+            wrong = f"{answer} gains {dict(measured).get(answer, 0.0):.0%}" if tried else f"{answer} was not measured"
+            said = "right" if good else wrong
             print(f"{number:>3} {folder.name:<20} best {measured[0][0]} {measured[0][1]:.0%}: {said}")
         count = sum(close(measured) for _, measured in questions)
-        print(f"{right} of {len(questions)} right; of {count} close ones {of_close}")
+        print(f"{right} of {len(questions) - unknown} right, {unknown} not measured; of {count} close ones {of_close}")
         return 0
     for number, (folder, measured) in enumerate(questions, 1):
         if options.key:

@@ -62,8 +62,8 @@ def _said(scan: Scan) -> list[str]:
 def test_where_no_rate_was_measured_the_share_of_the_peak_is_said(us: tuple[int, int], says: str) -> None:
     scan = _scanned("mi300x", (PRODUCT, us[0]), (ATTENTION, us[1]))
     assert _said(scan) == [
-        "What libraries usually reach on this GPU was not measured (`tracemine calibrate` does that). Here they have "
-        + says
+        "Slow library calls may be missed: this GPU's usual rates were not measured (`tracemine calibrate` does). "
+        f"Here: {says}"
     ]
 
 

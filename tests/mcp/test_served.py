@@ -528,3 +528,11 @@ def test_traces_are_listed_as_they_are_asked_for(folder: Path) -> None:
         assert answer(server, "scan", path=row["path"])["activities"] == 8
     (folder / "empty").mkdir()
     assert answer(served(folder / "empty"), "traces")["total"] == 0
+
+
+def test_a_number_names_the_finding_that_a_screen_numbers(server: Served) -> None:
+    path = "captures/decoder_prefill"
+    first = answer(server, "scan", path=path)["untrusted"]["findings"][0]
+    assert first["do"].startswith("One kernel does the residual sum and the norm after it")
+    assert answer(server, "explain", path=path, id="1")["id"] == first["id"]
+    assert "99" in refusal(server, "explain", path=path, id="99")

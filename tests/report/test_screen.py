@@ -21,6 +21,7 @@ from tracemine.documents.at_once import ALSO
 from tracemine.documents.next_step import next_step
 from tracemine.documents.screen import first_screen, sure_of
 from tracemine.documents.words import cause_of
+from tracemine.findings.compile_losses import LOSES
 from tracemine.findings.payback import AS_GRAPH
 from tracemine.findings.record import NOTHING, Range, Scan, Share, Source
 from tracemine.report import Drawing, render
@@ -146,11 +147,12 @@ def test_certainty_is_one_scale() -> None:
 def test_rows_save_a_hundredth_at_least_and_the_rest_is_counted() -> None:
     found = first_screen(SCAN)
     assert all(not row.share.startswith("<") and row.share != "0%" for row in found.rows)
-    assert found.total.startswith(f"Together with {3 - len(found.rows)} smaller findings (--all): ")
+    assert found.total.startswith(f"Together with {3 - len(found.rows)} smaller (--all): ")
 
 
 NORM_BY_COMPILE = "Compile it:\n\n    block.forward = torch.compile(block.forward)"
 GRAPH = 'Compile it as a graph:\n\n    model = torch.compile(model, mode="reduce-overhead")'
+CHAIN = "Compile it:\n\n    chain = torch.compile(chain)"
 LAYOUT = f"Keep it so:\n\n    model = model.to(memory_format=torch.channels_last)\n\n{ALSO}."
 
 
@@ -176,7 +178,7 @@ def fixed(first: str, second: str, *saves_ns: int) -> Scan:
 )
 def test_rows_that_one_compilation_does_are_said_to_be_one_edit(first: str, second: str, edit: str) -> None:
     found = first_screen(fixed(first, second, 1_000_000, 500_000))
-    assert found.at_once == f"1 and 2 in one edit (1,500 µs, 30%, sure: medium): {edit}"
+    assert found.at_once == f"First: 1 and 2 in one edit (1,500 µs, 30%, sure: medium): {edit}"
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,7 @@ def test_rows_that_one_compilation_does_are_said_to_be_one_edit(first: str, seco
         (NORM_BY_COMPILE, "Call `f` once.", (1_000_000, 500_000)),  # the second is no compiler's
         (LAYOUT, LAYOUT, (1_000_000, 500_000)),  # nothing says that it can be compiled
         (NORM_BY_COMPILE, GRAPH, (1_000_000, 60_000)),  # the first alone is about as much
+        (CHAIN, CHAIN, (1_000_000, 500_000)),  # a stand-in for two functions
         (NORM_BY_COMPILE, "So:\n\n    optimizer.step = torch.compile(optimizer.step)", (1_000_000, 500_000)),
     ],
 )
@@ -249,7 +252,7 @@ def test_a_finding_that_saves_once_others_are_done_is_not_called_small() -> None
     assert second.per_step is not None
     later = msgspec.structs.replace(second.per_step, step_saving_alone_ns=NOTHING)
     scan = msgspec.structs.replace(scan, findings=(first, msgspec.structs.replace(second, per_step=later)))
-    assert first_screen(scan).total.startswith("Together with 1 more, worth it after these (--all): ")
+    assert first_screen(scan).total.startswith("Together with 1 more that pays once these are done (--all): ")
 
 
 def test_where_the_step_gains_nothing_gpu_time_is_said_to_be_saved() -> None:
@@ -266,3 +269,11 @@ def test_every_title_of_a_rule_fits_and_ends_where_the_place_begins() -> None:
     for title in titles:
         assert len(title) <= 40
         assert cause_of(msgspec.structs.replace(NORM, title=f"{title}: Llama_*, LlamaMLP_* · mul, add")) == title
+
+
+def test_a_loss_of_compiling_is_said_where_a_row_asks_for_it() -> None:
+    loss = f"{LOSES} a `cat` of 24 computed tensors: write into one."
+    for fix, is_said in ((NORM_BY_COMPILE, True), ("Call it once:\n\n    f()", False)):
+        scan = fixed(fix, fix, 1_000_000, 500_000)
+        noted = msgspec.structs.replace(scan, warnings=(loss,))
+        assert (loss in first_screen(noted).notes) == is_said

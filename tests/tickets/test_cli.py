@@ -221,7 +221,7 @@ def test_files_need_no_service(run: Run, findings: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "where to?"),
+        (("--apply",), "where to?"),
         (("--github", "a/b", "--jira", "https://x", "--jira-project", "X"), "name one of them"),
         (("--jira", "https://x"), "--jira and --jira-project: name both"),
         (("--out", "x", "--jira-project", "X"), "--jira and --jira-project: name both"),
@@ -346,3 +346,12 @@ def test_without_httpx_a_dry_run_says_what_was_not_looked_at_and_apply_names_the
     assert err == ("tickets that are there were not looked up: httpx is not installed: pip install httpx keyring\n")
     assert run(*where, "--apply") == (2, "", "httpx is not installed\n  hint: pip install httpx keyring\n")
     assert run(*where[:-1], "no repository")[2].startswith("--github: 'no repository' is no repository")
+
+
+def test_without_a_place_the_first_ticket_is_printed(run: Run, findings: Path) -> None:
+    code, out, err = run("tickets", findings, "--finding", "1")
+    title, _, body = out.partition("\n\n")
+    assert (code, "## " in title) == (0, False)
+    assert "tracemine diff before.json.gz after.json.gz" in body
+    assert "nothing was sent; a place for it: --project LABEL" in err
+    assert run("tickets", findings, "--out", "x")[2].startswith("missing option '--project'")

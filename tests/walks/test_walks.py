@@ -62,7 +62,7 @@ def test_notebook(machine: Machine) -> None:
     (machine.folder / "cells.py").write_text(CELLS)
     shown = machine.run("python cells.py cells.json")
     assert '<div class="tracemine' in shown
-    assert "per_step_saving_ns" in shown
+    assert "per_step_saving_alone_ns" in shown
     assert shown.rstrip().lower().endswith("'<!doctype html>'")
 
 

@@ -18,7 +18,12 @@ from tracemine.top import By
 Short = Annotated[str, Meta(min_length=1, max_length=100)]
 Place = Annotated[str, Meta(min_length=1, max_length=4096)]
 TracePath = Annotated[Place, Meta(description="A trace, capture folder, timeline or findings file that is served.")]
-FindingId = Annotated[str, Meta(description="A finding's id, or four of its first digits.", pattern="^[0-9a-f]{4,16}$")]
+FindingId = Annotated[
+    str,
+    Meta(
+        description="A finding's id, four of its first digits, or its number.", pattern="^([0-9]{1,3}|[0-9a-f]{4,16})$"
+    ),
+]
 GPU = Annotated[Short | None, Meta(description="Estimate for it where the trace names none: h100, mi300x.")]
 Limit = Annotated[int, Meta(description="Rows.", ge=1, le=25)]
 Lines = Annotated[int, Meta(description="Lines.", ge=1, le=400)]
@@ -147,6 +152,7 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     times: float
     evidence: str
     where: str | None
+    do: str
 
 
 class ScanTexts(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +161,7 @@ class ScanTexts(msgspec.Struct, frozen=True, kw_only=True):
     trace: str
     gpu: str | None
     headline: str
+    one_edit: str | None  # what does several of them at once: before all else
     findings: tuple[FindingRow, ...]
     warnings: tuple[str, ...]
 

@@ -63,7 +63,8 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
     """Return a page of the file that runs a finding's operators and its fix, which nothing is run for."""
     folder = allowed.folder(ask.output, reader.folders)
     read, analysis = reader.analysed(ask.path, ask.gpu)
-    variant = _fixable(read, ask.id)
+    asked = read.named(ask.id)
+    variant = _fixable(read, asked)
     bugs, before = Bugs(), _names(folder)
     with Emitter(folder if allowed.run else None) as emitter:  # one that writes compiles the kernel too
         ready = prepared(variant, Rebuilder(analysis.dataflow, analysis.groups), emitter, None, bugs, analysis.causes)
@@ -76,7 +77,7 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
     rows = [] if text is None else text[:_LONGEST_TEXT].splitlines(keepends=True)
     shown, cursor = page(rows, ask.limit, ask.cursor, question)
     return EmitAnswer(
-        id=asked_id(read.report[ask.id], ask.id),
+        id=asked_id(read.report[asked], asked),
         shows=word(variant.fingerprint),
         rule=word(variant.rule),
         lines_in_all=len(rows),
@@ -102,7 +103,8 @@ def verify(reader: Reader, ask: AskVerify, allowed: Allowed) -> VerifyAnswer:
     folder = allowed.folder(ask.output, reader.folders)
     stem = None if folder is None else folder / "verdicts"
     read, analysis = reader.analysed(ask.path, ask.gpu)
-    variant = _fixable(read, ask.id)
+    asked = read.named(ask.id)
+    variant = _fixable(read, asked)
     gpu = gpu_name()
     if stem is not None:
         verdicts_before(stem, gpu)  # better an error now than after minutes of validation
@@ -114,7 +116,7 @@ def verify(reader: Reader, ask: AskVerify, allowed: Allowed) -> VerifyAnswer:
     if stem is not None:
         write_verdicts(_kept(read, run, gpu, time.monotonic() - begun), stem, gpu)
     return VerifyAnswer(
-        id=asked_id(read.report[ask.id], ask.id),
+        id=asked_id(read.report[asked], asked),
         next="change the program, record again, and diff" if gpu else "nothing was timed: a GPU is needed for that",
         untrusted=VerifyTexts(
             gpu=maybe(gpu), verdicts=tuple(map(_judged, run.verdicts)), written=_written(folder, before, reader.folders)

@@ -16,6 +16,7 @@ from tracemine.agents.folders import Folders, shown_argument
 from tracemine.agents.quoted import word
 from tracemine.api.report import Report
 from tracemine.api.settings import options_of
+from tracemine.documents.numbered import by_number
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import within
 from tracemine.findings.record import Finding, Scan
@@ -39,6 +40,11 @@ class Read:
     path: Path
     scan: Scan  # with its refused pairs, and without a threshold
     key: _Key  # of the files as they were, and of what was asked
+
+    def named(self, asked: str) -> str:
+        """Return the id of the finding with this number; what is no number of one as it is."""
+        found = by_number(asked, self.scan)
+        return asked if found is None else found.fingerprint
 
     @property
     def report(self) -> Report:

@@ -43,7 +43,9 @@ from tracemine.api.explain import Explanation, explain
 from tracemine.api.tops import tops_of
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
-from tracemine.documents.step_words import headline
+from tracemine.documents.next_step import next_step
+from tracemine.documents.screen import first_screen
+from tracemine.documents.step_words import headline, unestimated
 from tracemine.documents.words import (
     all_of,
     busy_text,
@@ -106,6 +108,7 @@ def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
             trace=quoted(reader.shown(read)),
             gpu=_gpu(found),
             headline=quoted(headline(found)),
+            one_edit=maybe(first_screen(found).at_once or None, SENTENCE),
             findings=tuple(_row(finding, found) for finding in shown),
             warnings=some(found.warnings, _SENTENCES, SENTENCE // 2),
         ),
@@ -157,9 +160,10 @@ def _top_entry(row: TopRow, steps: int) -> TopEntry:
 def explained(reader: Reader, ask: AskExplain) -> ExplainAnswer:
     """Return what is known of a finding; with `details` all of it."""
     read = reader.read(ask.path, ask.gpu)
-    found: Explanation = explain(read.report, ask.id, rules=reader.rules)
+    named = read.named(ask.id)
+    found: Explanation = explain(read.report, named, rules=reader.rules)
     finding, rule = found.finding, found.rule
-    asked, more = asked_id(finding, ask.id), ask.details
+    asked, more = asked_id(finding, named), ask.details
     emits = bool(fusable([finding]))
     told = None if more else _SENTENCES
     return ExplainAnswer(
@@ -232,7 +236,7 @@ def why_not(reader: Reader, ask: AskWhyNot) -> WhyNotAnswer:
     """Return a page of what shares data and is not one kernel, most bytes first; and what rules left out."""
     read = reader.read(ask.path)
     refused = read.scan.refused
-    pairs = [pair for pair in refused or () if ask.operator is None or _concerns(pair, ask.operator)]
+    pairs = [pair for pair in refused or () if ask.operator is None or ask.operator in f"{pair.first} {pair.second}"]
     rows = _by_reason(pairs) if ask.operator is None else [_refused([pair]) for pair in pairs]
     shown, cursor = page(rows, ask.limit, ask.cursor, ("why_not", read.key, ask.operator))
     dropped = sorted(read.scan.dropped.items(), key=lambda item: (-item[1], item[0]))[:_REASONS]
@@ -296,6 +300,7 @@ def _row(finding: Finding, found: Scan) -> FindingRow:
         times=_times(finding.occurrences, found),
         evidence=word(finding.evidence),
         where=None if source is None else quoted(source_text(source, source.file), _NAME),
+        do=quoted(next_step(finding.fix, SENTENCE), SENTENCE),
     )
 
 
@@ -345,9 +350,11 @@ def _after_scan(found: Scan, chosen: Sequence[Finding]) -> str:
     """Return what is worth asking next."""
     if chosen:
         return f"explain {word(chosen[0].fingerprint)}"
+    if unestimated(found):
+        return "scan it with the GPU's name as gpu; top says where its time goes"
     if found.summary.per_step is None:
         return "record three steps or more with a profiler schedule, with shapes and stacks"
-    return "no finding: why_not says what was left out; record with shapes, stacks and an execution trace"
+    return "no finding: top says where its time goes, why_not what was left out"
 
 
 def _rule(rule: Rule) -> RuleText:
@@ -357,10 +364,8 @@ def _rule(rule: Rule) -> RuleText:
     )
 
 
-def _verdict(verdict: Verified | None) -> str | None:
-    if verdict is None:
-        return None
-    return quoted(f"{word(verdict.level)}, {word(verdict.basis)}: {verdict.says}", SENTENCE)
+def _verdict(said: Verified | None) -> str | None:
+    return None if said is None else quoted(f"{word(said.level)}, {word(said.basis)}: {said.says}", SENTENCE)
 
 
 def _by_reason(pairs: Sequence[Refused]) -> list[RefusedRow]:
@@ -379,10 +384,6 @@ def _refused(pairs: Sequence[Refused]) -> RefusedRow:
         first=quoted(first.first, _NAME),
         second=quoted(first.second, _NAME),
     )
-
-
-def _concerns(pair: Refused, operator: str) -> bool:
-    return operator in pair.first or operator in pair.second
 
 
 def _took(change: StepChange) -> str:

@@ -99,7 +99,8 @@ def named_finding(mark: str, scans: Sequence[Scan], option: str) -> tuple[Findin
             hint = f"tracemine scan {line(scans[0].trace.path, 200)} --why-not"
             raise UsageError(f"there is no finding {mark}: this scan has none", hint=hint)
         if mark.isdecimal():
-            raise UsageError(f"{option}: no finding has the number {mark}", hint=_known(scans))
+            hint = f"numbers go from 1 to {len(scans[0].reported)}" if len(scans) == 1 else _known(scans)
+            raise UsageError(f"{option}: no finding has the number {mark}", hint=hint)
         raise UsageError(f"{option}: a fingerprint has 16 digits; give {_SHORTEST_MARK} at least")
     named = {
         finding.fingerprint: (finding, scan)

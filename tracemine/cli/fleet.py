@@ -259,7 +259,7 @@ def tickets(
     from tracemine.fleet.tickets import tickets_of
 
     where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
-    where.check()
+    where.check(project)
     if price is not None:
         _positive(price, "--price")
     filing, owners = where.filed(label or (), assignee or (), milestone, codeowners)

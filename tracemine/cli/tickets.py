@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from tracemine.tickets import Action, CodeOwners, Filing, GitHub, Jira, TicketsAsked
 
 _NO_FINDING = "no finding asks for a ticket"
+_PLACES = "--out DIR, --github OWNER/REPO, or --jira URL --jira-project KEY"
 _LONGEST_NAME = 255
 ProjectOption = Annotated[
-    str, typer.Option(metavar="LABEL", help="Keeps the tickets of one model apart from those of others: a short name.")
+    str | None,
+    typer.Option(metavar="LABEL", help="Keeps the tickets of one model apart from those of others: a short name."),
 ]
 OutOption = Annotated[
     Path | None,
@@ -83,7 +85,7 @@ MaxOption = Annotated[
 
 def tickets(
     path: FindingsArgument,
-    project: ProjectOption,
+    project: ProjectOption = None,
     finding: FindingOption = None,
     out: OutOption = None,
     github: GitHubOption = None,
@@ -103,9 +105,10 @@ def tickets(
 ) -> int:
     """Give each finding a ticket: create, update, close or reopen it, and never two for one finding.
 
-    Without --apply it says what it would do, and only reads. A ticket is found again by a hidden line, of the project's
-    label and the finding's identity. It is updated when figures move by more than 10 %, closed when --after says fixed,
-    and reopened when the finding is back; what was closed as not planned stays so.
+    Without --apply it says what it would do, and only reads; without a place the first ticket is printed. A ticket is
+    found again by a hidden line, of the project's label and the finding's identity. It is updated when figures move by
+    more than 10 %, closed when --after says fixed, and reopened when the finding is back; what was closed as not
+    planned stays so.
 
     Tokens come from GITHUB_TOKEN or GH_TOKEN (GH_ENTERPRISE_TOKEN for another server), from JIRA_EMAIL and
     JIRA_API_TOKEN, or from the keyring: keyring set tracemine HOST.
@@ -114,7 +117,7 @@ def tickets(
 
     \b
     Examples:
-      tracemine tickets findings.json --project decoder --out tickets/
+      tracemine tickets trace.json.gz --finding 1
       tracemine tickets trace.json.gz --project decoder --finding 1 --out tickets/
       tracemine tickets trace.json.gz --project decoder --github you/model
       tracemine tickets after.json --project decoder --github you/model --after diff.json --apply
@@ -122,7 +125,8 @@ def tickets(
       tracemine tickets findings.json --project decoder --jira https://you.atlassian.net --jira-project PERF
     """
     where = Where(out, github, github_url, jira, jira_project, jira_type, apply, most, quiet)
-    where.check()
+    where.check(project, prints=True)
+    project = project or "trace"
     filing, owners = where.filed(label or (), assignee or (), milestone, codeowners)
     if (jobs := jobs_in([str(path)], quiet=quiet)) is not None:
         if finding is not None or after is not None:
@@ -152,14 +156,16 @@ class Where:
     most: int
     quiet: bool
 
-    def check(self) -> None:
-        """Raise UsageError for a call that names no place, or two."""
+    def check(self, project: str | None, *, prints: bool = False) -> None:
+        """Raise UsageError for a call that names two places, one without what it needs, or none. prints: none will."""
         if self.most < 0:
             raise UsageError(f"--max: {self.most} is negative")
         if self.github is not None and self.jira is not None:
             raise UsageError("--github and --jira: name one of them")
-        if self.out is None and self.github is None and self.jira is None:
-            raise UsageError("where to?", hint="--out DIR, --github OWNER/REPO, or --jira URL --jira-project KEY")
+        if self.is_nowhere and (self.apply or not prints):
+            raise UsageError("where to?", hint=_PLACES)
+        if not project and not self.is_nowhere:
+            raise UsageError("missing option '--project'", hint="a short name, the same each time: --project decoder")
         if self.github_url is not None and self.github is None:
             raise UsageError("--github-url: name the repository there with --github")
         if (self.jira is None) != (self.jira_project is None):
@@ -169,6 +175,11 @@ class Where:
     def is_files_only(self) -> bool:
         """Return whether no service is named."""
         return self.github is None and self.jira is None
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Return whether no place is named."""
+        return self.out is None and self.is_files_only
 
     def filed(
         self, labels: Sequence[str], assignees: Sequence[str], milestone: str | None, codeowners: Path | None
@@ -200,9 +211,13 @@ def deliver(found: TicketsAsked, where: Where, *, unseen: bool) -> None:
         write("".join(f"{line(str(path))}\n" for path in paths))
         if not paths:
             tell(f"{_NO_FINDING}: no file was written")
-    if where.is_files_only:
-        return
     most = where.most or len(found.drafts)
+    if where.is_files_only:
+        if where.is_nowhere:
+            _print_first(found, actions := services.unseen(found, most))
+            _print(actions, stopped=False)
+            tell(f"nothing was sent; a place for it: --project LABEL with {_PLACES}")
+        return
     try:
         reached = where.service()
     except services.UnseenError as error:

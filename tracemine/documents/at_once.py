@@ -18,7 +18,7 @@ ALSO = "`torch.compile(model)` does this too"  # in the fix of what it makes nee
 _WHOLE = "model = torch.compile(model)"
 _ITSELF = re.compile(r"(?P<what>[\w.]+) = torch\.compile\((?P=what)[,.)]")
 _STRIP = re.compile(r"\w+ = torch\.compile\(lambda |@torch\.compile ")
-_NO_MODEL = ("optimizer", "attend")  # compiled alone: nothing else is in them
+_NO_MODEL = ("optimizer", "attend", "chain")  # compiled alone: nothing else is in them, or a stand-in for a name
 _BLOCK = "block.forward"  # of any class
 _OF_MODEL = ("model", _BLOCK, "norm.forward", "forward")
 _GRAPH = GRAPH_MODE
@@ -43,7 +43,7 @@ def at_once(rows: Sequence[tuple[int, Finding]], unit: TimeUnit, whole_ns: int, 
     share = 100 * saves / max(whole_ns, 1)
     least = min((sure[number] for number in edits), key=_SURE.index)
     of = f"{unit.text(saves)} {unit.name}, {share:.0f}%, sure: {least}"
-    return f"{', '.join(numbers[:-1])} and {numbers[-1]} in one edit ({of}): {_whole(rows, edits)}"
+    return f"First: {', '.join(numbers[:-1])} and {numbers[-1]} in one edit ({of}): {_whole(rows, edits)}"
 
 
 def said_once(rows: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:

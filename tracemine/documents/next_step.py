@@ -9,7 +9,9 @@ from tracemine.documents.words import blocks, first_sentence
 
 _WORDS = 20  # characters of a sentence that says something
 _FEW = 2  # statements, of which the first says what to do
+_LINES = 2  # of a screen, for what to do
 _COMPILES, _SETTING = " = torch.compile(", re.compile(r"[\w.]+\.\w+ = \w+")
+_MADE = re.compile(r"(?P<names>\w+(?:, \w+)*) = ")  # by a statement that may stand on one line with others
 
 
 def effort(fix: str) -> int | None:
@@ -25,12 +27,15 @@ def effort(fix: str) -> int | None:
 def next_step(fix: str, width: int) -> str:
     """Return what to do, no wider than that as far as it can be: the sentence that leads up to code, and the code.
 
-    Where both are too wide, a statement or two are shown alone, and of longer code the sentence does.
+    Where both are too wide, a statement or two are shown alone, and of longer code the sentence does. What the first
+    makes for the second is shown with it.
 
     >>> next_step("Fill all at once:\\n\\n    fill(tensors)     # no loop", 80)
     'Fill all at once: fill(tensors)'
     >>> next_step("Fill all at once:\\n\\n    fill(tensors)     # no loop", 20)
     'fill(tensors)'
+    >>> next_step("Do it:\\n\\n    both = list(tensors)\\n    fill(both)", 40)
+    'both = list(tensors); fill(both)'
     >>> next_step("Look at the line, and take what it does out of the loop. Or not.", 80)
     'Look at the line, and take what it does out of the loop'
     """
@@ -41,8 +46,20 @@ def next_step(fix: str, width: int) -> str:
     step = said[-1] if _SETTING.fullmatch(said[0]) and _COMPILES in said[-1] else said[0]
     written = next((one for one in code.splitlines() if step in one), step)
     whole = re.sub(r"\s{2,}#", "  #", written).strip()
+    if "#" not in whole and _goes_on(said) and len(both := "; ".join(said)) <= _LINES * width:
+        return both
     tried = (f"{sentence}: {step}" if leads else whole, whole, step)
     return next((text for text in tried if len(text) <= width), step)
+
+
+def _goes_on(said: list[str]) -> bool:
+    """Return whether the second of two statements, each on one line, uses what the first makes."""
+    made = [_MADE.match(one) for one in said]
+    if len(said) != _FEW or made[0] is None or not (made[1] or re.match(r"[\w.]+\(", said[1])):
+        return False
+    names = made[0]["names"].split(", ")
+    anew = made[1] is not None and not {*names}.isdisjoint(made[1]["names"].split(", "))
+    return not anew and any(re.search(rf"\b{name}\b", said[1]) for name in names)
 
 
 def statements(fix: str) -> tuple[str, ...]:

@@ -36,8 +36,10 @@ from tracemine.documents.words import (
     outside_steps,
     saved_alone,
 )
+from tracemine.findings.compile_losses import LOSES
 from tracemine.findings.labels import class_of
 from tracemine.findings.notes import LIGHT, SLOWED
+from tracemine.findings.payback import COMPILE
 from tracemine.perfmodel import Range
 from tracemine.rows.user_frames import is_own
 from tracemine.units import TimeUnit, count_text
@@ -49,6 +51,7 @@ MOST_ROWS = 3
 _WORTH = 0.01  # of the step, or of GPU time: a row
 _IDLE = 0.2  # of the step, at least: so much bounds it
 _LATER = 2  # times what it saves alone: its part once others are done
+_APART = 0.1  # of what all save together: rows that do not add up to it
 _SURE = 0.3  # of the middle: ends of an interval that is sure
 _UNPROFILED = {"captured": "unprofiled, timed", "estimated": "unprofiled", "recorded": "as recorded"}
 
@@ -106,11 +109,11 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         alone=saved.name == "step_saving_ns",
         own=any(own_of(one, frames or {}) for _, one in saved.rows),
         rows=_said_once(rows, saved),
-        at_once=_at_once(rows, saved),
+        at_once=(at_once := _at_once(rows, saved)),
         total=_total(scan, saved) if rows or (judged and scan.reported) else "",
         nothing=nothing,
         unpriced=bool(unestimated(scan)),
-        notes=_notes(scan),
+        notes=_notes(scan, compiles=any(COMPILE in text for text in (at_once, *(row.todo for row in rows)))),
         commands=_commands(rows, judged=judged, verified=scan.trace.format not in NOT_RUN, idle=_idles(scan)),
     )
 
@@ -249,7 +252,10 @@ def _about(scan: Scan, saved: _Saved) -> tuple[str, ...]:
         return (*about, f"{unit.text(of.span_ns)} {unit.name} of GPU time in all")
     how = "" if alone is None else f" {_UNPROFILED.get(alone.source, alone.source)}"
     if step is None:
-        return (*about, f"no steps found: of all {unit.text(unprofiled_ns(of) or of.span_ns)} {unit.name}{how}")
+        return (
+            *about,
+            f"no steps found: shares are of all {unit.text(unprofiled_ns(of) or of.span_ns)} {unit.name}{how}",
+        )
     if alone is None:
         return (*about, count_text(scan.trace.steps, "step"))
     return (*about, count_text(scan.trace.steps, "step"), f"{unit.text(alone.mid)} {unit.name} per step{how}")
@@ -260,18 +266,20 @@ def _total(scan: Scan, saved: _Saved) -> str:
     every, unit = len(claimed(scan)), saved.unit
     refuted, smaller = len(scan.reported) - every, every - len(saved.rows)
     behind = f" {refuted} refuted: --all" if refuted else ""
-    together = all_of(scan, saved.name).mid
     lead = {1: "This finding", 2: "Both findings together"}.get(every, f"All {every} findings together")
     lead = f"Together with {_others(scan, saved, smaller)} (--all)" if smaller else lead
     if not saved.rows:
         small = f"{count_text(every, 'finding')} below 1% of the step" if every else "No finding is left"
         return f"{small}{f', {refuted:,} refuted' if refuted else ''}: --all"
+    each = sum(_saving(one, saved.name).mid for _, one in saved.rows)
+    together = each if every == 1 else all_of(scan, saved.name).mid
     text = f"{unit.text(together)} {unit.name} ({whole_percent(together, saved.whole_ns)})"
     if saved.name == "gpu_saving_ns":
         return f"{lead}: {text} of GPU time; the step gains it once nothing else sets its pace.{behind}"
     after = unit.text(max(saved.whole_ns - together, 0))
     per = " per step" if saved.whole == "step" else ""
-    return f"{lead}: {text}, {unit.text(saved.whole_ns)} → {after} {unit.name}{per}.{behind}"
+    alone = "; each row: its fix alone" if abs(each - together) > _APART * together else ""
+    return f"{lead}: {text}, {unit.text(saved.whole_ns)} → {after} {unit.name}{per}{alone}.{behind}"
 
 
 def _others(scan: Scan, saved: _Saved, count: int) -> str:
@@ -280,13 +288,17 @@ def _others(scan: Scan, saved: _Saved, count: int) -> str:
     others = [one for number, one in enumerate(claimed(scan), 1) if number not in shown]
     alone, part = (sum(f(one, saved.name).mid for one in others) for f in (_saving, of_finding))
     later = part >= max(_WORTH * saved.whole_ns, _LATER * alone)
-    return f"{count} more, worth it after these" if later else count_text(count, "smaller finding")
+    return f"{count} more that pays once these are done" if later else f"{count} smaller"
 
 
-def _notes(scan: Scan) -> tuple[str, ...]:
-    """Return what to know before believing the rest, the most important first; each once."""
+def _notes(scan: Scan, *, compiles: bool) -> tuple[str, ...]:
+    """Return what to know before believing the rest, the most important first; each once.
+
+    compiles: some row asks for torch.compile; else what that slows down is no matter here.
+    """
     first = (unestimated(scan), no_lines(scan), unequal_text(scan.summary.devices))
     known = [text for text in dict.fromkeys((*first, *notes_below(scan))) if text and LIGHT not in text]
+    known = [text for text in known if compiles or not text.startswith(LOSES)]
     return tuple(sorted(known, key=lambda text: SLOWED in text))  # its figures are without that already
 
 
@@ -311,7 +323,7 @@ def _commands(rows: Sequence[ScreenRow], *, judged: bool, verified: bool, idle: 
     if not rows and idle:
         return ("top FILE --host", "scan FILE --why-not", "scan FILE --all")
     if not rows:
-        return ("scan FILE --all", "scan FILE --why-not", "scan FILE --format html -o report.html")
+        return ("top FILE", "scan FILE --why-not", "scan FILE -f html -o page.html")
     number = rows[0].number
     verify = (f"verify FILE --finding {number}",) if verified else ()
-    return (f"explain {number} FILE", *verify, f"tickets FILE --finding {number}", "scan FILE -f html")
+    return (f"explain {number} FILE", *verify, "top FILE", "scan FILE -f html -o page.html")

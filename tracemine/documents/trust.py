@@ -55,7 +55,7 @@ def no_findings(scan: Scan) -> str:
         return "Nothing was looked for."
     if scan.trace.activities and scan.trace.estimated_for is None and scan.trace.format not in _ENGINES:
         if unestimated(scan) and headline(scan):
-            return "Nothing was found that needs no estimate of GPU time."
+            return "Only idle time was checked, as this GPU's rates are not known, and no finding is in it."
         if scan.trace.gpu:
             return (
                 f"Savings of GPU time are not estimated: {scan.trace.gpu} is not in the device table. "

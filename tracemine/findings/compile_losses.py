@@ -19,6 +19,7 @@ from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
 
+LOSES = "torch.compile may slow down"
 _JOINS = frozenset({"aten::stack", "aten::cat", "aten::concat", "aten::concatenate", "aten::hstack", "aten::vstack"})
 _MANY = 16  # tensors that are joined
 _ATTENTION, _CAUSAL = "aten::scaled_dot_product_attention", 5  # the position of is_causal
@@ -54,8 +55,8 @@ def _joins(flow: Flow) -> Iterator[str]:
         return
     most = found[computed[found].argmax()]
     name = names.values[names.codes[nodes.op_row[most]]].removeprefix("aten::")
-    times = "" if len(found) == 1 else f" (one of {count_text(len(found), 'such call')})"
-    yield f"torch.compile may slow down a `{name}` of {int(computed[most])} computed tensors{times}: {_OF_JOINS}"
+    times = "" if len(found) == 1 else f" ({count_text(len(found), 'such call')})"
+    yield f"{LOSES} a `{name}` of {int(computed[most])} computed tensors{times}: {_OF_JOINS}"
 
 
 def _causal(timeline: Timeline) -> Iterator[str]:

@@ -75,8 +75,8 @@ def shares_text(context: ScanContext) -> str:
         return ""
     each = "; ".join(one.text(busy_ns, device) for one in said)
     return (
-        f"What libraries usually reach on this GPU was not measured (`tracemine calibrate` does that). Here they have "
-        f"{each}."
+        f"Slow library calls may be missed: this GPU's usual rates were not measured (`tracemine calibrate` does). "
+        f"Here: {each}."
     )
 
 

@@ -134,11 +134,11 @@ def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[
     if timeline.light.num_rows and slowdown is not None:
         slows = slowdown.host or slowdown.usual
         how = f"slows the host {ratio_text(slows)} times" if slows >= _SLOWS else "does not slow the host"
-        yield f"{LIGHT}: recording it {how}. What closing gaps saves is said without that."
+        yield f"{LIGHT}: recording it {how}. Savings are what the step gains without the profiler."
     elif slowdown is not None:
         times = ratio_text(slowdown.usual)
         what = slowdown.what[0].upper() + slowdown.what[1:]
-        yield f"{what} {SLOWED} {times} times: gaps are longer here; savings are said without that."
+        yield f"{what} {SLOWED} {times} times: gaps look longer here, and savings are scaled down for it."
     if timeline.meta.ingest.events.get("Python frames", 0) >= _MANY_FRAMES * max(timeline.steps.num_rows, 1):
         yield (
             "JAX's tracer of Python was on, and slows the host. Without it times are nearer to those of production: "
@@ -160,7 +160,7 @@ def _gpu_texts(timeline: Timeline, curves: Curves | None) -> Iterator[str]:
     if curves is not None and device is not None and device.guessed_from and curves.guess_spread[0] < 1:
         yield f"{guess_text(device)}."
     if device is not None and is_partition(device):
-        yield f"The GPU is a partition (MIG, CPX): {device.title}. It counts with that part of the whole's rates."
+        yield f"The GPU is a partition (MIG, CPX): {device.title}. Rates are scaled to that part."
 
 
 def _held_texts(timeline: Timeline, gaps: Rows) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
     yield f"# {code(words.title(difference))}\n"
     for text in words.incomparable_texts(difference):
         yield f"**Unknown:** {prose(text)}.\n"
-    yield f"{prose(words.sides_text(difference))}. Times are {per}.\n"
-    span = "Step" if per == "a step" else "Span"
+    yield f"{prose(words.sides_text(difference))}. Times {per}.\n"
+    span = "Step" if difference.per == "step" else "Span"
     yield "| | before → after | change | |"
     yield "|---|---|---|---|"
     for name, change in (

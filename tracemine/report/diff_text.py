@@ -51,7 +51,8 @@ def _rows(difference: Difference, options: Drawing) -> Iterator[tuple[int, Text]
     yield 0, Text(line(words.sides_text(difference)))
     per = words.per_text(difference)
     yield _labelled(
-        "step" if per == "a step" else "span", f"{words.step_text(difference.step)} ({words.basis_text(difference)})"
+        "step" if difference.per == "step" else "span",
+        f"{words.step_text(difference.step)} ({words.basis_text(difference)})",
     )
     yield _labelled("GPU work", words.step_text(difference.gpu_work))
     for text in words.predicted_texts(difference):
@@ -71,7 +72,7 @@ def _rows(difference: Difference, options: Drawing) -> Iterator[tuple[int, Text]
         yield _STATUS_WIDTH + 2, Text.assemble(_status("same"), words.same_text(same))
     if difference.changes:
         yield 0, Text()
-    yield 0, Text(f"{words.counts_text(difference)}; times are {per}")
+    yield 0, Text(f"{words.counts_text(difference)}; times {per}")
     for note in difference.notes:
         yield _labelled("note", note)
 

@@ -252,4 +252,4 @@ def same_text(changes: Sequence[FindingChange]) -> str:
 
 def per_text(difference: Difference) -> str:
     """Return what times are of."""
-    return "over the trace" if difference.per == "trace" else "a step"
+    return "over the trace" if difference.per == "trace" else "per step"

@@ -65,10 +65,10 @@ def _screen(screen: Screen, scan: Scan) -> Iterator[str]:
     yield prose(" · ".join(screen.about))
     if scan.summary.parts is not None:
         yield f"{'A step' if scan.summary.per_step else 'All'}: {prose(legend(scan.summary.parts))}."
+    if screen.at_once:
+        yield f"**{prose(screen.at_once)}**"
     if screen.rows:
         yield "\n".join(_table(screen))
-    if screen.at_once:
-        yield prose(screen.at_once)
     if screen.total:
         yield prose(off_terminal(screen.total))
     for number, text in enumerate(screen.nothing):
@@ -80,7 +80,7 @@ def _screen(screen: Screen, scan: Scan) -> Iterator[str]:
 def _table(screen: Screen) -> Iterator[str]:
     place = "your code" if screen.own else "where"
     saves = f"saves{' alone' if screen.alone else ''}, {screen.unit}"
-    yield f"| # | {saves} | {screen.whole} | cause | {place} | sure | effort | to do |"
+    yield f"| # | {saves} | % of {screen.whole} | cause | {place} | sure | effort | to do |"
     yield "|--:|--:|--:|---|---|---|---|---|"
     for row in screen.rows:
         cells = (row.cause, row.place, row.sure, row.effort, row.todo)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -37,6 +38,7 @@ _NARROW = {"cause": 16, "place": 12}  # columns that give way, and how far
 _LEFT_OUT = "effort"  # where that is not enough
 _NOTES, _NOTES_ALONE, MOST_LINES = 2, 5, 24
 _GAP = 2  # columns between two
+_TIMES = re.compile(r" ×[\d,]+$")  # how often a step
 
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:
@@ -74,8 +76,8 @@ def _above_notes(screen: Screen, width: int, most: int) -> Iterator[Text]:
         yield from bar_rows(screen.bar, width)
     yield from _wrapped(screen.beside, width, _DIM, 1)
     yield Text()
-    yield from _table(screen, width, most)
     yield from _together(screen.at_once, width, most)
+    yield from _table(screen, width, most)
     yield from _wrapped(screen.total, width, _BOLD if screen.rows else "", 2)
     for number, text in enumerate(screen.nothing):
         yield from _wrapped(text, width, "" if number else _BOLD, 2)
@@ -135,8 +137,8 @@ def _table(screen: Screen, width: int, most: int) -> Iterator[Text]:
     heads = {
         "number": ("", ""),
         "saves": ("saves", screen.unit),
-        "share": ("alone" if screen.alone else "", screen.whole),
-        "cause": ("cause", ""),
+        "share": ("% of", screen.whole),
+        "cause": ("cause", "× per step" if any(_TIMES.search(row.cause) for row in screen.rows) else ""),
         "place": ("your code" if screen.own else "where", ""),
         "sure": ("sure", ""),
         "effort": ("effort", ""),
@@ -170,10 +172,22 @@ def _joined(cells: dict[str, str], widths: dict[str, int]) -> str:
     fitted = []
     for name, room in widths.items():
         text = cells[name]
-        text = text if cell_len(text) <= room else f"{set_cell_size(text, room - 1)}…"
+        text = _fitted(text, room)
         blanks = " " * (room - cell_len(text))
         fitted.append(blanks + text if name in _RIGHT else text + blanks)
     return (" " * _GAP).join(fitted)
+
+
+def _fitted(text: str, room: int) -> str:
+    """Return a text no wider than that; how often something occurs stays in sight.
+
+    >>> _fitted("Layout copies, channels_last not set ×7", 24), _fitted("train.py:7 forward", 12)
+    ('Layout copies, channe…×7', 'train.py:7 …')
+    """
+    if cell_len(text) <= room:
+        return text
+    times = found[0].lstrip() if (found := _TIMES.search(text)) else ""
+    return f"{set_cell_size(text, room - 1 - cell_len(times))}…{times}"
 
 
 def _styled(text: str, widths: dict[str, int]) -> Text:

@@ -62,7 +62,7 @@ def _head(top: Top) -> Iterator[str]:
     if not top.rows:
         yield " · ".join(about)
         return
-    each = "a step" if top.per == "step" else "in all that was recorded"
+    each = "per step" if top.per == "step" else "in all that was recorded"
     yield " · ".join([*about, f"{time_text(top.gpu_time_ns / top.steps)} of GPU time {each}"])
     yield ", ".join(_times(top))
 

@@ -220,11 +220,16 @@ def summary_text(found: Verdicts) -> str:
     levels = ", ".join(f"{counts[level]} {level}" for level in sorted(counts, reverse=True))
     says = [f"{count_text(len(found.verdicts), 'finding')}: {levels}" if counts else "no finding to verify"]
     claims = [(v.level, max(v.predicted_ns.mid, 0) * v.occurrences) for v in found.verdicts if v.by != GRAPH]
-    least, what = ("L2", "right on a CPU") if found.gpu is None else ("L4", "right and faster than eager")
+    least, what = (
+        ("L2", "right (interpreter on the CPU)") if found.gpu is None else ("L4", "right and faster than eager")
+    )
     whole, validated = sum(ns for _, ns in claims), sum(ns for level, ns in claims if level >= least)
     if whole:
-        share = f"{validated / whole:.0%} of {time_text(whole)} of GPU time over the trace"
-        says.append(f"{what}: {share} that they are predicted to save")
+        says.append(
+            f"{what}: {validated / whole:.0%} of the {time_text(whole)} of GPU time they are to save in this trace"
+        )
+    if found.gpu is None and whole:
+        says.append("speed not measured: no GPU")
     if found.seconds is not None:
         says.append(f"{found.seconds:.0f} s")
     return " · ".join(says)

@@ -27,7 +27,7 @@ from tracemine.tickets.service import Service
 
 _CREATED = "created.txt"
 _MOST_CREATED = 50
-_UNSEEN = "unless it has a ticket"
+_UNSEEN = "existing tickets not checked"
 _LARGEST_BYTES = 1 << 16
 MOST = 5  # tickets that a run creates, where nothing else is said
 

@@ -81,10 +81,10 @@ def _obstacle_text(first: str | None, *, fails: bool) -> str:
     """Return what stands in the way of a graph of the step, as a sentence.
 
     >>> _obstacle_text("`.item()` (train.py:7)", fails=True)
-    'A CUDA graph of the step fails at `.item()` (train.py:7): remove that first.'
+    'A CUDA graph of the step fails at `.item()` (train.py:7): change that first.'
     """
     if fails:
-        return f"A CUDA graph of the step fails at {first}: remove that first."
+        return f"A CUDA graph of the step fails at {first}: change that first."
     return (
         f"A CUDA graph of the step is not known to take {first}." if first else "Not known: no operators were recorded."
     )

@@ -84,10 +84,13 @@ def page(difference: Difference, sides: Sequence[tuple[Scan, Picture | None]]) -
         version=__version__,
         name=" → ".join(trace_name(one.trace) for one in (difference.before, difference.after)),
         doubts=tuple(words.incomparable_texts(difference)),
-        headline=f"{step}: {words.step_text(difference.step)} ({words.basis_text(difference)})",
+        headline=(
+            f"{step}: {words.step_text(difference.step)} ({words.basis_text(difference)}); "
+            f"GPU work: {words.step_text(difference.gpu_work)}"
+        ),
         sides=both,
         drawn=any(side.trace_json for side in both),
-        counts=f"{words.counts_text(difference)}; times are {words.per_text(difference)}",
+        counts=f"{words.counts_text(difference)}; times {words.per_text(difference)}",
         changed=_changes("changed", [one for one in changes if one.status != "same"]),
         same=_changes("same", [one for one in changes if one.status == "same"]),
         tables=tables,
