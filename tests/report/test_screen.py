@@ -221,7 +221,7 @@ def test_what_to_do_is_cut_only_where_there_is_no_room() -> None:
 def test_an_idle_step_without_a_finding_leads_to_the_host() -> None:
     bound = SCAN.summary.bound
     assert bound is not None
-    for low, first in ((0.4, "top FILE --host"), (0.0, "scan FILE --all")):
+    for low, first in ((0.4, "top FILE --host"), (0.0, "top FILE")):
         idle = msgspec.structs.replace(bound, unprofiled_idle_share=Share(low, 0.5, 0.6))
         summary = msgspec.structs.replace(SCAN.summary, bound=idle)
         assert first_screen(msgspec.structs.replace(SCAN, findings=(), summary=summary)).commands[0] == first
@@ -252,7 +252,7 @@ def test_a_finding_that_saves_once_others_are_done_is_not_called_small() -> None
     assert second.per_step is not None
     later = msgspec.structs.replace(second.per_step, step_saving_alone_ns=NOTHING)
     scan = msgspec.structs.replace(scan, findings=(first, msgspec.structs.replace(second, per_step=later)))
-    assert first_screen(scan).total.startswith("Together with 1 more that pays once these are done (--all): ")
+    assert first_screen(scan).total.startswith("Together with 1 more, worth doing once these are done (--all): ")
 
 
 def test_where_the_step_gains_nothing_gpu_time_is_said_to_be_saved() -> None:

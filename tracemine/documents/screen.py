@@ -267,12 +267,13 @@ def _total(scan: Scan, saved: _Saved) -> str:
     refuted, smaller = len(scan.reported) - every, every - len(saved.rows)
     behind = f" {refuted} refuted: --all" if refuted else ""
     lead = {1: "This finding", 2: "Both findings together"}.get(every, f"All {every} findings together")
-    lead = f"Together with {_others(scan, saved, smaller)} (--all)" if smaller else lead
     if not saved.rows:
         small = f"{count_text(every, 'finding')} below 1% of the step" if every else "No finding is left"
         return f"{small}{f', {refuted:,} refuted' if refuted else ''}: --all"
     each = sum(_saving(one, saved.name).mid for _, one in saved.rows)
     together = each if every == 1 else all_of(scan, saved.name).mid
+    if smaller:
+        lead = f"Together with {_others(scan, saved, smaller, unit.text(together) == unit.text(each))} (--all)"
     text = f"{unit.text(together)} {unit.name} ({whole_percent(together, saved.whole_ns)})"
     if saved.name == "gpu_saving_ns":
         return f"{lead}: {text} of GPU time; the step gains it once nothing else sets its pace.{behind}"
@@ -282,13 +283,17 @@ def _total(scan: Scan, saved: _Saved) -> str:
     return f"{lead}: {text}, {unit.text(saved.whole_ns)} → {after} {unit.name}{per}{alone}.{behind}"
 
 
-def _others(scan: Scan, saved: _Saved, count: int) -> str:
-    """Return how many findings are no rows, and whether they are small, or save once the rows' fixes are done."""
+def _others(scan: Scan, saved: _Saved, count: int, nothing: bool) -> str:
+    """Return how many findings are no rows, and whether they are small, or save once the rows' fixes are done.
+
+    nothing: all findings save what the rows save alone.
+    """
     shown = {number for number, _ in saved.rows}
     others = [one for number, one in enumerate(claimed(scan), 1) if number not in shown]
     alone, part = (sum(f(one, saved.name).mid for one in others) for f in (_saving, of_finding))
-    later = part >= max(_WORTH * saved.whole_ns, _LATER * alone)
-    return f"{count} more that pays once these are done" if later else f"{count} smaller"
+    if part >= max(_WORTH * saved.whole_ns, _LATER * alone):
+        return f"{count} more, worth doing once these are done"
+    return f"{count} smaller, which {'adds' if count == 1 else 'add'} nothing" if nothing else f"{count} smaller"
 
 
 def _notes(scan: Scan, *, compiles: bool) -> tuple[str, ...]:

@@ -10,13 +10,15 @@ from rich.cells import cell_len
 def wrapped(text: str, width: int, most: int) -> list[str]:
     """Return a text in so many lines at most; what does not fit is cut at a word.
 
-    >>> wrapped("one two three", 8, 2), wrapped("one two three", 8, 1), wrapped("", 8, 2)
-    (['one two', 'three'], ['one two…'], [])
+    >>> wrapped("one two three", 8, 2), wrapped("one two three", 7, 1), wrapped("", 8, 2)
+    (['one two', 'three'], ['one…'], [])
     """
     lines = _lines(text, width)
     if len(lines) <= most:
         return lines
-    return [*lines[: most - 1], f"{_fitting(lines[most - 1], width - 1)}…"]
+    last = lines[most - 1]
+    fits = last if cell_len(last) < width else last.rpartition(" ")[0].rstrip() or _fitting(last, width - 1)
+    return [*lines[: most - 1], f"{fits}…"]
 
 
 def end_of(text: str, width: int) -> str:
