@@ -199,23 +199,17 @@ def guessed_device(
 def told_name(sm_count: int | None, memory_bytes: int | None, capability: str | None) -> str | None:
     """Return what a GPU is called that a trace describes and does not name; None where the table has none like it.
 
-    Of several whose memory is as fast the first one's rates count.
-
     >>> told_name(304, 206_141_652_992, "9.4"), told_name(256, 309_220_868_096, "9.5")
     ('AMD Instinct MI300X (by its size)', 'AMD Instinct MI350X or AMD Instinct MI355X (by its size)')
-    >>> told_name(304, None, "9.4") is None
-    True
+    >>> told_name(304, None, "9.4")
     """
-    alike = [
-        each
-        for each in devices()
-        if (each.capability, each.sm_count) == (capability, sm_count)
-        and memory_bytes
-        and (each.memory_gb is None or abs(memory_bytes / (each.memory_gb * _GIB) - 1) <= _LIKE_MEMORY)
-    ]
-    told = f"{' or '.join(each.title for each in alike)} (by its size)"
-    rates = {each.bandwidth_bytes_per_s for each in alike}
-    return told if len(rates) == 1 and find_device(told, sm_count, memory_bytes) is not None else None
+    size_gib, fitting = (memory_bytes or 0) / _GIB, list[Device]()
+    for each in devices() if size_gib else ():
+        near = each.memory_gb is None or abs(size_gib / each.memory_gb - 1) <= _LIKE_MEMORY
+        fitting += [each] if near and (each.capability, each.sm_count) == (capability, sm_count) else []
+    name = f"{' or '.join(each.title for each in fitting)} (by its size)"
+    rates = {each.bandwidth_bytes_per_s for each in fitting}
+    return name if len(rates) == 1 and find_device(name, sm_count, memory_bytes) is not None else None
 
 
 def guess_text(device: Device) -> str:

@@ -164,8 +164,7 @@ def explained(reader: Reader, ask: AskExplain) -> ExplainAnswer:
     found: Explanation = explain(read.report, named, rules=reader.rules)
     finding, rule = found.finding, found.rule
     asked, more = asked_id(finding, named), ask.details
-    emits = bool(fusable([finding]))
-    told = None if more else _SENTENCES
+    emits, told = bool(fusable([finding])), None if more else _SENTENCES
     return ExplainAnswer(
         id=asked,
         variant_of=None if asked == finding.fingerprint else word(finding.fingerprint),
@@ -322,17 +321,15 @@ def _saving(saving: Range, found: Scan) -> str:
 
 def _gpu_saving(finding: Finding, found: Scan) -> str:
     saving = of_finding(finding, "gpu_saving_ns")
-    if not saving.high:
-        return "none"
-    return f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)}), {gpu_text(saving.mid, found)}"
+    text = f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)}), {gpu_text(saving.mid, found)}"
+    return text if saving.high else "none"
 
 
 def _missing(recorded: Recorded | None, format: str) -> tuple[str, ...]:
     if recorded is None:
         return ()
     there = {"shapes": recorded.shapes, "stacks": recorded.stacks, "execution_trace": recorded.tensors}
-    if producer_named(format) != "torch":  # a compiler or an engine knows its tensors without one
-        there.pop("execution_trace")
+    there["execution_trace"] |= producer_named(format) != "torch"  # others know their tensors without one
     return (*(name for name, is_there in there.items() if not is_there), *(["end_of_file"] if recorded.cut_off else []))
 
 

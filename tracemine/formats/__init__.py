@@ -131,17 +131,27 @@ def open_trace(
     if path.is_dir():
         timeline = checked(Timeline.read(path), path)
     else:
-        with FileSource(path) as source:
-            form = format_of(source, formats)
-            if form.has_parts and execution_trace is not None:
-                source.part, execution_trace = Path(execution_trace), None
-            timeline = trusted(check_times(_noted(form.read(source, progress), source), path))
-    if about.is_file():
-        timeline = with_step_times(timeline, about)
-        timeline = with_light(
-            timeline, about, about.parent / LIGHT_NAME, lambda light: open_trace(light, formats=formats)
-        )
+        timeline, execution_trace = _read_file(path, progress, formats, execution_trace)
+    timeline = _timed(timeline, about, formats) if about.is_file() else timeline
     return timeline if execution_trace is None else _with_tensors(timeline, Path(execution_trace), progress)
+
+
+def _read_file(
+    path: Path, progress: Progress | None, formats: Sequence[Format], other: Path | str | None
+) -> tuple[Timeline, Path | str | None]:
+    """Return what a file holds; and the other file, where it is no part of the same recording."""
+    with FileSource(path) as source:
+        form = format_of(source, formats)
+        if form.has_parts and other is not None:
+            source.part, other = Path(other), None
+        return trusted(check_times(_noted(form.read(source, progress), source), path)), other
+
+
+def _timed(timeline: Timeline, about: Path, formats: Sequence[Format]) -> Timeline:
+    """Return a timeline with what capture timed next to it."""
+    timeline = with_step_times(timeline, about)
+    light = about.parent / LIGHT_NAME
+    return with_light(timeline, about, light, lambda light: open_trace(light, formats=formats))
 
 
 def _traces_in(folder: Path) -> tuple[Path, Path | None]:

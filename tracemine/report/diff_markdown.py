@@ -41,11 +41,7 @@ def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
         yield f"- **Differs** {prose(text)}"
     yield f"- **Noise** {prose(words.noise_text(difference.noise))}"
     yield f"- **Findings** {words.counts_text(difference)}\n"
-    if rows := [*words.class_rows(difference)]:
-        yield f"| {prose_cell(words.classes_text(difference))} | kernels | time | change | fused |"
-        yield "|---|---|---|---|---|"
-        yield from (f"| {' | '.join(map(prose_cell, row))} |" for row in rows)
-        yield ""
+    yield from _classes(difference)
     changed = [change for change in difference.changes if change.status != "same"]
     shown = changed[: options.top]
     if shown:
@@ -60,6 +56,15 @@ def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
         yield ""
         yield from (f"> {prose(note)}\n>" for note in difference.notes[:-1])
         yield f"> {prose(difference.notes[-1])}"
+
+
+def _classes(difference: Difference) -> Iterator[str]:
+    """Yield the table of kernels by class, where both sides are one model's by two producers."""
+    if rows := [*words.class_rows(difference)]:
+        yield f"| {prose_cell(words.classes_text(difference))} | kernels | time | change | fused |"
+        yield "|---|---|---|---|---|"
+        yield from (f"| {' | '.join(map(prose_cell, row))} |" for row in rows)
+        yield ""
 
 
 def _table(changes: Sequence[FindingChange]) -> Iterator[str]:

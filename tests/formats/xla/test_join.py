@@ -9,7 +9,7 @@ import numpy as np
 from tests.formats.xla.make_hlo import Made, Op, array, blas, both, element, fused, parameter, simple
 from tracemine.formats.xla.hlo import module_of
 from tracemine.formats.xla.join import HloProgram, Joined, RecordedKernels, joined, repeated
-from tracemine.formats.xla.repeats import Repeated
+from tracemine.formats.xla.repeats import EqualRuns
 from tracemine.formats.xla.storages import Storages, depends, tensor_rows
 from tracemine.formats.xla.values import ArrayPart, Values
 
@@ -195,7 +195,7 @@ def turns(program: HloProgram, count: int) -> Joined:
     return joined({PROGRAM: program}, kernels([(op, op, at, -1, 0) for at, op in enumerate(ops)]))
 
 
-def examples(program: HloProgram, found: Joined) -> tuple[Repeated, Storages]:
+def examples(program: HloProgram, found: Joined) -> tuple[EqualRuns, Storages]:
     runs, storages = repeated(found), Storages({PROGRAM: program})
     for run in runs.examples.tolist():
         storages.add(run, found)

@@ -10,7 +10,7 @@ import pytest
 
 from tracemine.columns import Array
 from tracemine.formats.xla import repeats, storages
-from tracemine.formats.xla.repeats import Repeated, equal_segments
+from tracemine.formats.xla.repeats import EqualRuns, equal_segments
 
 
 def test_segments_that_only_add_up_to_the_same_are_not_equal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,8 +21,8 @@ def test_segments_that_only_add_up_to_the_same_are_not_equal(monkeypatch: pytest
     assert example.tolist() == [0, 2, 3, 4]
 
 
-def spread(execution: list[int], code: list[int]) -> tuple[Repeated, dict[str, Array], pa.Table]:
-    runs = Repeated.of(np.array(execution), np.array(code))
+def spread(execution: list[int], code: list[int]) -> tuple[EqualRuns, dict[str, Array], pa.Table]:
+    runs = EqualRuns.of(np.array(execution), np.array(code))
     rows = np.array(code)[runs.examples]  # so many rows as its code says
     run, like = runs.rows(rows)
     columns = runs.spread(

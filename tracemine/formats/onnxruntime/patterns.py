@@ -57,19 +57,16 @@ class Graph:
     """The nodes of a model that were profiled, joined by tensors."""
 
     def __init__(self, model: Model, names: Sequence[str]) -> None:
-        self.types = {name: model.nodes[name].op_type for name in names if name in model.nodes}
+        self._nodes = {name: model.nodes[name] for name in names if name in model.nodes}
+        self.types = {name: node.op_type for name, node in self._nodes.items()}
+        self._outputs, self._constants = model.outputs, model.constants
+        self._makers = {tensor: name for name, node in self._nodes.items() for tensor in node.writes}
         readers: dict[str, list[str]] = defaultdict(list)
-        for name in self.types:
-            for tensor in dict.fromkeys(model.nodes[name].reads):
+        for name, node in self._nodes.items():
+            for tensor in dict.fromkeys(node.reads):
                 readers[tensor].append(name)
-        writes = {name: model.nodes[name].writes for name in self.types}
-        self.after = {name: [reader for tensor in writes[name] for reader in readers[tensor]] for name in self.types}
-        self._constants, makers = model.constants, {given: name for name in self.types for given in writes[name]}
-        self._before = {name: [makers.get(given) for given in model.nodes[name].reads] for name in self.types}
-        self._reads = {name: model.nodes[name].reads for name in self.types}
-        self._only = {
-            name: len(writes[name]) == 1 and writes[name][0] not in model.outputs and len(self.after[name]) == 1
-            for name in self.types
+        self.after = {
+            name: [r for tensor in node.writes for r in readers[tensor]] for name, node in self._nodes.items()
         }
 
     def fused(self) -> Iterator[FoundNodes]:
@@ -87,24 +84,36 @@ class Graph:
         return {name: what for name in self.types if (what := self._in_float(name))}
 
     def _in_float(self, name: str) -> str | None:
-        kind = self.types[name]
-        before, after = ({self.types[one] for one in given if one} for given in (self._before[name], self.after[name]))
-        if kind == _DQ:
-            first, maker = self._reads[name][0], self._before[name][0]
-            return WEIGHT if first in self._constants else APART if maker and self._in_float(maker) == APART else None
-        if kind == _Q:
-            return APART if after == {_DQ} else None
+        kind, reads = self.types[name], self._nodes[name].reads
+        if kind in (_Q, _DQ):
+            return self._conversion(name, *reads[:1])
+        before = {self.types[self._makers[tensor]] for tensor in reads if tensor in self._makers}
         if kind in _PRODUCTS:
             return IN_FLOAT if _DQ in before else None
-        between = before & _TO_FLOAT and after & _TO_INTEGER
+        between = before & _TO_FLOAT and self._types_after(name) & _TO_INTEGER
         return ISLAND if between and kind not in _TO_FLOAT | _TO_INTEGER | NARROW_PRODUCTS else None
+
+    def _conversion(self, name: str, tensor: str = "") -> str | None:
+        """Return what a conversion of a tensor is: of a weight, or to integers and back with nothing between."""
+        if self.types[name] == _DQ and tensor in self._constants:
+            return WEIGHT
+        begin = name if self.types[name] == _Q else self._makers.get(tensor, "")
+        return APART if self.types.get(begin) == _Q and self._types_after(begin) == {_DQ} else None
+
+    def _types_after(self, name: str) -> set[str]:
+        return {self.types[reader] for reader in self.after[name]}
+
+    def _only(self, name: str) -> bool:
+        """Return whether one other node reads what a node gives, and nothing else does."""
+        writes = self._nodes[name].writes
+        return len(writes) == 1 and writes[0] not in self._outputs and len(self.after[name]) == 1
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return nodes that alone read what another gives, where both could be one kernel."""
         return [
             (name, self.after[name][0])
             for name, kind in self.types.items()
-            if kind in _JOINED and self._only[name] and self.types[self.after[name][0]] in _JOINED
+            if kind in _JOINED and self._only(name) and self.types[self.after[name][0]] in _JOINED
         ]
 
     def _along(self, begin: str, path: Sequence[tuple[str, ...]], taken: set[str]) -> tuple[str, ...]:

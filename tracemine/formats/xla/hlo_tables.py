@@ -14,7 +14,7 @@ from tracemine.formats.xla.hlo import Shape
 from tracemine.formats.xla.instructions import trips
 from tracemine.formats.xla.join import Distinct, HloProgram, Joined
 from tracemine.formats.xla.recording import Strings
-from tracemine.formats.xla.repeats import Repeated, ranges
+from tracemine.formats.xla.repeats import EqualRuns, ranges
 from tracemine.formats.xla.storages import Storages, depends, tensor_rows
 from tracemine.formats.xla.values import ArrayPart
 
@@ -35,7 +35,7 @@ def recorded_dtype(name: str) -> str:
     return _RECORDED.get(name, name)
 
 
-def tensor_columns(storages: Storages, found: Joined, runs: Repeated) -> tuple[dict[str, pa.Array], Array]:
+def tensor_columns(storages: Storages, found: Joined, runs: EqualRuns) -> tuple[dict[str, pa.Array], Array]:
     """Return columns of what all runs take and give, without `op_row`; and how many of the rows each run has."""
     rows = tensor_rows(storages, runs)
     given = rows.tensors
@@ -82,7 +82,7 @@ def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
 
 
 def instruction_columns(
-    programs: dict[int, HloProgram], storages: Storages, found: Joined, runs: Repeated, each: Distinct
+    programs: dict[int, HloProgram], storages: Storages, found: Joined, runs: EqualRuns, each: Distinct
 ) -> dict[str, pa.Array]:
     """Return columns of what instruction each run is of, without `op_row`."""
     pairs = each.pairs

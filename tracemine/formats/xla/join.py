@@ -18,7 +18,7 @@ from msgspec import Struct
 from tracemine.columns import Array, codes, is_among
 from tracemine.formats.xla.hlo import HloInstruction, HloModule
 from tracemine.formats.xla.instructions import LIBRARY, InstructionBody, ScheduledInstruction, body_of, items_of
-from tracemine.formats.xla.repeats import Repeated, equal_segments, first_of, ranges
+from tracemine.formats.xla.repeats import EqualRuns, equal_segments, first_of, ranges
 
 _SETS: Final = re.compile(r"memset", re.IGNORECASE)
 _COPIES: Final = re.compile(r"memcpy", re.IGNORECASE)
@@ -197,9 +197,9 @@ def distinct_of(found: Joined) -> Distinct:
     return Distinct([*zip(found.module[first].tolist(), found.item[first].tolist(), strict=True)], place[code])
 
 
-def repeated(found: Joined) -> Repeated:
+def repeated(found: Joined) -> EqualRuns:
     """Return which executions are equal."""
-    return Repeated.of(found.execution, codes(found.module, found.item, found.turn, found.device))
+    return EqualRuns.of(found.execution, codes(found.module, found.item, found.turn, found.device))
 
 
 class _GraphLaunch(Struct, frozen=True):

@@ -67,7 +67,7 @@ def ranges(first: Array, count: Array) -> Array:
     return found
 
 
-class Repeated(Struct, frozen=True):
+class EqualRuns(Struct, frozen=True):
     """Runs of instructions, of which those of equal executions are equal: the first ones are the examples."""
 
     execution: Array  # of each run
@@ -78,7 +78,7 @@ class Repeated(Struct, frozen=True):
     like: Array  # of each run, the example's position in `examples`
 
     @staticmethod
-    def of(execution: Array, code: Array) -> Repeated:
+    def of(execution: Array, code: Array) -> EqualRuns:
         """Take the number of each run's execution, without holes, and a number of what it is."""
         order = np.argsort(execution, kind="stable").astype(np.int32)
         begin = np.searchsorted(execution[order], np.arange(int(execution.max(initial=-1)) + 1))
@@ -90,7 +90,7 @@ class Repeated(Struct, frozen=True):
         is_example = chosen[execution] if len(order) else np.zeros(0, np.bool_)
         place = np.cumsum(is_example, dtype=np.int32) - 1
         like = place[order[begin[example[number[execution]]] + offset]] if len(order) else order
-        return Repeated(execution, offset, order, begin, np.flatnonzero(is_example), like)
+        return EqualRuns(execution, offset, order, begin, np.flatnonzero(is_example), like)
 
     def count_of(self, runs: Array) -> Array:
         """Return of each example how often it is among these runs, of which all are examples."""

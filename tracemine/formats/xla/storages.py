@@ -17,7 +17,7 @@ from tracemine.columns import Array
 from tracemine.formats.xla.compiled import NUMBER
 from tracemine.formats.xla.hlo import Index, Shape
 from tracemine.formats.xla.join import HloProgram, Joined
-from tracemine.formats.xla.repeats import Repeated
+from tracemine.formats.xla.repeats import EqualRuns
 from tracemine.formats.xla.values import ArrayPart, GivenArray, TakenArray, Value, Values
 
 COMPILED: Any = NUMBER
@@ -154,7 +154,7 @@ class TensorRows(Struct, frozen=True):
     storage: Array  # of all runs, in order, the number of each one's storage
 
 
-def tensor_rows(storages: Storages, runs: Repeated) -> TensorRows:
+def tensor_rows(storages: Storages, runs: EqualRuns) -> TensorRows:
     """Return what all runs take and give; `storages` has what the examples do."""
     born: dict[int, ArrayOfRun] = {}
     for tensor in storages.tensors:
@@ -180,7 +180,7 @@ def tensor_rows(storages: Storages, runs: Repeated) -> TensorRows:
 
 
 def _storage_numbers(
-    storages: Storages, runs: Repeated, born: dict[int, ArrayOfRun], shared: Array, births: Array
+    storages: Storages, runs: EqualRuns, born: dict[int, ArrayOfRun], shared: Array, births: Array
 ) -> Array:
     """Return the numbers of the storages that all runs name first, by run (int32; −1: a constant that is there)."""
     facts = np.array([(each.run, each.given, storages.last[at]) for at, each in born.items()], np.int32).reshape(-1, 3)

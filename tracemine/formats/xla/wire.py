@@ -40,7 +40,7 @@ class Field(Struct, frozen=True):
     kind: Kind
 
 
-class Table(Struct, frozen=True):
+class WantedFields(Struct, frozen=True):
     """The fields of a message that are wanted."""
 
     fields: dict[int, Field]  # by number
@@ -65,7 +65,7 @@ COMPILED: Any = MESSAGE
 _LONGEST = 63  # bits that the groups before a varint's last hold
 
 
-def table(**fields: tuple[int, Kind]) -> Table:
+def table(**fields: tuple[int, Kind]) -> WantedFields:
     """Return the table of a message's fields, each with its number and kind.
 
     >>> table(id=(1, Kind.INT)).names
@@ -76,10 +76,12 @@ def table(**fields: tuple[int, Kind]) -> Table:
     layout = bytes(place.get(number, _NO_PLACE) for number in range(_NUMBERS))
     layout += bytes(kinds.index(kind) for _, kind in fields.values())
     nothing = {name: [] if kind in _MANY else _EMPTY.get(kind, 0) for name, (_, kind) in fields.items()}
-    return Table({number: Field(name, kind) for name, (number, kind) in fields.items()}, tuple(fields), nothing, layout)
+    return WantedFields(
+        {number: Field(name, kind) for name, (number, kind) in fields.items()}, tuple(fields), nothing, layout
+    )
 
 
-def read(data: memoryview, span: Span | None, wanted: Table) -> dict[str, Any]:
+def read(data: memoryview, span: Span | None, wanted: WantedFields) -> dict[str, Any]:
     """Return the fields of a message by name: what is not in it, or all without a message, is 0, "", None (span) or an
     empty list. They are not to be changed.
 
@@ -94,7 +96,7 @@ def read(data: memoryview, span: Span | None, wanted: Table) -> dict[str, Any]:
     return _read(data, span, wanted) if found is None else found
 
 
-def _read(data: memoryview, span: Span, wanted: Table) -> dict[str, Any]:
+def _read(data: memoryview, span: Span, wanted: WantedFields) -> dict[str, Any]:
     values = {name: list(value) if isinstance(value, list) else value for name, value in wanted.nothing.items()}
     for number, wire, value, offset in fields(data, span):
         field = wanted.fields.get(number)
