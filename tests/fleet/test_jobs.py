@@ -44,8 +44,9 @@ def test_a_job_is_one_run_and_its_cause_one_finding_and_one_ticket(tmp_path: Pat
     assert late["step_saving_share"] == pytest.approx(late["per_step_saving_ns"] / run["unprofiled_step_ns"])
     assert filled(traces, dataset) == Total(known=3)
     assert "straggler_host" in {cause.rule for cause in report(str(dataset)).causes}
-    titles = [draft.title for draft in tickets_of(str(dataset), "mine").drafts]
-    assert sum("Rank 1's host is late" in title for title in titles) == 1
+    (ticket,) = [t for t in tickets_of(str(dataset), "mine").drafts if "Rank 1's host is late" in t.title]
+    assert "tracemine scan llama/2026-11-22" in str(ticket)
+    assert "tracemine explain" not in str(ticket)
 
 
 def test_a_damaged_rank_is_left_out_and_the_job_still_stored(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tracemine.documents.words import EVIDENCE, first_sentence
 from tracemine.findings.record import Source
 from tracemine.fleet.places import scheme_of, shown
 from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
+from tracemine.ranks.texts import cause_texts
 from tracemine.tickets.content import FindingPlace, fix_blocks, how_to_check, led, rules
 from tracemine.tickets.document import Block, Bullets, Folded, Name, Paragraph, Run, Runs, Strong, Text, TicketTable
 from tracemine.tickets.marks import check_project, key_of
@@ -184,7 +185,9 @@ def _shown_by(cause: Recurrence, names: ShownNames) -> Iterator[Run]:
     trace = f"key {cause.key} of the data set" if names.redact else _trace(cause.uri)
     yield from (Name(trace), Text(" of job "), Name(names.job(cause.job)), Text(f", {cause.day}"))
     if not names.redact:
-        yield from (Text(": "), Name(f"tracemine explain {cause.fingerprint} {shlex.quote(trace)}"))
+        of_all_ranks = cause.rule in {*cause_texts()} - {*rules()}  # such a cause lies in no single trace
+        folder, asked = shlex.quote(str(PurePath(trace).parent)), f"explain {cause.fingerprint} {shlex.quote(trace)}"
+        yield from (Text(": "), Name(f"tracemine {f'scan {folder}' if of_all_ranks else asked}"))
 
 
 def _savings(cause: Recurrence, money: Money) -> Iterator[Run]:
