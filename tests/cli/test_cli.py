@@ -308,7 +308,7 @@ def test_a_trace_is_reported_for_a_person(run: Run) -> None:
     assert about.startswith(TRACE)
     assert "NVIDIA H200 · 2 steps · 1,360 µs per step unprofiled" in about
     assert "1 252 19% Unfused RMSNorm ×5 record.py:45 forward low 4 lines" in text
-    assert "Together with 1 smaller (--all): 438 µs (32%), 1,360 → 923 µs per step." in text
+    assert "Together with 1 smaller (--all): 438 µs (32%), 1,360 → 923 µs per step; each row: its fix alone." in text
     assert "\x1b" not in out
 
 

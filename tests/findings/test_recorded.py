@@ -49,7 +49,7 @@ def test_shapes_are_recorded_where_an_operator_has_them_and_not_where_none_does(
 def test_time_outside_the_steps_is_not_of_a_step() -> None:
     kernels = [
         kernel(MS, 10_000, op="aten::mm", step_row=0),
-        kernel(2 * MS, 20_000, step_row=1),
+        kernel(1_600_000, 20_000, step_row=1),
         kernel(9 * MS, 40_000),
     ]
     found = mined(analysed(timeline_of(kernels, steps=[(900_000, 600_000), (1_500_000, 700_000)])))

@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Scan
 
 _FORMATS = ("text", "json")
+EditOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[FINDING=]FILE",
+        help="Try a source diff too, in a copy of --source; FINDING, a rule or fingerprint, asks for it.",
+    ),
+]
+RanksOption = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Processes that the step is made of, as torchrun begins them.")
+]
 
 
 def apply(
@@ -33,16 +43,8 @@ def apply(
         list[str] | None,
         typer.Option("--try", metavar="NAME", help="Try this alone, not what findings ask for. May be repeated."),
     ] = None,
-    edit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[FINDING=]FILE",
-            help="Try a source diff too, in a copy of --source; FINDING, a rule or fingerprint, asks for it.",
-        ),
-    ] = None,
-    ranks: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Processes that the step is made of, as torchrun begins them.")
-    ] = 1,
+    edit: EditOption = None,
+    ranks: RanksOption = 1,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="Begin no variant after so long: 300s.")] = "inf",
     output: Annotated[
         Path | None,

@@ -39,19 +39,26 @@ def job_of(
     of_a_trace = any(option for option in others if option != "--format perfetto")
     damaged = any(isinstance(source, TracemineError) for source in sources)
     if of_a_trace or damaged or report not in _DRAWN or not _may_hold_ranks(paths):
-        return None
+        return _none(ray)
     from tracemine.ranks.find import find_and_draw
     from tracemine.ranks.recognise import may_be_job, read_ranks
 
     if not may_be_job(paths):
-        return None
+        return _none(ray)
     cluster = None
     if ray is not None:
         from tracemine.ranks.cluster import read_on_ray
 
         cluster = partial(read_on_ray, ray)
     read = read_ranks(paths, None if request.quiet else say, read=cluster)
-    return find_and_draw(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else None
+    return find_and_draw(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else _none(ray)
+
+
+def _none(ray: str | None) -> None:
+    """Return that traces are no job. Raises UsageError where a cluster was to read one."""
+    if ray is not None:
+        hint = "tracemine fleet --ray scans many traces"
+        raise UsageError("--ray: the traces are no job of several ranks", hint=hint)
 
 
 def _may_hold_ranks(paths: Sequence[Path]) -> bool:

@@ -98,8 +98,7 @@ def scan(
       curl -s https://host/trace.json.gz | tracemine scan -
     """
     _check(report, output, top)
-    gate = scan_gate(baseline, fail_on)
-    kept = None if save_baseline is None else place_of(save_baseline)
+    gate, kept = scan_gate(baseline, fail_on), None if save_baseline is None else place_of(save_baseline)
     request = asked(
         quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, min_saving=min_saving, evidence=evidence,
         calibration=calibration, counters=counters, why_not=why_not, execution_trace=execution_trace,
@@ -115,10 +114,6 @@ def scan(
     sources = of_rank(_sources(paths, request, [name for name in named if name != "--save-baseline"]), rank)
     if job := job_of(paths, sources, request, report, (*named, baseline, fail_on, rank), ray):
         return drawn_job(job, report, output, drawn.how)
-    if ray is not None:
-        raise UsageError(
-            "--ray: the traces are no job of several ranks", hint="tracemine fleet --ray scans many traces"
-        )
     _check_one([name for name in named if name in _OF_ONE], len(sources))
     return drawn.exit_code(_each(sources, request), gate)
 

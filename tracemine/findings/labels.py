@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -18,7 +18,7 @@ from tracemine.ops.facts import base_name
 from tracemine.ops.infer.tensor import Sizes
 from tracemine.rows.table import Categories, IntArray
 from tracemine.rows.user_frames import written_name
-from tracemine.timeline import Timeline
+from tracemine.timeline import Timeline, producer_of
 
 # What reduces makes a chain what it is: its module and line are the chain's own, a residual addition's are not.
 _ANCHORS = frozenset({"reduction", "norm", "softmax", "loss", "scan"})
@@ -197,11 +197,17 @@ def sources(timeline: Timeline, stack_row: int | None) -> tuple[Source, ...]:
                 frame = Source(file=file, line=line, function=written_name(function), begins=begins)
                 frame = frame if frame.function == function else replace(frame, begins=False)  # the line that broke it
                 resumed = found and resumes and (found[-1].file, found[-1].function) == (frame.file, frame.function)
-                found += [] if resumed or found[-1:] == [frame] else [frame]  # equal ones: columns of one line
+                found += [] if resumed else [frame]
                 resumes = frame.function != function
         caller = stacks["parent_row"][row].as_py()
         row = caller if caller is not None and 0 <= caller < row else None  # callers stand before callees
-    return tuple(found)
+    return _lines_once(timeline, found)
+
+
+def _lines_once(timeline: Timeline, found: Sequence[Source]) -> tuple[Source, ...]:
+    """Return frames, of JAX those of one line once: there each call of a line is a frame."""
+    by_call = producer_of(timeline.meta) == "xla"
+    return tuple(frame for frame, _ in groupby(found)) if by_call else tuple(found)
 
 
 def short(source: Source) -> str:

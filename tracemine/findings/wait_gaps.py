@@ -241,8 +241,7 @@ def _net(shorter: IntArray, wait: IntArray, counts: BoolArray, most_ns: float) -
     gains = np.where(counts, np.maximum(shorter, 0), 0).astype(np.float64)
     of_wait, positive = (np.bincount(wait + 1, each, int(wait.max(initial=-1)) + 2) for each in (shorter, gains))
     left = np.where(positive > 0, np.maximum(of_wait, 0.0), 0.0)
+    left[0] = 0.0  # of gaps behind no wait
     share = left * min(most_ns / max(left.sum(), 1.0), 1.0) / np.maximum(positive, 1.0)
-    found = gains * share[wait + 1]
-    found[wait < 0] = 0.0
-    net: IntArray = found.astype(np.int64)
+    net: IntArray = (gains * share[wait + 1]).astype(np.int64)
     return net

@@ -19,7 +19,7 @@ from tracemine.findings.host_spans import loading
 from tracemine.ranks.collectives import Collectives, collectives_of
 from tracemine.ranks.kernels import KernelTimes, kernel_times
 from tracemine.ranks.operators import Silence, after_backward, collecting_ns, longest, operators_of
-from tracemine.ranks.parts import collective_parts
+from tracemine.ranks.parts import CollectiveParts, collective_parts
 from tracemine.rows.host import HostCalls, threads
 from tracemine.rows.spans import Spans, common, exposed
 from tracemine.rows.table import BoolArray, IntArray
@@ -130,16 +130,7 @@ class _Rank:
             time = np.clip(time, begin, end)
             return time - begin - blocked.until(time)
 
-        alone = np.zeros(len(self.start), np.int64)
-        alone[self.found.activity] = exposed(
-            self.start[self.found.activity], self.end[self.found.activity], self.computing
-        )
-        spent = np.bincount(
-            np.unique(stream, return_inverse=True)[1].reshape(-1),
-            weights=np.where(self.communicates, 0, self.end - self.start),
-        )
-        shared = np.unique(stream)[spent >= _COMPUTING * spent.sum()]
-        computes = np.isin(stream[rows], shared)
+        computes = np.isin(stream[rows], self._computing_streams(stream))
         edges = np.concatenate(([begin], np.clip(issued[inside], begin, end), [end]))
         place = np.argsort(order)  # of each collective, in order of start, in that of issue
         silence = self._silence(self._host_moments(), begin, end)
@@ -155,7 +146,7 @@ class _Rank:
             collectives=self.found.reordered(order),
             start=self.start[rows],
             dur=self.end[rows] - self.start[rows],
-            exposed=alone[rows],
+            exposed=self._exposed()[rows],
             stream=stream[rows],
             computes=computes,
             step=step,
@@ -175,12 +166,27 @@ class _Rank:
             after_backward=after_backward(self.timeline, np.append(self.steps, end), self.launched[rows], step),
             meets=np.diff(np.searchsorted(np.sort(self.calls.end[self.calls.blocks]), edges)) > 0,
             part=parts.code[order],
-            calls_ns={
-                name: self._calls_ns(spans, edges, blocked, parts.left_ns.get(name, 0))
-                for name, spans in parts.calls.items()
-            },
+            calls_ns=self._of_calls(parts, edges, blocked),
             computing=self._computing(step_edges),
         )
+
+    def _exposed(self) -> IntArray:
+        """Return of each activity for how long it communicates and nothing else runs."""
+        found, rows = np.zeros(len(self.start), np.int64), self.found.activity
+        found[rows] = exposed(self.start[rows], self.end[rows], self.computing)
+        return found
+
+    def _computing_streams(self, stream: IntArray) -> IntArray:
+        """Return the streams on which a good part of the work is computed."""
+        streams, of = np.unique(stream, return_inverse=True)
+        spent = np.bincount(of.reshape(-1), weights=np.where(self.communicates, 0, self.end - self.start))
+        shared: IntArray = streams[spent >= _COMPUTING * spent.sum()]
+        return shared
+
+    def _of_calls(self, parts: CollectiveParts, edges: IntArray, blocked: Spans) -> dict[str, IntArray]:
+        """Return what the host's calls of each part take between collectives."""
+        left = parts.left_ns
+        return {name: self._calls_ns(each, edges, blocked, left.get(name, 0)) for name, each in parts.calls.items()}
 
     def _computing(self, edges: IntArray) -> IntArray:
         begin, end = (np.clip(each, edges[-2], edges[-1]) for each in (self.computing.begin, self.computing.end))

@@ -89,9 +89,8 @@ def causes_of(timeline: Timeline, previous: IntArray, following: IntArray, begin
     sync = np.where(2 * blocked >= late, waiting, -1)
     in_call = np.minimum(launch_end, begin + gap) - np.maximum(launch_begin, begin)
     loads = _first_of_its_name(timeline)[following] & (in_call >= np.maximum(_LOADING_LAUNCH_NS, gap / 2))
-    works, row, spent = _asked(
-        undecided, partial(_work, timeline, calls, op_thread), launch, before, begin, begin + gap
-    )
+    work = partial(_work, timeline, calls, op_thread)
+    works, row, spent = _asked(undecided, work, launch, before, begin, begin + gap)
     allocates, sets_up = _allocates(timeline), _sets_up(timeline)
     freeing = (sync >= 0) & allocates[sync]
     fetch = wait_of_fetch(timeline, calls, before, launch, following)

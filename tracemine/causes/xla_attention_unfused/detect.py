@@ -265,7 +265,7 @@ def _sole(given: Sequence[ModuleInstruction], reader: ModuleInstruction) -> Iter
 
 
 def _boundary(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
-    """What reads a large array that XLA generated for it alone, in a pass of its own."""
+    """Yield what reads a large array that XLA generated for it alone, in a pass of its own."""
     for reader in given:
         makers = [(maker, array) for maker, array in _sole(given, reader) if maker.kind in _OWN]
         read = sum(array.nbytes for maker, array in makers if not maker.body & _IN_PLACE)
@@ -274,7 +274,7 @@ def _boundary(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
 
 
 def _epilogue(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
-    """A pass over what a product of cuBLAS gives to nothing else, which reads nothing as large besides."""
+    """Yield each pass over what a product of cuBLAS gives to nothing else, which reads nothing as large besides."""
     for reader in given:
         for maker, array in _sole(given, reader) if reader.kind == "elementwise" else ():
             besides = sum(each.nbytes for each in reader.takes) - array.nbytes
