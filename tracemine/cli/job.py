@@ -33,32 +33,36 @@ def job_of(
 ) -> DrawnJob | None:
     """Return what is found of the job whose ranks these traces are; None where they are none, or are drawn apart.
 
-    others: options that were given and are of a trace alone. ray: address of the cluster that reads them.
+    others: options that were given and are of a trace alone. ray: address of the cluster that reads them. Raises
+    UsageError where that is given and they are no job.
     """
+    drawn = None if report not in _DRAWN else _drawn(given, sources, request, others, ray)
+    if drawn is None and ray is not None:
+        hint = "tracemine fleet --ray scans many traces"
+        raise UsageError("--ray: the traces are no job of several ranks", hint=hint)
+    return drawn
+
+
+def _drawn(
+    given: Sequence[str], sources: Sequence[object], request: ScanRequest, others: Sequence[object], ray: str | None
+) -> DrawnJob | None:
     paths = [source for source in sources if isinstance(source, Path) and source.is_file()]
     of_a_trace = any(option for option in others if option != "--format perfetto")
     damaged = any(isinstance(source, TracemineError) for source in sources)
-    if of_a_trace or damaged or report not in _DRAWN or not _may_hold_ranks(paths):
-        return _none(ray)
+    if of_a_trace or damaged or not _may_hold_ranks(paths):
+        return None
     from tracemine.ranks.find import find_and_draw
     from tracemine.ranks.recognise import may_be_job, read_ranks
 
     if not may_be_job(paths):
-        return _none(ray)
+        return None
     cluster = None
     if ray is not None:
         from tracemine.ranks.cluster import read_on_ray
 
         cluster = partial(read_on_ray, ray)
     read = read_ranks(paths, None if request.quiet else say, read=cluster)
-    return find_and_draw(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else _none(ray)
-
-
-def _none(ray: str | None) -> None:
-    """Return that traces are no job. Raises UsageError where a cluster was to read one."""
-    if ray is not None:
-        hint = "tracemine fleet --ray scans many traces"
-        raise UsageError("--ray: the traces are no job of several ranks", hint=hint)
+    return find_and_draw(read, given[0] if len(given) == 1 else str(paths[0].parent)) if read.is_job else None
 
 
 def _may_hold_ranks(paths: Sequence[Path]) -> bool:
