@@ -39,13 +39,18 @@ class NotHere(Exception):
 
 def loaded(path: str) -> Any:
     """Import a module by its file while tracemine cannot be imported."""
+    before = sys.modules.get("tracemine")
     sys.modules["tracemine"] = None  # type: ignore[assignment]  # an import of it raises
     spec = importlib.util.spec_from_file_location("drop_in", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["drop_in"] = module
-    spec.loader.exec_module(module)
-    del sys.modules["tracemine"]
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules["tracemine"]
+        if before is not None:
+            sys.modules["tracemine"] = before
     return module
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("triton")
 
 import torch
 
+import tracemine
 from benchmarks.fixes import checked
 from tests import forked
 from tracemine.codegen import GraphBuilder
@@ -96,6 +98,7 @@ def test_calls_that_hold_sizes_are_not_made_at_others(tmp_path: Path) -> None:
     path = tmp_path / "halves.py"
     path.write_text(text)
     module = checked.loaded(str(path))
+    assert sys.modules["tracemine"] is tracemine  # another would lack the packages that are loaded
     assert module.halves(torch.ones(3, 5, 64)).shape == (3, 5, 32)
     for shape in ((3, 5, 65), (3, 64)):
         with pytest.raises(ValueError, match="made for inputs of"):
