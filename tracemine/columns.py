@@ -212,6 +212,17 @@ def examples(code: Array) -> Array:
     return found
 
 
+def ranges(first: Array, count: Array) -> Array:
+    """Return the numbers of ranges, one range after another (int32).
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    found: Array = np.arange(int(count.sum()), dtype=np.int32)
+    found += np.repeat((first - (np.cumsum(count) - count)).astype(np.int32), count)
+    return found
+
+
 def fixed_width(array: pa.Array, width: Any) -> Array:
     """Return an array's values as its buffer holds them; whatever lies there where null."""
     if not len(array):

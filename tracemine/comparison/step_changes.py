@@ -17,9 +17,8 @@ from tracemine.comparison.record import (
 )
 from tracemine.comparison.scale import ESTIMATED, CostScale, total
 from tracemine.findings.record import NOTHING, Range
+from tracemine.timeline import MEANS
 from tracemine.units import count_text
-
-_MEANS = {"tensorrt"}  # formats whose one step is the mean of many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +123,8 @@ def notes_of(both: Both, basis: str) -> Iterator[str]:
         if side.spent is None:
             yield f"What operators take is not stored with “{name}”: what is gone or come stays unknown."
     if both.noise.source == "assumed":
-        formats, few = (
-            {side.about.format for side in (both.before, both.after)},
-            min(side.about.steps for side in (both.before, both.after)),
-        )
+        sides = both.before.about, both.after.about
+        few, is_mean = min(side.steps for side in sides), {side.format for side in sides} <= MEANS
         what = f"{count_text(few, 'step')} do" if few != 1 else "one step does"
-        more = "Export both once more, and" if formats <= _MEANS else "Record three or more, or"
+        more = "Export both once more, and" if is_mean else "Record three or more, or"
         yield f"Noise is assumed: {what} not tell how much steps vary. {more} say --noise."

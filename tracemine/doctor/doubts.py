@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tracemine.columns import MISSING, numbers
-from tracemine.doctor.having import MEANS
 from tracemine.doctor.record import Doubt
 from tracemine.documents.trust import cut_off, host_times
 from tracemine.findings import Scan
 from tracemine.findings.recorder import slowdown_of
-from tracemine.timeline import Timeline
+from tracemine.timeline import MEANS, Timeline
 from tracemine.units import count_text, ratio_text, time_text
 
 _FEW = 3

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from tracemine.doctor.record import Holding
 from tracemine.findings import Scan
-from tracemine.timeline import Timeline
+from tracemine.timeline import MEANS, Timeline
 from tracemine.units import count_text, percent_text, time_text
 
 _ENOUGH_STEPS = 3  # from which on their spread is known
 _ALL_OPERATORS = 0.95  # of GPU time
-MEANS = ("tensorrt",)  # formats whose one step is the mean of many
 
 
 @dataclass(frozen=True, slots=True)

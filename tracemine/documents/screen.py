@@ -97,6 +97,8 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
     saved = _Saved.of(scan)
     rows = [_row(number, one, scan, saved, frames or {}, width) for number, one in saved.rows] if judged else []
     nothing = () if scan.reported else (no_findings(scan), nothing_found(scan))
+    one_edit = _at_once(rows, saved)
+    compiles = any(COMPILE in text for text in (one_edit, *(row.todo for row in rows)))
     return Screen(
         doubts=trust_text(scan),
         headline=_sentence(bound_headline(scan)),
@@ -109,11 +111,11 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         alone=saved.name == "step_saving_ns",
         own=any(own_of(one, frames or {}) for _, one in saved.rows),
         rows=_said_once(rows, saved),
-        at_once=(at_once := _at_once(rows, saved)),
+        at_once=one_edit,
         total=_total(scan, saved) if rows or (judged and scan.reported) else "",
         nothing=nothing,
         unpriced=bool(unestimated(scan)),
-        notes=_notes(scan, compiles=any(COMPILE in text for text in (at_once, *(row.todo for row in rows)))),
+        notes=_notes(scan, compiles=compiles),
         commands=_commands(rows, judged=judged, verified=scan.trace.format not in NOT_RUN, idle=_idles(scan)),
     )
 

@@ -190,11 +190,16 @@ def _judged_by(finding: Finding, scale: RankScale) -> Finding:
     """Return a finding with its severity, and whether it is shown: by what a step saves, where steps are known."""
     of, whole_ns = finding.per_step or finding, max(scale.unprofiled_ns, 1) if finding.per_step else scale.whole_ns
     share = max(of.step_saving_ns.mid, of.gpu_saving_ns.mid) / whole_ns
-    return replace(
-        finding,
-        severity="low" if finding.refuted else next(name for least, name in SEVERITIES if share >= least),
-        reported=_shown(finding, scale),
-    )
+    return replace(finding, severity="low" if finding.refuted else severity_of(share), reported=_shown(finding, scale))
+
+
+def severity_of(share: float) -> str:
+    """Return how severe a finding is whose saving is this share of the step, or of GPU time.
+
+    >>> severity_of(0.05), severity_of(0.02), severity_of(0.0)
+    ('high', 'medium', 'low')
+    """
+    return next(name for least, name in SEVERITIES if share >= least)
 
 
 def _shown(finding: Finding, scale: RankScale) -> bool:

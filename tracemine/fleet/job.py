@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tracemine.columns import of_values
 from tracemine.errors import TracemineError
+from tracemine.findings.ranking import severity_of
 from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset
 from tracemine.fleet.places import scheme_of
 from tracemine.fleet.task import FAILED, KNOWN, SCANNED, Task, TaskOutcome, options_of, scan_into, tables
@@ -118,7 +119,7 @@ def _rows(task: Task, key: str, job: Job, before: int) -> pa.Table:
             | {
                 "key": key, "generation": task.generation, "trace": task.source.name, "rank": number,
                 "fingerprint": identity_of(finding), "rule": finding.rule, "cause": finding.cause,
-                "title": finding.title, "severity": "high" if share >= 0.05 else "medium" if share >= 0.01 else "low",
+                "title": finding.title, "severity": severity_of(share),
                 "evidence": finding.evidence, "reported": saving.mid > 0, "occurrences": job.steps, "variants": 0,
                 "ops": (), "measured_ns": 0, "step_saving_share": share, "fix": finding.fix, **own,
             }

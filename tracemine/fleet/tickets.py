@@ -185,9 +185,10 @@ def _shown_by(cause: Recurrence, names: ShownNames) -> Iterator[Run]:
     trace = f"key {cause.key} of the data set" if names.redact else _trace(cause.uri)
     yield from (Name(trace), Text(" of job "), Name(names.job(cause.job)), Text(f", {cause.day}"))
     if not names.redact:
-        of_all_ranks = cause.rule in {*cause_texts()} - {*rules()}  # such a cause lies in no single trace
-        folder, asked = shlex.quote(str(PurePath(trace).parent)), f"explain {cause.fingerprint} {shlex.quote(trace)}"
-        yield from (Text(": "), Name(f"tracemine {f'scan {folder}' if of_all_ranks else asked}"))
+        asked = f"explain {cause.fingerprint} {shlex.quote(trace)}"
+        if cause.rule in cause_texts().keys() - rules().keys():  # a cause of all ranks, which lies in no single trace
+            asked = f"scan {shlex.quote(str(PurePath(trace).parent))}"
+        yield from (Text(": "), Name(f"tracemine {asked}"))
 
 
 def _savings(cause: Recurrence, money: Money) -> Iterator[Run]:

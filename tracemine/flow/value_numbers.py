@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracemine.calls import Call, calls_of
-from tracemine.columns import codes, is_among, numbers, sorted_unique, string_codes, string_ids
+from tracemine.columns import codes, is_among, numbers, ranges, sorted_unique, string_codes, string_ids
 from tracemine.flow.effects import effects
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.ops.facts import base_name
@@ -107,7 +107,7 @@ def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray, 
         ready = ready[kept]
         found.value[ready] = number[kept] + used
         used += int(number.max(initial=-1)) + 1
-        out = by_producer[_ranges(begin[ready], begin[ready + 1])]
+        out = by_producer[ranges(begin[ready], begin[ready + 1] - begin[ready])]
         producer, consumer = edges.producer[out], edges.consumer[out]
         np.subtract.at(pending, consumer, 1)
         np.bitwise_or.at(found.marks, consumer, found.marks[producer])
@@ -310,14 +310,3 @@ def _in_every_step(number: IntArray, step: IntArray, steps: int) -> BoolArray:
     occurs = np.bincount(sorted_unique(number * width + step) // width)
     found: BoolArray = occurs[number] == steps
     return found
-
-
-def _ranges(begin: IntArray, end: IntArray) -> IntArray:
-    """begin[0], begin[0] + 1, … end[0] − 1, begin[1] …
-
-    >>> _ranges(np.array([4, 9]), np.array([6, 10])).tolist()
-    [4, 5, 9]
-    """
-    length = end - begin
-    first = np.cumsum(length) - length
-    return np.repeat(begin - first, length) + np.arange(int(length.sum()))

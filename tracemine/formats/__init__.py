@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -150,8 +151,7 @@ def _read_file(
 def _timed(timeline: Timeline, about: Path, formats: Sequence[Format]) -> Timeline:
     """Return a timeline with what capture timed next to it."""
     timeline = with_step_times(timeline, about)
-    light = about.parent / LIGHT_NAME
-    return with_light(timeline, about, light, lambda light: open_trace(light, formats=formats))
+    return with_light(timeline, about, about.parent / LIGHT_NAME, partial(open_trace, formats=formats))
 
 
 def _traces_in(folder: Path) -> tuple[Path, Path | None]:

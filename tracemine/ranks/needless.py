@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -23,55 +23,45 @@ _MORE = 1.25  # what goes with a call on the host is more than what is recorded 
 
 
 class _Needless(Struct, frozen=True):
-    """What becomes of the collectives of a part: which share of their transfers stays, and what is said."""
+    """What becomes of the collectives of a part: which share of their transfers stays, and what is said.
+
+    says: of how many there are a step (`count`), what each sends (`size`), and how long a step they keep the device
+    (`transfer`) and a host (`calls`).
+    """
 
     stays: float
-    says: Callable[[float, int, int, int], str]
+    says: str
     evidence: str = "replayed"
 
 
-def _norms(count: float, nbytes: int, transfer: int, calls: int) -> str:
-    return (
-        f"{count:g} messages of {bytes_text(nbytes)} a step carry statistics of SyncBatchNorm: their layers keep a "
-        f"host for {time_text(calls)} a step, and the device waits for each."
-    )
-
-
-def _buffers(count: float, nbytes: int, transfer: int, calls: int) -> str:
-    return (
-        f"{count:g} broadcasts of {bytes_text(nbytes)} a step begin the forward pass: with the copies around them they "
-        f"keep a host for {time_text(calls)}."
-    )
-
-
-def _sliced(count: float, nbytes: int, transfer: int, calls: int) -> str:
-    return (
-        f"Of {count:g} sums of {bytes_text(nbytes)} a step nothing but a slice of a rank's part is read; they take "
-        f"{time_text(transfer)}, and a reduce-scatter sends half."
-    )
-
-
-def _again(count: float, nbytes: int, transfer: int, calls: int) -> str:
-    return (
-        f"{count:g} a step have the input shape of the one before, and only readers of that run between: if nothing "
-        f"wrote the input, they cost {time_text(transfer)} of transfer and their launches."
-    )
-
-
-def _regathered(count: float, nbytes: int, transfer: int, calls: int) -> str:
-    return (
-        f"{count:g} all-gathers of {bytes_text(nbytes)} a step fetch parameters that the step has gathered before: "
-        f"{time_text(transfer)} of transfer, and {time_text(calls)} of a host, copies included. Kept, the parameters "
-        "take memory."
-    )
-
-
 _OF_PART: Final = {
-    "statistics": _Needless(0.0, _norms),
-    "buffers": _Needless(0.0, _buffers),
-    "sliced": _Needless(0.5, _sliced, "shapes"),
-    "again": _Needless(0.0, _again, "shapes"),
-    "regathered": _Needless(0.0, _regathered),
+    "statistics": _Needless(
+        0.0,
+        "{count:g} messages of {size} a step carry statistics of SyncBatchNorm: their layers keep a host for {calls} a "
+        "step, and the device waits for each.",
+    ),
+    "buffers": _Needless(
+        0.0,
+        "{count:g} broadcasts of {size} a step begin the forward pass: with the copies around them they keep a host "
+        "for {calls}.",
+    ),
+    "sliced": _Needless(
+        0.5,
+        "Of {count:g} sums of {size} a step nothing but a slice of a rank's part is read; they take {transfer}, and a "
+        "reduce-scatter sends half.",
+        "shapes",
+    ),
+    "again": _Needless(
+        0.0,
+        "{count:g} a step have the input shape of the one before, and only readers of that run between: if nothing "
+        "wrote the input, they cost {transfer} of transfer and their launches.",
+        "shapes",
+    ),
+    "regathered": _Needless(
+        0.0,
+        "{count:g} all-gathers of {size} a step fetch parameters that the step has gathered before: {transfer} of "
+        "transfer, and {calls} of a host, copies included. Kept, the parameters take memory.",
+    ),
 }
 
 
@@ -106,10 +96,12 @@ def _cause(
     alone = gain_of_transfers(job, without, jobs, how.stays)
     both = gain_of_transfers(job, without, jobs, how.stays, part)
     saving = Interval(min(alone), both[0], int(max(both) * _MORE))
+    took = {"transfer": time_text(transfer), "calls": time_text(calls)}
+    fact = how.says.format(count=count, size=bytes_text(nbytes), **took)
     return [
         Exposed(
             rule=rule_of_part(part), kind=job.kind[jobs[0]], group=sent.groups[sent.group[i]], count=count,
-            saving=within(saving, step_ns), transfer_ns=transfer, facts=(how.says(count, nbytes, transfer, calls),),
+            saving=within(saving, step_ns), transfer_ns=transfer, facts=(fact,),
             evidence=how.evidence,
         )
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from tracemine.columns import numbers
 from tracemine.ranks.collectives import Collectives
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, coded, rows_of
-from tracemine.rows.collective_parts import PARTS, Shape, caller_of, parts_of, shapes_in
+from tracemine.rows.collective_parts import PARTS, Shape, caller_of, parts_of, range_around, shapes_in
 from tracemine.rows.spans import Spans
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -72,18 +72,8 @@ def _calls(timeline: Timeline, caller: IntArray, name: str) -> Spans:
         norm = taken(parent, caller)
         caller = np.unique(np.where(np.append(names.among(*_NORMS), False)[norm], norm, caller))
     elif name == "regathered":
-        caller = _above(timeline, caller, *_PASSES)
+        caller = range_around(timeline, caller, _PASSES, _DEPTH)
     return _spans(timeline, np.unique(caller[caller >= 0]))
-
-
-def _above(timeline: Timeline, rows: IntArray, *begins: str) -> IntArray:
-    """Return the nearest range above each operator whose name begins so; -1: none near."""
-    names, parent = categories(timeline.ops["name"]), rows_of(timeline.ops["parent_row"])
-    is_so = np.append(names.that(lambda name: name.startswith(begins)), False)
-    at = rows
-    for _ in range(_DEPTH):
-        at = np.where(is_so[at], at, taken(parent, at))
-    return np.where(is_so[at], at, -1)
 
 
 def _around_buffers(timeline: Timeline, rows: IntArray) -> Spans:
@@ -111,14 +101,14 @@ def _regathered(timeline: Timeline, caller: IntArray, step: IntArray) -> IntArra
     Of those the ones of the backward pass, else all but the first: where nothing marks steps it cannot be said.
     """
     found = np.full(len(caller), -1, np.int64)
-    around = _above(timeline, caller, _GATHER)
+    around = range_around(timeline, caller, (_GATHER,), _DEPTH)
     chosen = np.flatnonzero((around >= 0) & (step >= 0))
     if not len(chosen) or not timeline.steps.num_rows:
         return found
     names = categories(timeline.ops["name"])
     key = list(zip(step[chosen].tolist(), names.codes[around[chosen]].tolist(), strict=True))
     count, seen = Counter(key), Counter[tuple[int, int]]()
-    backward = _above(timeline, around[chosen], _PASSES[1]) >= 0
+    backward = range_around(timeline, around[chosen], _PASSES[1:], _DEPTH) >= 0
     of_backward = {one for one, is_back in zip(key, backward.tolist(), strict=True) if is_back}
     for at, one, is_back in zip(chosen.tolist(), key, backward.tolist(), strict=True):
         seen[one] += 1

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
+from tracemine.columns import ranges
 from tracemine.errors import InputError, Location
 from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.clocks import Clocks
@@ -246,7 +247,7 @@ class _Run:
                 self.ready.extend(self.asleep.pop(k, ()))
             begin, stop = (np.searchsorted(self.earlier, over, side) for side in ("left", "right"))
             count = stop - begin
-            pairs = np.repeat(begin - np.cumsum(count) + count, count) + np.arange(count.sum())
+            pairs = ranges(begin, count)
             later = self.later[pairs]
             np.maximum.at(self.issued, later, self.ended[self.earlier[pairs]])
             np.subtract.at(self.lacking, later, 1)

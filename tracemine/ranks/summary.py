@@ -7,6 +7,7 @@ keeps of a rank, and times are integer nanoseconds on the rank's own clock.
 
 from __future__ import annotations
 
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
@@ -133,7 +134,6 @@ class _Rank:
         computes = np.isin(stream[rows], self._computing_streams(stream))
         edges = np.concatenate(([begin], np.clip(issued[inside], begin, end), [end]))
         place = np.argsort(order)  # of each collective, in order of start, in that of issue
-        silence = self._silence(self._host_moments(), begin, end)
         parts = collective_parts(self.timeline, self.found, step[place], computes[place])
         step_edges = np.append(self.steps, end)
         return RankSummary(
@@ -156,14 +156,14 @@ class _Rank:
             by_step=self._by_step(step_edges, blocked),
             wait_ns_by_step=blocked.within(step_edges[:-1], step_edges[1:]),
             kernels=self._kernels(begin, end),
-            silence=longest(self.timeline, silence),
+            silence=longest(self.timeline, self.silence),
             loading_ns=self._loading_ns(begin, end) // len(self.steps),
-            collecting_ns=collecting_ns(self.timeline, silence) // len(self.steps),
+            collecting_ns=collecting_ns(self.timeline, self.silence) // len(self.steps),
             operators=operators_of(self.timeline, begin, end),
             hosting_ns=self._hosting_ns(begin, end),
             host_ns=self._host_ns(rows),
             queued_ns=self.start[rows] - issued,
-            after_backward=after_backward(self.timeline, np.append(self.steps, end), self.launched[rows], step),
+            after_backward=after_backward(self.timeline, step_edges, self.launched[rows], step),
             meets=np.diff(np.searchsorted(np.sort(self.calls.end[self.calls.blocks]), edges)) > 0,
             part=parts.code[order],
             calls_ns=self._of_calls(parts, edges, blocked),
@@ -243,21 +243,17 @@ class _Rank:
 
     def _stretches(self, edges: IntArray, blocked: Spans) -> Stretches:
         begin, end = edges[:-1], edges[1:]
-        host = self._host_moments()
-
-        def own(spans: Spans) -> IntArray:
-            return spans.within(begin, end) - common(spans, blocked).within(begin, end)
+        own = partial(_unblocked, edges=edges, blocked=blocked)
 
         def counted(moments: IntArray) -> IntArray:
             return np.diff(np.searchsorted(np.sort(moments), edges))
 
         ops = numbers(self.timeline.ops.column("start_ns"))
-        silence = self._silence(host, int(edges[0]), int(edges[-1]))
         return Stretches(
             own=end - begin - blocked.within(begin, end),
             busy=own(self.computing),
-            silent=own(silence),
-            silent_idle=own(silence) - own(common(silence, self.computing)),
+            silent=own(self.silence),
+            silent_idle=own(self.silence) - own(common(self.silence, self.computing)),
             queued_idle=own(self._queued_idle()),
             operators=counted(ops),
             calls=counted(self.calls.begin),
@@ -265,8 +261,7 @@ class _Rank:
 
     def _calls_ns(self, spans: Spans, edges: IntArray, blocked: Spans, left_ns: int) -> IntArray:
         """Return how long the host works in these spans in each stretch, as if not recorded. left_ns: stays of each."""
-        begin, end = edges[:-1], edges[1:]
-        own = spans.within(begin, end) - common(spans, blocked).within(begin, end)
+        own = _unblocked(spans, edges, blocked)
         for moments, each_ns in (
             (numbers(self.timeline.ops.column("start_ns")), OPERATOR_NS),
             (self.calls.begin, CALL_NS),
@@ -292,8 +287,10 @@ class _Rank:
         end = begin + numbers(self.timeline.ops.column("dur_ns"))
         return np.sort(np.concatenate((begin, end, self.calls.begin, self.calls.end)))
 
-    def _silence(self, moments: IntArray, begin: int, end: int) -> Spans:
+    @cached_property
+    def silence(self) -> Spans:
         """Return spans without any event of the host, but for those within a call: there it waits for the driver."""
+        begin, end, moments = int(self.steps[0]), int(self.ends[-1]), self._host_moments()
         moments = moments[(moments >= begin) & (moments <= end)]
         edges = np.concatenate(([begin], moments, [end]))
         long = np.flatnonzero(np.diff(edges) > _SILENT_NS)
@@ -353,6 +350,13 @@ def _steps(timeline: Timeline, start: IntArray, end: IntArray) -> tuple[IntArray
     calls = numbers(timeline.api.column("start_ns"))
     first = min(int(start.min(initial=last)), int(calls.min(initial=last)))
     return np.array([first]), np.array([max(last, first + 1)])
+
+
+def _unblocked(spans: Spans, edges: IntArray, blocked: Spans) -> IntArray:
+    """Return how much of some spans lies between each two edges and is not blocked."""
+    begin, end = edges[:-1], edges[1:]
+    free: IntArray = spans.within(begin, end) - common(spans, blocked).within(begin, end)
+    return free
 
 
 def _close_as_one(begin: IntArray, end: IntArray, least_ns: int) -> IntArray:

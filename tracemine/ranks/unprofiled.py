@@ -24,7 +24,8 @@ STEP_LOW, STEP_HIGH = 0.75, 1.3
 # Kept a stretch of idle time that nothing explains, where it may be waiting for what is not recorded.
 ELASTIC_NS = 5_000_000
 Parts: TypeAlias = dict[str, dict[int, FloatArray]]  # parts of ranks, by name and rank
-_PARTS = ("busy", "queued", "silent", "silent_idle", "extra")
+_RECORDED = {"busy": "busy", "queued": "queued_idle", "silent": "silent", "silent_idle": "silent_idle"}  # as stretches
+_PARTS = (*_RECORDED, "extra")
 _MORE_OPERATORS, _MORE_SHARE = 20, 1.05  # a step, by which one rank does what its peers do not
 _NEARLY_ALL = 0.95
 _HOST_MORE = 1.15  # so much longer a host may work than it seems to without its recording
@@ -118,8 +119,7 @@ def unprofiled(ranks: Sequence[RankSummary]) -> JobUnprofiled:
         for role in set(roles)
     }
     parts = {
-        name: tuple(getattr(rank.stretches, field).astype(float) for rank in ranks)
-        for name, field in zip(_PARTS, ("busy", "queued_idle", "silent", "silent_idle"), strict=False)
+        name: tuple(getattr(rank.stretches, field).astype(float) for rank in ranks) for name, field in _RECORDED.items()
     }
     extra = tuple(_extra(ranks, host, roles, at) for at in range(len(ranks)))
     least = tuple(least_of[role] for role in roles)

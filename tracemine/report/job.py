@@ -125,12 +125,11 @@ def _table(job: Job, *, whole: bool) -> Iterator[str]:
 
 def _last(job: Job) -> Iterator[str]:
     """Yield, where no rank is named though the others wait for one as recorded, why it is not."""
-    first, *others = sorted(rank.wait_ns for rank in job.ranks)
-    usual = sum(others) / max(len(others), 1)
-    named = any(len(finding.ranks) == 1 for finding in job.findings)
-    if named or usual < _WAITS * job.step_ns.recorded or first > _WAITED_FOR * usual:
-        return
     last, *rest = sorted(job.ranks, key=lambda rank: rank.wait_ns)
+    usual = sum(rank.wait_ns for rank in rest) / max(len(rest), 1)
+    named = any(len(finding.ranks) == 1 for finding in job.findings)
+    if named or usual < _WAITS * job.step_ns.recorded or last.wait_ns > _WAITED_FOR * usual:
+        return
     if last.silent_ns - min(rank.silent_ns for rank in rest) < _SILENT * job.step_ns.recorded:
         yield f"      As recorded the others wait for rank {last.rank}. Recording slows its host, so it is not named."
 

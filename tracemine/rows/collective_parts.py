@@ -62,11 +62,16 @@ def parts_of(timeline: Timeline, rows: IntArray, kind: Categories, group_size: I
 
 def caller_of(timeline: Timeline, rows: IntArray) -> IntArray:
     """Return the nearest `c10d` operator around each activity, a row of `ops`; -1: none near."""
-    is_c10d = np.append(categories(timeline.ops["name"]).that(lambda name: name.startswith(_C10D)), False)
-    parent, at = rows_of(timeline.ops["parent_row"]), rows_of(timeline.activities["op_row"])[rows]
-    for _ in range(3):
-        at = np.where(is_c10d[at], at, taken(parent, at))
-    return np.where(is_c10d[at], at, -1)
+    return range_around(timeline, rows_of(timeline.activities["op_row"])[rows], (_C10D,), levels=3)
+
+
+def range_around(timeline: Timeline, ops: IntArray, begins: tuple[str, ...], levels: int) -> IntArray:
+    """Return the nearest range whose name begins so, each operator itself or at most so far above it; -1: none."""
+    parent, at = rows_of(timeline.ops["parent_row"]), ops
+    is_so = np.append(categories(timeline.ops["name"]).that(lambda name: name.startswith(begins)), False)
+    for _ in range(levels):
+        at = np.where(is_so[at], at, taken(parent, at))
+    return np.where(is_so[at], at, -1)
 
 
 def shapes_in(text: str | None) -> list[Shape]:

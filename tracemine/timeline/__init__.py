@@ -30,6 +30,7 @@ from tracemine.files import beside, folder_beside, locked, make_folder, read_fil
 from tracemine.frames import frame
 from tracemine.ops.kernel_names import short_name
 from tracemine.timeline.meta import (
+    MEANS,
     PRODUCERS,
     SCHEMA_VERSION,
     IngestReport,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COUNTERS",
     "EDGES",
+    "MEANS",
     "PRODUCERS",
     "SCHEMA_VERSION",
     "TABLES",

@@ -110,6 +110,10 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, name, path_text(file))
 
 
+# Formats whose one step is the mean of many that were timed.
+MEANS = frozenset({"tensorrt"})
+
+
 def producer_of(meta: Meta) -> str:
     """Return which of PRODUCERS a recording's kernels are of: rules, and what they advise, hold for some of them.
 

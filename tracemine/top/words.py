@@ -96,14 +96,9 @@ def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: S
         yield f"nothing of the host was recorded: {hint}"
         return
     outer = [row for row in rows if row.parent is None]
-    if (
-        len(outer) == 1
-        and outer[0].name is None
-        and (
-            why := _OF_FORMAT.get(timeline.meta.format, {}).get("line" if by == "tree" else by)
-            or _HOST_UNRECORDED.get(by)
-        )
-    ):
+    of_format = _OF_FORMAT.get(timeline.meta.format, {})
+    why = of_format.get("line" if by == "tree" else by) or _HOST_UNRECORDED.get(by)
+    if why and len(outer) == 1 and outer[0].name is None:
         yield f"{why}: record with_stack=True" if by == "phase" and not timeline.stacks.num_rows else why
     if any(kind.kind == "not_recorded" for kind in kinds):
         yield "no operators were recorded: what the host does in no call may be anything"

@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array, texts
+from tracemine.columns import Array, ranges, texts
 from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers
 from tracemine.formats.xla.hlo import Shape
 from tracemine.formats.xla.instructions import trips
 from tracemine.formats.xla.join import Distinct, HloProgram, Joined
 from tracemine.formats.xla.recording import Strings
-from tracemine.formats.xla.repeats import EqualRuns, ranges
+from tracemine.formats.xla.repeats import EqualRuns
 from tracemine.formats.xla.storages import Storages, depends, tensor_rows
 from tracemine.formats.xla.values import ArrayPart
 

@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import Array, codes, is_among
+from tracemine.columns import Array, codes, is_among, ranges
 from tracemine.formats.xla.hlo import HloInstruction, HloModule
 from tracemine.formats.xla.instructions import LIBRARY, InstructionBody, ScheduledInstruction, body_of, items_of
-from tracemine.formats.xla.repeats import EqualRuns, equal_segments, first_of, ranges
+from tracemine.formats.xla.repeats import EqualRuns, equal_segments, first_of
 
 _SETS: Final = re.compile(r"memset", re.IGNORECASE)
 _COPIES: Final = re.compile(r"memcpy", re.IGNORECASE)

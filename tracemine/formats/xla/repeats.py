@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from tracemine.columns import Array
+from tracemine.columns import Array, ranges
 from tracemine.formats.arrow import distinct
 
 _FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))  # odd
@@ -53,17 +53,6 @@ def first_of(number: Array) -> Array:
     """
     found = np.empty(int(number.max(initial=-1)) + 1, np.int64)
     found[number[::-1]] = np.arange(len(number))[::-1]
-    return found
-
-
-def ranges(first: Array, count: Array) -> Array:
-    """Return the numbers of ranges, one range after another (int32).
-
-    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    found: Array = np.arange(int(count.sum()), dtype=np.int32)
-    found += np.repeat((first - (np.cumsum(count) - count)).astype(np.int32), count)
     return found
 
 
