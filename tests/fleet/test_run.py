@@ -324,6 +324,24 @@ def test_calls_that_begin_at_once_lose_no_generation(tmp_path: Path) -> None:
     assert len(set(digests)) == 80 and numbers == [digests.index(f"{k} {n}") + 1 for k in range(2) for n in range(40)]
 
 
+def test_a_folder_that_another_call_makes_meanwhile_is_listed_again(tmp_path: Path) -> None:
+    """Arrow looks twice at what may not be there, and fails where it is made between the two."""
+    folder = tmp_path / "set"
+    dataset, looks = Dataset(str(folder)), []
+
+    class Store:
+        def get_file_info(self, selector: object) -> object:
+            looks.append(selector)
+            if len(looks) == 1:
+                folder.mkdir()
+                raise FileNotFoundError(str(folder))
+            return []
+
+    dataset._store = Store()
+    assert dataset._names() == set()
+    assert len(looks) == 2
+
+
 def test_two_calls_at_once_over_the_same_traces_make_what_one_makes(whole: tuple[Path, Path], tmp_path: Path) -> None:
     (traces, other), dataset = whole, tmp_path / "set"
     command = [sys.executable, "-m", "tracemine", "fleet", str(traces), "-o", str(dataset), "--labels", LABELS]

@@ -226,6 +226,8 @@ class Dataset:
             found = {one.base_name for one in self._store.get_file_info(selector)}
         except NotADirectoryError:
             return {posixpath.basename(self._root)}
+        except FileNotFoundError:  # another call made it between two looks of Arrow's: it is there now
+            return self._names()
         return {name for name in found if not name.startswith(".")}
 
     def _write(self, name: str, content: bytes) -> None:
