@@ -31,14 +31,12 @@ def doctor(
       tracemine doctor trace.json.gz --format json
     """
     check_format(form, _FORMATS)
-    import msgspec
-
     from tracemine.doctor import check_up, render
     from tracemine.pipeline import ScanOptions, mined
-    from tracemine.report.escape import json_text
+    from tracemine.report.escape import json_of
 
     request = ScanRequest(options=ScanOptions(), quiet=quiet, execution_trace=execution_trace)
     analysis = analysed(one_trace(trace, quiet=quiet), request)
     found = check_up(analysis.timeline, mined(analysis, request.options))
-    write(json_text(msgspec.json.encode(found).decode()) + "\n" if form == "json" else render(found))
+    write(json_of(found) if form == "json" else render(found))
     return _SERIOUS if found.serious else 0

@@ -45,7 +45,7 @@ from tracemine.cli.tickets import (
 )
 from tracemine.errors import UsageError
 from tracemine.files import write_file
-from tracemine.report.escape import json_text
+from tracemine.report.escape import json_of
 from tracemine.units import bytes_text, count_text
 
 if TYPE_CHECKING:
@@ -207,9 +207,7 @@ def report(
 
 def _drawn(found: FleetReport, format_: str, how: Drawing) -> str:
     if format_ == "json":
-        import msgspec
-
-        return json_text(msgspec.json.format(msgspec.json.encode(found), indent=1).decode()) + "\n"
+        return json_of(found, indented=True)
     out = StringIO()
     if format_ == "html":
         from tracemine.fleet.html import render as render_html

@@ -141,16 +141,11 @@ def _checked(by: str | None, *, host: bool, waits: bool, graphs: bool) -> str:
 
 def _drawn(tops: Tops, by: Any, form: str, printed: Printed, *, of_host: bool, of_waits: bool, of_graphs: bool) -> str:
     """Return a table in one of _FORMATS. by: as `_checked` has it."""
-    from tracemine.report import graphs, host_top, top, top_lines, waits
+    from tracemine.report.top_lines import Shown
+    from tracemine.report.tops import rendered
 
-    shown = top_lines.Shown(limit=printed.limit, depth=printed.depth, width=printed.width)
-    if of_graphs:
-        return graphs.rendered(tops.graphs(), form, shown)
-    if of_waits:
-        return waits.rendered(tops.waits(), form, shown)
-    if of_host:
-        return host_top.rendered(tops.host(by), form, shown)
-    return top.rendered(tops.by(by), form, shown)
+    found = tops.graphs() if of_graphs else tops.waits() if of_waits else tops.host(by) if of_host else tops.by(by)
+    return rendered(found, form, Shown(limit=printed.limit, depth=printed.depth, width=printed.width))
 
 
 def _tops(given: str, request: ScanRequest, *, whole: bool) -> Tops:

@@ -1,19 +1,14 @@
-"""Whether a CUDA graph would work, as text of a screen, as CSV and as JSON."""
+"""Whether a CUDA graph would work, as text of a screen and as rows of CSV."""
 
 from __future__ import annotations
 
-import csv
 import textwrap
-from collections.abc import Iterator, Mapping
-from io import StringIO
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from tracemine.findings.graphs import Span, WayOutcome, obstacle_text
-from tracemine.report.escape import json_text, line, shorten
-from tracemine.report.top_lines import Shown, csv_text
+from tracemine.report.escape import line, shorten
+from tracemine.report.top_lines import Shown, about, aligned, often
 from tracemine.top import GraphTop
 from tracemine.units import count_text, time_text
 
@@ -42,39 +37,24 @@ _LEGEND: Final[Mapping[str, str]] = {
 }
 
 
-def rendered(top: GraphTop, form: str, shown: Shown) -> str:
-    """Return the record as `json`, `csv` or text."""
-    if form == "text":
-        return render_text(top, shown)
-    return (render_json if form == "json" else render_csv)(top)
-
-
-def render_json(top: GraphTop) -> str:
-    """Return one object, all of it."""
-    return json_text(msgspec.json.format(msgspec.json.encode(top), indent=1).decode()) + "\n"
-
-
-def render_csv(top: GraphTop) -> str:
-    """Return a header and a row a span."""
-    out = StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+def csv_rows(top: GraphTop) -> Iterator[Sequence[object]]:
+    """Yield a header and a row a span."""
     ways = [name for way in top.step.ways for name in (way.way, f"{way.way}_effect")]
-    writer.writerow(("kind", "name", "line", "calls", "launches", "share", *ways, "saving_ns", "per", "steps"))
+    yield "kind", "name", "line", "calls", "launches", "share", *ways, "saving_ns", "per", "steps"
     for span in (top.step, *top.spans):
         told = [text for way in span.ways for text in (way.outcome, way.effect)]
-        about = (span.kind, csv_text(span.name), csv_text(span.line), span.calls, span.launches, span.share)
         saving = "" if span.saving_ns is None else span.saving_ns.mid
-        writer.writerow((*about, *told, saving, top.per, top.steps))
-    return out.getvalue()
+        known = (span.kind, span.name, span.line, span.calls, span.launches, span.share)
+        yield *known, *told, saving, top.per, top.steps
 
 
 def render_text(top: GraphTop, shown: Shown) -> str:
     """Return the answer, then each span, what is in the way, and the parts that can be captured: 24 lines at most."""
-    about = [line(Path(top.trace).name or top.trace, 60), line(top.gpu or "GPU not named", 40)]
+    head = about(top)
     if top.unprofiled_ns is not None:
-        about.append(f"{count_text(top.steps, top.per)}, {time_text(top.unprofiled_ns)} unprofiled")
+        head.append(f"{count_text(top.steps, top.per)}, {time_text(top.unprofiled_ns)} unprofiled")
     told = textwrap.wrap(line(top.answer, 2 * _MOST_NAME), max(shown.width, 60))[:4]
-    text = [" · ".join(about), "", *told, *([] if top.fix is None else [f"    {line(top.fix, _MOST_NAME)}"])]
+    text = [" · ".join(head), "", *told, *([] if top.fix is None else [f"    {line(top.fix, _MOST_NAME)}"])]
     text += ["", *_table(top, shown.width)]
     if top.step.obstacles:
         text += ["", "in the way of the step:"]
@@ -94,14 +74,10 @@ def _legend(top: GraphTop, width: int) -> list[str]:
 
 def _table(top: GraphTop, width: int) -> Iterator[str]:
     rows = [top.step, *_apart(top)][:_MOST_ROWS]
-    cells = [_HEADS, *(_cells(span, top.steps) for span in rows)]
-    wide = [max(len(row[at]) for row in cells) for at in range(len(_HEADS))]
-    names = ["what", *(_name(span) for span in rows)]
-    for row, name in zip(cells, names, strict=True):
-        numbers = [f"{text:>{wide[at]}}" for at, text in enumerate(row[:2])]
-        words = [f"{text:<{wide[at]}}" for at, text in enumerate(row[2:], 2)]
-        room = max(width - sum(wide) - 2 * len(wide), 16)
-        yield "  ".join([*numbers, *words, shorten(line(name, _MOST_NAME), room)]).rstrip()
+    cells = aligned([_HEADS, *(_cells(span, top.steps) for span in rows)], 2)
+    room = max(width - len(cells[0]) - 2, 16)
+    for row, name in zip(cells, ("what", *map(_name, rows)), strict=True):
+        yield f"{row}  {shorten(line(name, _MOST_NAME), room)}".rstrip()
 
 
 def _apart(top: GraphTop) -> Iterator[Span]:
@@ -119,9 +95,7 @@ def _says(span: Span) -> tuple[object, ...]:
 
 
 def _cells(span: Span, steps: int) -> tuple[str, ...]:
-    often = span.calls / steps
-    calls = f"{often:,.0f}" if often >= 10 or often == round(often) else f"{often:.1f}"
-    return f"{span.share:.0%}", calls, *(_told(way, steps) for way in span.ways)
+    return f"{span.share:.0%}", often(span.calls / steps), *(_told(way, steps) for way in span.ways)
 
 
 def _told(way: WayOutcome, steps: int) -> str:

@@ -1,21 +1,16 @@
-"""Where the host's time goes, as text of a screen, as CSV and as JSON."""
+"""Where the host's time goes, as text of a screen and as rows of CSV."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
-from io import StringIO
-from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from tracemine.report.escape import json_text, line
-from tracemine.report.top_lines import OWN, Shown, TableLine, amount, csv_text, lines_of, percent, table, unit_of
+from tracemine.report.escape import line
+from tracemine.report.top_lines import OWN, Shown, TableLine, about, amount, lines_of, percent, table, unit_of
 from tracemine.top import KIND_WORDS, HostRow, HostTop
 from tracemine.units import count_text, percent_text, time_text
 
-_COLUMNS: Final[Mapping[str, str]] = {
+COLUMNS: Final[Mapping[str, str]] = {
     "critical": "critical_ns",
     "launching": "launch_ns",
     "waiting": "wait_ns",
@@ -24,28 +19,13 @@ _COLUMNS: Final[Mapping[str, str]] = {
 }
 
 
-def rendered(top: HostTop, form: str, shown: Shown) -> str:
-    """Return a table as `json`, `csv` or text."""
-    if form == "text":
-        return render_text(top, shown)
-    return (render_json if form == "json" else render_csv)(top)
-
-
-def render_json(top: HostTop) -> str:
-    """Return one object, all rows."""
-    return json_text(msgspec.json.format(msgspec.json.encode(top), indent=1).decode()) + "\n"
-
-
-def render_csv(top: HostTop) -> str:
-    """Return a header and all rows, with the names that each is part of before its own."""
-    out = StringIO()
+def csv_rows(top: HostTop) -> Iterator[Sequence[object]]:
+    """Yield a header and all rows, with the names that each is part of before its own."""
     names = [field for field in HostRow.__struct_fields__ if field not in ("name", "parent")]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((top.by, "part_of", *names, "per", "steps"))
+    yield top.by, "part_of", *names, "per", "steps"
     for row in top.rows:
-        inside = None if row.parent is None else csv_text(top.rows[row.parent].name)
-        writer.writerow((csv_text(row.name), inside, *(getattr(row, name) for name in names), top.per, top.steps))
-    return out.getvalue()
+        inside = None if row.parent is None else top.rows[row.parent].name
+        yield row.name, inside, *(getattr(row, name) for name in names), top.per, top.steps
 
 
 def render_text(top: HostTop, shown: Shown) -> str:
@@ -57,12 +37,11 @@ def render_text(top: HostTop, shown: Shown) -> str:
 
 
 def _head(top: HostTop) -> Iterator[str]:
-    about = [line(Path(top.trace).name or top.trace, 60), line(top.gpu or "GPU not named", 40)]
     if not top.rows:
-        yield " · ".join(about)
+        yield " · ".join(about(top))
         return
     each = "a step" if top.per == "step" else "in all that was recorded"
-    yield " · ".join([*about, f"{time_text(top.host_ns / top.steps)} of host time {each}, as recorded"])
+    yield " · ".join([*about(top), f"{time_text(top.host_ns / top.steps)} of host time {each}, as recorded"])
     steps = count_text(top.steps, "step") if top.per == "step" else ""
     alone = "" if top.unprofiled_ns is None else f"a step takes {time_text(top.unprofiled_ns)} unprofiled"
     if said := ", recording stretches them: ".join(filter(None, (steps, alone))):
@@ -93,7 +72,7 @@ def _columns(
         (unit, [amount(entry.spent_ns / top.steps / unit_ns) for entry in lines]),
         ("share", [percent(entry.spent_ns / max(top.host_ns, 1)) for entry in lines]),
     ]
-    for title, field in _COLUMNS.items():
+    for title, field in COLUMNS.items():
         if any(getattr(row, field) for row in top.rows):
             columns.append((title, [_cell(entry, field, top.steps, unit_ns) for entry in lines]))
     return columns

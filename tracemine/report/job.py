@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tracemine.ranks.record import JobReport
-from tracemine.report.escape import json_text, line, prose
+from tracemine.report.escape import json_of, line, prose
 from tracemine.units import TimeUnit, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ HEADS: Final[Sequence[tuple[str, str]]] = (
 
 def render_json(job: Job) -> str:
     """Return the job as one object on a line."""
-    return json_text(msgspec.json.encode(JobReport(job=job)).decode()) + "\n"
+    return json_of(JobReport(job=job))
 
 
 def render_text(job: Job, width: int, *, whole: bool = False) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from tracemine.report.escape import json_text, line, prose_cell
+from tracemine.report.escape import json_of, line, prose_cell
 from tracemine.units import range_text, time_text
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ FORMATS = ("text", "json", "markdown")
 def render(form: str, found: JobDifference, width: int) -> str:
     """Return the difference in one of these formats."""
     if form == "json":
-        return json_text(msgspec.json.encode(found).decode()) + "\n"
+        return json_of(found)
     made = _markdown(found) if form == "markdown" else _text(found, width)
     return "\n".join(made) + "\n"
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-import msgspec
-
-from tracemine.report.escape import json_text
+from tracemine.report.escape import json_of
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
@@ -17,4 +15,4 @@ if TYPE_CHECKING:
 
 def render(found: Scan | Verdicts | Difference, out: TextIO, options: Drawing) -> None:
     """Write one JSON object and a newline; several traces make JSON Lines."""
-    out.write(json_text(msgspec.json.encode(found).decode()) + "\n")
+    out.write(json_of(found))

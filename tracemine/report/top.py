@@ -1,16 +1,11 @@
-"""Where the time goes, as text of a screen, as CSV and as JSON."""
+"""Where the time goes, as text of a screen and as rows of CSV."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
-from io import StringIO
-from pathlib import Path
 
-import msgspec
-
-from tracemine.report.escape import json_text, line
-from tracemine.report.top_lines import OWN, Shown, TableLine, amount, csv_text, lines_of, percent, table, unit_of
+from tracemine.report.escape import line
+from tracemine.report.top_lines import OWN, Shown, TableLine, about, amount, lines_of, often, percent, table, unit_of
 from tracemine.top import Top, TopRow, Utilisation
 from tracemine.units import count_text, percent_text, ratio_text, time_text
 
@@ -19,30 +14,15 @@ _OVER = 1.05  # of what memory reaches
 _WITH_MEAN = ("kernel", "operator")  # tables in which a call is one thing
 
 
-def rendered(top: Top, form: str, shown: Shown) -> str:
-    """Return a table as `json`, `csv` or text."""
-    if form == "text":
-        return render_text(top, shown)
-    return (render_json if form == "json" else render_csv)(top)
-
-
-def render_json(top: Top) -> str:
-    """Return one object, all rows."""
-    return json_text(msgspec.json.format(msgspec.json.encode(top), indent=1).decode()) + "\n"
-
-
-def render_csv(top: Top) -> str:
-    """Return a header and all rows, with the names that each is part of before its own."""
-    out = StringIO()
+def csv_rows(top: Top) -> Iterator[Sequence[object]]:
+    """Yield a header and all rows, with the names that each is part of before its own."""
     names = [field for field in TopRow.__struct_fields__ if field not in ("findings", "name", "parent", "share")]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((top.by, "part_of", "share", *names, "per", "steps", "findings"))
+    yield top.by, "part_of", "share", *names, "per", "steps", "findings"
     for row in top.rows:
         claims = " ".join(f"{entry.fingerprint}:{entry.gpu_time_ns}" for entry in row.findings)
-        inside = None if row.parent is None else csv_text(top.rows[row.parent].name)
+        inside = None if row.parent is None else top.rows[row.parent].name
         values = [getattr(row, name) for name in names]
-        writer.writerow((csv_text(row.name), inside, row.share, *values, top.per, top.steps, claims))
-    return out.getvalue()
+        yield row.name, inside, row.share, *values, top.per, top.steps, claims
 
 
 def render_text(top: Top, shown: Shown) -> str:
@@ -58,12 +38,11 @@ def render_text(top: Top, shown: Shown) -> str:
 
 
 def _head(top: Top) -> Iterator[str]:
-    about = [line(Path(top.trace).name or top.trace, 60), line(top.gpu or "GPU not named", 40)]
     if not top.rows:
-        yield " · ".join(about)
+        yield " · ".join(about(top))
         return
     each = "per step" if top.per == "step" else "in all that was recorded"
-    yield " · ".join([*about, f"{time_text(top.gpu_time_ns / top.steps)} of GPU time {each}"])
+    yield " · ".join([*about(top), f"{time_text(top.gpu_time_ns / top.steps)} of GPU time {each}"])
     yield ", ".join(_times(top))
 
 
@@ -144,9 +123,12 @@ def _numbers(entry: TableLine[TopRow], top: Top, unit_ns: int, steps: int) -> tu
     share = percent(entry.spent_ns / max(top.gpu_time_ns, 1))
     if entry.row is None or entry.name == OWN:
         return time, share, "", ""
-    calls = entry.row.calls / steps
-    said = f"{calls:,.0f}" if calls >= 10 or calls == round(calls) else f"{calls:.1f}"
-    return time, share, said, amount(entry.spent_ns / entry.row.calls / unit_ns, small=unit_ns > 1_000)
+    return (
+        time,
+        share,
+        often(entry.row.calls / steps),
+        amount(entry.spent_ns / entry.row.calls / unit_ns, small=unit_ns > 1_000),
+    )
 
 
 def rates(row: TopRow | None) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from tracemine.report.escape import line, shorten
@@ -32,6 +33,15 @@ class TableRow(Protocol):
     def own_ns(self) -> int: ...
     @property
     def share(self) -> float: ...
+
+
+class Traced(Protocol):
+    """A table of time."""
+
+    @property
+    def trace(self) -> str: ...
+    @property
+    def gpu(self) -> str | None: ...
 
 
 _Row = TypeVar("_Row", bound=TableRow)
@@ -141,8 +151,35 @@ def amount(value: float, *, small: bool = False) -> str:
     return f"{value:,.0f}" if value >= 999.5 else f"{value:.3f}" if small and value < 9.9995 else f"{value:.1f}"
 
 
+def often(times: float) -> str:
+    """Return how often something is done.
+
+    >>> often(12.4), often(2), often(2.25)
+    ('12', '2', '2.2')
+    """
+    return f"{times:,.0f}" if times >= 10 or times == round(times) else f"{times:.1f}"
+
+
 def percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.0995 or not share else f"{share:.1%}" if share >= 0.0005 else "<0.1%"
+
+
+def about(top: Traced) -> list[str]:
+    """Return what a table is of: its trace, and the GPU."""
+    return [line(Path(top.trace).name or top.trace, 60), line(top.gpu or "GPU not named", 40)]
+
+
+def aligned(rows: Sequence[Sequence[str]], right: int) -> list[str]:
+    """Return rows in columns, so many of which, the first ones, are aligned to the right.
+
+    >>> aligned([("12", "a", "b"), ("3", "cd", "e")], 1)
+    ['12  a   b', ' 3  cd  e']
+    """
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = [">" if at < right else "<" for at in range(len(wide))]
+    return [
+        "  ".join(f"{text:{side}{room}}" for text, side, room in zip(row, sides, wide, strict=True)) for row in rows
+    ]
 
 
 def _name(entry: TableLine[_Row], room: int) -> str:
@@ -195,9 +232,3 @@ def _distinguished(lines: Sequence[TableLine[_Row]], names: Sequence[str], room:
             begin = "  " * lines[at].depth + text[: room // 3]
             distinct[at] = f"{begin}…{text[max(same - 2, room // 3) :][: max(room - len(begin) - 1, 4)]}"
     return distinct
-
-
-def csv_text(name: str | None) -> str | None:
-    """Return a name as a cell that no spreadsheet takes for a formula."""
-    text = None if name is None else line(name)
-    return f"'{text}" if text and text[0] in "=+-@" else text

@@ -1,17 +1,12 @@
-"""Where the host waits for the device, as text of a screen, as CSV and as JSON."""
+"""Where the host waits for the device, as text of a screen and as rows of CSV."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping
-from io import StringIO
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
-from tracemine.report.escape import json_text, line, shorten
-from tracemine.report.top_lines import Shown, csv_text
+from tracemine.report.escape import line, shorten
+from tracemine.report.top_lines import Shown, about, aligned, often
 from tracemine.top import WaitRow, WaitTop
 from tracemine.units import count_text, time_text
 
@@ -47,39 +42,22 @@ _NARROWEST = 24  # of a line's name
 _MOST_NAME = 400
 
 
-def rendered(top: WaitTop, form: str, shown: Shown) -> str:
-    """Return a table as `json`, `csv` or text."""
-    if form == "text":
-        return render_text(top, shown)
-    return (render_json if form == "json" else render_csv)(top)
-
-
-def render_json(top: WaitTop) -> str:
-    """Return one object, all rows."""
-    return json_text(msgspec.json.format(msgspec.json.encode(top), indent=1).decode()) + "\n"
-
-
-def render_csv(top: WaitTop) -> str:
-    """Return a header and all rows."""
-    out = StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+def csv_rows(top: WaitTop) -> Iterator[Sequence[object]]:
+    """Yield a header and all rows."""
     names = ("line", "operator", "kind", "use", "waits", "wait_ns")
-    writer.writerow((*names, "saving_low_ns", "saving_ns", "saving_high_ns", "per", "steps"))
+    yield *names, "saving_low_ns", "saving_ns", "saving_high_ns", "per", "steps"
     for row in top.rows:
         saving = ("", "", "") if row.saving_ns is None else (row.saving_ns.low, row.saving_ns.mid, row.saving_ns.high)
-        told = csv_text(row.line), csv_text(row.operator), row.kind, row.use, row.waits, row.wait_ns
-        writer.writerow((*told, *saving, top.per, top.steps))
-    return out.getvalue()
+        yield *(getattr(row, name) for name in names), *saving, top.per, top.steps
 
 
 def render_text(top: WaitTop, shown: Shown) -> str:
     """Return a table with what it is of above it, and what its columns say below."""
-    about = [line(Path(top.trace).name or top.trace, 60), line(top.gpu or "GPU not named", 40)]
     if not top.rows:
-        return " · ".join([*about, "the host waits for the device nowhere"]) + "\n"
+        return " · ".join([*about(top), "the host waits for the device nowhere"]) + "\n"
     each = "a step" if top.per == "step" else "in all that was recorded"
-    about.append(f"the host waits for {time_text(top.wait_ns / top.steps)} {each}, {WINDOWS[top.window]}")
-    text = [" · ".join(about)]
+    waited = f"the host waits for {time_text(top.wait_ns / top.steps)} {each}, {WINDOWS[top.window]}"
+    text = [" · ".join([*about(top), waited])]
     if top.unprofiled_ns is not None:
         text.append(f"{count_text(top.steps, 'step')}, each of {time_text(top.unprofiled_ns)} unprofiled")
     rows = top.rows[: shown.limit]
@@ -91,22 +69,19 @@ def render_text(top: WaitTop, shown: Shown) -> str:
 
 
 def _table(top: WaitTop, shown: tuple[WaitRow, ...], width: int) -> Iterator[str]:
-    cells = [("saves", "up to", "waits", "waiting", "what", "for"), *(_cells(row, top.steps) for row in shown)]
-    wide = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
-    room = max(width - sum(wide) - 2 * len(wide), _NARROWEST)
-    names = ["line", *(_name(row, room) for row in shown)]
-    for row, name in zip(cells, names, strict=True):
-        numbers = [f"{text:>{wide[at]}}" for at, text in enumerate(row[:4])]
-        words = [f"{text:<{wide[at]}}" for at, text in enumerate(row[4:], 4)]
-        yield "  ".join([*numbers, *words, name]).rstrip()
+    cells = aligned(
+        [("saves", "up to", "waits", "waiting", "what", "for"), *(_cells(row, top.steps) for row in shown)], 4
+    )
+    room = max(width - len(cells[0]) - 2, _NARROWEST)
+    for row, name in zip(cells, ("line", *(_name(row, room) for row in shown)), strict=True):
+        yield f"{row}  {name}".rstrip()
 
 
 def _cells(row: WaitRow, steps: int) -> tuple[str, ...]:
     saves = ("–", "–") if row.saving_ns is None else (row.saving_ns.mid, row.saving_ns.high)
-    often = row.waits / steps
     return (
         *(each if isinstance(each, str) else time_text(each / steps) for each in saves),
-        f"{often:,.0f}" if often >= 10 or often == round(often) else f"{often:.1f}",
+        often(row.waits / steps),
         time_text(row.wait_ns / steps),
         KINDS[row.kind],
         USES[row.use],

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from tracemine.findings.record import Finding, Loop
 from tracemine.report.escape import shorten
+from tracemine.report.host_top import COLUMNS
 from tracemine.report.html.tables import Cell, Table, number_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, LONGEST_NAME, MOST_ROWS, kernel_text
-from tracemine.report.top_lines import amount, percent, unit_of
+from tracemine.report.top_lines import amount, often, percent, unit_of
 from tracemine.report.waits import KINDS, USES, WINDOWS
 from tracemine.top import HostRow, HostTop, WaitRow, WaitTop
 from tracemine.units import count_text, time_text
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["host_tables"]
 
-_SUMS: Final[Mapping[str, str]] = {
-    "critical": "critical_ns",
-    "launching": "launch_ns",
-    "waiting": "wait_ns",
-    "Python": "python_ns",
-    "other": "other_ns",
-}
 _DEPENDS: Final[Mapping[str, str]] = {
     "independent": "not on each other",
     "accumulates": "add to a sum",
@@ -53,7 +47,7 @@ def _per(per: str, window: str = "whole") -> str:
 def _tree(top: HostTop) -> Table:
     unit_ns, unit = unit_of(top.host_ns / top.steps)
     rows = [row for row in top.rows if row.share >= LEAST_SHARE][:MOST_ROWS]
-    sums = {title: name for title, name in _SUMS.items() if any(getattr(row, name) for row in rows)}
+    sums = {title: name for title, name in COLUMNS.items() if any(getattr(row, name) for row in rows)}
     left = len(top.rows) - len(rows)
     more = f"{count_text(left, 'row')} more: tracemine top FILE --host --by tree --all"
     return Table(
@@ -99,8 +93,7 @@ def _wait(row: WaitRow, steps: int) -> Iterator[Cell]:
     for end in ("mid", "high"):
         saved = 0 if row.saving_ns is None else getattr(row.saving_ns, end) / steps
         yield number_cell(saved, "–" if row.saving_ns is None else time_text(saved))
-    often = row.waits / steps
-    yield number_cell(often, f"{often:,.0f}" if often >= 10 or often == round(often) else f"{often:.1f}")
+    yield number_cell(row.waits / steps, often(row.waits / steps))
     yield number_cell(row.wait_ns / steps, time_text(row.wait_ns / steps))
     yield from (Cell(text, text) for text in (KINDS[row.kind], USES[row.use]))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from tracemine.report.escape import line, shorten
 from tracemine.report.html.tables import Cell, Table, number_cell
 from tracemine.report.top import foot, rates
-from tracemine.report.top_lines import amount, percent, unit_of
+from tracemine.report.top_lines import amount, often, percent, unit_of
 from tracemine.top import By, Top, TopRow
 from tracemine.units import count_text, time_text
 
@@ -84,7 +84,7 @@ def _cells(row: TopRow, top: Top, unit_ns: int, anchors: Mapping[str, tuple[str,
     return (
         number_cell(time, amount(time / unit_ns)),
         Cell(percent(row.share), str(row.share), bar=round(100 * min(row.share, 1), 1)),
-        number_cell(calls, f"{calls:,.0f}" if calls >= 10 or calls == round(calls) else f"{calls:.1f}"),
+        number_cell(calls, often(calls)),
         number_cell(mean, amount(mean, small=unit_ns > 1_000) if top.by in _WITH_MEAN else ""),
         number_cell(busy or 0, "" if busy is None else amount(busy / unit_ns)),
         number_cell(row.flops_per_s or 0, flops),
