@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tracemine.documents.folding import folded
-from tracemine.documents.own_code import own_frame
 from tracemine.documents.screen import sure_of
 from tracemine.documents.verdict_words import error_text, not_tested_text, said_text, times_text, unprofiled_ns
 from tracemine.documents.words import (
@@ -35,11 +34,12 @@ from tracemine.documents.words import (
 )
 from tracemine.findings.payback import COMPILE
 from tracemine.ops.kernel_names import short_name
+from tracemine.perfmodel import Range
+from tracemine.rows.user_frames import is_own
 from tracemine.units import bytes_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Finding, Scan, Variant
-    from tracemine.perfmodel import Range
+    from tracemine.findings.record import Finding, Scan, Variant, Verified
 
 PROSE, NAME, CODE, CALM = "prose", "name", "code", "calm"  # a calm line is a name of which there are many
 _MOST_VARIANTS, _MOST_FRAMES = 6, 3
@@ -58,6 +58,7 @@ class Line(Struct, frozen=True):
 
     text: str
     kind: str = PROSE
+    saves: Range | None = None  # what it says, for who draws intervals
 
 
 class Section(Struct, frozen=True):
@@ -97,7 +98,7 @@ def sections(finding: Finding, scan: Scan) -> tuple[Section, ...]:
 def _saves_outside(finding: Finding) -> Iterator[Line]:
     for name, saving in (("", finding.step_saving_ns), ("GPU ", finding.gpu_saving_ns)):
         if saving.high:
-            yield Line(f"{name}{_interval(saving)} over the trace, outside of the steps")
+            yield Line(f"{name}{_interval(saving)} over the trace, outside of the steps", saves=saving)
 
 
 def saves(finding: Finding, scan: Scan) -> Iterator[Line]:
@@ -112,10 +113,10 @@ def saves(finding: Finding, scan: Scan) -> Iterator[Line]:
     each, whole_ns = "" if finding.per_step is None else " per step", unprofiled_ns(scan.summary)
     if step.mid or (step.high and not gpu.high):
         share = "" if whole_ns is None else f", {percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
-        yield Line(f"{_interval(step)}{each} alone{share}")
+        yield Line(f"{_interval(step)}{each} alone{share}", saves=step)
     if gpu.high:
         basis = f", {text}" if (text := basis_text(finding)) else ""
-        yield Line(f"GPU {_interval(gpu)}{each}, {gpu_text(gpu.mid, scan)}{basis}")
+        yield Line(f"GPU {_interval(gpu)}{each}, {gpu_text(gpu.mid, scan)}{basis}", saves=gpu)
     if gpu.high and not step.mid:
         yield Line("nothing of the step alone: something else sets its pace")
 
@@ -153,11 +154,11 @@ def cost(finding: Finding, scan: Scan) -> Iterator[Line]:
 
 
 def where(finding: Finding, scan: Scan, *, short: bool = False) -> Iterator[Line]:
-    """Yield the module and the source lines, or how they are recorded. short: the user's own line, or the innermost."""
+    """Yield the module and the source lines, the user's own first, or how they are recorded. short: the first alone."""
     if finding.module:
         yield Line(finding.module, NAME)
-    first = [one for one in (own_frame(finding), *finding.source) if one is not None][:1]
-    for source in first if short else finding.source[:_MOST_FRAMES]:
+    frames = sorted(finding.source, key=lambda source: not is_own(source.file))
+    for source in frames[: 1 if short else _MOST_FRAMES]:
         file = "/".join(PurePath(source.file).parts[-2:]) if short else source.file
         yield Line(source_text(source, file), NAME)
     if scan.trace.format in NAMED and finding.kernels:
@@ -217,11 +218,16 @@ def verdicts(finding: Finding, *, whole: bool = False) -> Iterator[Line]:
             continue
         if whole and len(every) > 1:
             yield Line(f"variant {part.identity.finding}", NAME)
-        yield from (Line(text) for text in (said_text(verified), times_text(verified), error_text(part)) if text)
-        if whole:
-            yield from [Line(f"not tested: {text}")] if (text := not_tested_text(verified)) else []
-            yield from (Line(f"assumes: {text}") for text in verified.assumptions)
-            yield Line(f"read from {verified.file}", NAME)
+        yield from verdict(part, verified, whole=whole)
+
+
+def verdict(part: Finding | Variant, verified: Verified, *, whole: bool) -> Iterator[Line]:
+    """Yield what was measured of a finding or of a variant of it. whole: as `verdicts`."""
+    yield from (Line(text) for text in (said_text(verified), times_text(verified), error_text(part)) if text)
+    if whole:
+        yield from [Line(f"not tested: {text}")] if (text := not_tested_text(verified)) else []
+        yield from (Line(f"assumes: {text}") for text in verified.assumptions)
+        yield Line(f"read from {verified.file}", NAME)
 
 
 def _variants(finding: Finding, scan: Scan) -> Iterator[Line]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracemine.documents import verdict_words, words
 from tracemine.documents.bar import IDLE
-from tracemine.documents.cost_words import cost_rows, traffic_texts
-from tracemine.documents.finding import NAMED
+from tracemine.documents.finding import Line, sections, verdict
 from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import Screen, ScreenRow, all_rows, first_screen, off_terminal
 from tracemine.documents.serving_words import serving_texts
@@ -21,8 +19,7 @@ from tracemine.documents.step_words import device_texts, nothing_text, step_text
 from tracemine.documents.trust import no_lines
 from tracemine.findings.members import activity_rows
 from tracemine.findings.parts import PARTS
-from tracemine.findings.record import Finding, Range, Scan, Source, Variant, Verified
-from tracemine.ops.kernel_names import short_name
+from tracemine.findings.record import Finding, Scan, Source, Variant, Verified
 from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
 from tracemine.report.html.figures import Bar, IntervalFigure, bar, interval
 from tracemine.report.html.flow_figure import FlowFigure, flow_figure
@@ -31,8 +28,7 @@ from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figur
 from tracemine.report.html.tables import Table
 from tracemine.report.html.top_tables import top_tables
 from tracemine.report.picture.names import trace_name
-from tracemine.rows.user_frames import is_own
-from tracemine.units import count_text, percent_text, range_text, time_text
+from tracemine.units import count_text, time_text
 from tracemine.version import __version__
 
 if TYPE_CHECKING:
@@ -41,18 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["FindingPage", "Page", "TracePage", "mark", "page"]
 
 _NO_PICTURE = "The trace is not at hand here, its findings alone are: scan the trace itself to see this."
-_MOST_ALIASES, _MOST_KERNELS = 8, 40
+_MOST_ALIASES = 8
 _LEAST_PART = 0.1  # of a finding's time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saving:
-    """A saving as it is read: its middle, its ends, its share of the whole."""
-
-    mid: str
-    ends: str
-    share: str
-    figure: IntervalFigure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +47,7 @@ class VerdictPage:
 
     of: str  # fingerprint of the variant, "" where there is one alone
     says: str
-    lines: tuple[str, ...]
+    lines: tuple[Line, ...]
     predicted: IntervalFigure | None  # None: nothing was measured
     code: str | None  # generated, and validated or timed
 
@@ -74,21 +60,8 @@ class FindingPage:
     row: ScreenRow
     finding: Finding
     parts: tuple[str, ...]  # of the bar, that its activities are of
-    savings: tuple[tuple[str, Saving], ...]  # those that are any, each with what it is of
-    gains: bool  # the step does, whatever else sets its pace
-    cost: str
-    why: tuple[tuple[bool, str], ...]  # is code, and the text
-    fix: tuple[tuple[bool, str], ...]
-    evidence: str
-    counted: str
-    whole: str  # what costs are of: a step, the trace
-    costs: tuple[tuple[str, str, str, str], ...]
-    traffic: tuple[str, ...]
-    variants: tuple[tuple[str, ...], ...]
-    kernels: tuple[tuple[str, str, int], ...]  # in few words, whole, and how many one after another
-    more_kernels: int  # behind those
-    where: tuple[str, ...]
-    ops: str
+    said: Mapping[str, Sequence[Line]]  # all that is known of it, under labels
+    saves: tuple[tuple[str, IntervalFigure | None], ...]
     verdicts: tuple[VerdictPage, ...]
     names: tuple[str, ...]  # under which `diff` finds it
     flow: FlowFigure | None
@@ -198,42 +171,24 @@ def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield label, said
 
 
-def _saving(of: Range, share: str, most_ns: int, measured_ns: int | None = None) -> Saving:
-    ends = range_text(of.low, of.high)
-    return Saving(mid=time_text(of.mid), ends=ends, share=share, figure=interval(of, most_ns, measured_ns))
-
-
 def _finding_pages(
     rows: Sequence[ScreenRow], scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[str, str]]
 ) -> Iterator[FindingPage]:
     shown = claimed(scan)
-    most = {name: max((words.of_finding(one, name).high for one in shown), default=0) for name in _NAMES}
     flows = {} if picture is None else picture.dataflow
+    said = {number: {each.label: each.lines for each in sections(one, scan)} for number, one in enumerate(shown, 1)}
+    most_ns = max((line.saves.high for each in said.values() for line in each["saves"] if line.saves), default=0)
     for row in rows:
         finding = shown[row.number - 1]
         flow = flow_figure(flows[finding.fingerprint]) if finding.fingerprint in flows else None
-        kernels = tuple((short_name(name), name, len(list(run))) for name, run in groupby(finding.kernels))
-        step, gpu = (_of_finding(finding, scan, name, most) for name in _NAMES)
+        saves = said[row.number]["saves"]
         yield FindingPage(
             anchor=anchors[finding.fingerprint][0],
             row=row,
             finding=finding,
             parts=_parts(finding, picture),
-            savings=tuple(_of_what(finding, step, gpu)),
-            gains=bool(step.figure.high),
-            cost=words.cost_text(finding, scan),
-            why=words.blocks(finding.why),
-            fix=words.blocks(finding.fix),
-            evidence=words.EVIDENCE.get(finding.evidence, "see the documentation"),
-            counted=words.counted_text(finding.counters) if finding.counters else "",
-            whole="per step" if finding.per_step is not None else "over the trace",
-            costs=tuple(cost_rows(finding)),
-            traffic=tuple(traffic_texts(finding)),
-            variants=tuple(_variants(finding, scan)) if len(finding.variants) > 1 else (),
-            kernels=kernels[:_MOST_KERNELS],
-            more_kernels=sum(count for _, _, count in kernels[_MOST_KERNELS:]),
-            where=tuple(_where(finding, scan)),
-            ops=(" → " if finding.on_gpu else ", ").join(words.chain(finding.ops)),
+            said=said[row.number],
+            saves=tuple((one.text, interval(one.saves, most_ns) if one.saves else None) for one in saves),
             verdicts=tuple(_verdicts(finding, picture)),
             names=(finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES]),
             flow=flow,
@@ -253,51 +208,6 @@ def _parts(finding: Finding, picture: Picture | None) -> tuple[str, ...]:
     return tuple(name for name, ns in zip(PARTS, spent.tolist(), strict=True) if ns and ns >= _LEAST_PART * spent.sum())
 
 
-_NAMES = ("step_saving_ns", "gpu_saving_ns")
-
-
-def _of_finding(finding: Finding, scan: Scan, name: str, most: dict[str, int]) -> Saving:
-    saving: Range = getattr(finding, name) if words.outside_steps(finding) else words.of_finding(finding, name)
-    whole_ns = verdict_words.unprofiled_ns(scan.summary)
-    if words.outside_steps(finding):
-        share = "over the trace, outside of the steps"
-    elif name == "gpu_saving_ns":
-        share = ", ".join(text for text in (words.gpu_text(saving.mid, scan), words.basis_text(finding)) if text)
-    else:
-        share = "" if whole_ns is None else percent_text(saving.mid, whole_ns)
-    return _saving(saving, share, most[name])
-
-
-def _of_what(finding: Finding, step: Saving, gpu: Saving) -> Iterator[tuple[str, Saving]]:
-    each = finding.per_step is not None and not words.outside_steps(finding)
-    if step.figure.high:
-        yield ("of each step" if each else "of the recorded time"), step
-    if gpu.figure.high:
-        yield ("of GPU time a step" if each else "of GPU time"), gpu
-
-
-def _where(finding: Finding, scan: Scan) -> Iterator[str]:
-    """Yield its module and its source lines, the user's own first; of an engine its layers."""
-    if scan.trace.format in NAMED:
-        yield from dict.fromkeys(finding.kernels)
-    elif finding.module:
-        yield f"module {finding.module}"
-    frames = sorted(finding.source, key=lambda source: not is_own(source.file))
-    yield from (words.source_text(source, source.file) for source in frames)
-
-
-def _variants(finding: Finding, scan: Scan) -> Iterator[tuple[str, ...]]:
-    for variant in finding.variants:
-        yield (
-            words.cost_text(finding, scan, variant),
-            time_text(variant.gpu_saving_ns.mid),
-            time_text(variant.step_saving_ns.mid),
-            " → ".join(words.chain(variant.ops)),
-            variant.shapes or "–",
-            variant.identity.finding,
-        )
-
-
 def _verdicts(finding: Finding, picture: Picture | None) -> Iterator[VerdictPage]:
     every: Sequence[Finding | Variant] = finding.variants or (finding,)
     for one in every:
@@ -306,14 +216,7 @@ def _verdicts(finding: Finding, picture: Picture | None) -> Iterator[VerdictPage
 
 
 def _verdict(one: Finding | Variant, verified: Verified, *, several: bool, picture: Picture | None) -> VerdictPage:
-    by = "" if verified.by == "kernel" else f" · with {verified.by}"
-    untested = verdict_words.not_tested_text(verified)
-    lines = (
-        verdict_words.times_text(verified),
-        verdict_words.error_text(one),
-        f"not tested: {untested}" if untested else "",
-    )
-    assumed = (*(f"assumed: {text}" for text in verified.assumptions), f"read from {verified.file}")
+    says, *lines = verdict(one, verified, whole=True)
     measured_ns = one.gpu_saving_ns.mid if verified.basis == "measured" else None
     if verified.basis == "refuted":
         measured_ns = 0
@@ -321,8 +224,8 @@ def _verdict(one: Finding | Variant, verified: Verified, *, several: bool, pictu
     name = one.identity.finding
     return VerdictPage(
         of=name if several else "",
-        says=f"{verified.level}, {verified.says}{by}",
-        lines=tuple(text for text in (*lines, *assumed) if text),
+        says=says.text,
+        lines=tuple(lines),
         predicted=None if measured_ns is None else interval(verified.predicted_ns, most_ns, measured_ns),
         code=None if picture is None else picture.sources.get(name),
     )
