@@ -18,12 +18,16 @@ from tests.report.scans import EMPTY, GAP, HOSTILE_STRINGS, NORM, QUIET, SCAN, V
 from tests.screens import in_turn, tool
 from tracemine.causes import load_rules
 from tracemine.documents.at_once import ALSO
+from tracemine.documents.finding import where
 from tracemine.documents.next_step import next_step
+from tracemine.documents.own_code import DeeperFrames
 from tracemine.documents.screen import first_screen, sure_of
 from tracemine.documents.words import cause_of
 from tracemine.findings.compile_losses import LOSES
+from tracemine.findings.grouping import one_kernel_fixes
 from tracemine.findings.payback import AS_GRAPH
 from tracemine.findings.record import NOTHING, Range, Scan, Share, Source
+from tracemine.pipeline import analyse, mined
 from tracemine.report import Drawing, render
 
 ROOT = Path(__file__).parents[2]
@@ -277,3 +281,36 @@ def test_a_loss_of_compiling_is_said_where_a_row_asks_for_it() -> None:
         scan = fixed(fix, fix, 1_000_000, 500_000)
         noted = msgspec.structs.replace(scan, warnings=(loss,))
         assert (loss in first_screen(noted).notes) == is_said
+
+
+def test_a_finding_of_a_backward_pass_is_at_the_line_of_its_forward_operator() -> None:
+    analysis = analyse(ROOT / "fixtures" / "kineto" / "convnet_train.json.gz")
+    scan = mined(analysis)
+    frames = DeeperFrames(scan, analysis.timeline)
+    rows = first_screen(scan, frames).rows
+    assert [row.place for row in rows] == ["record.py:215 step", *["record.py:138 (backward)"] * 2]
+    behind = scan.reported[rows[1].number - 1]
+    assert behind.source == () and "backward" in behind.ops[0]
+    (line,) = where(behind, scan, frames)
+    assert line.text == "record.py:138 forward() (line of def), whose backward pass this is"
+    assert [line.text.partition(":")[0] for line in where(behind, scan)] == ["no module or source line was recorded"]
+
+
+@pytest.mark.parametrize(
+    ("name", "offered"), [("nsys/block_train.sqlite", [2]), ("kineto/compiled_breaks.json.gz", [])]
+)
+def test_verify_is_offered_for_the_first_row_that_a_kernel_fixes_alone(name: str, offered: list[int]) -> None:
+    scan = mined(analyse(ROOT / "fixtures" / name))
+    shown = first_screen(scan)
+    assert [row.number for row in shown.rows if one_kernel_fixes(scan.reported[row.number - 1])][:1] == offered
+    commands = [one for one in shown.commands if "verify" in one]
+    assert commands == [f"verify FILE --finding {number}" for number in offered]
+
+
+def test_the_users_own_line_comes_before_a_librarys_in_every_list() -> None:
+    library = Source(file="/x/site-packages/lib/norm.py", line=3, function="forward")
+    own = Source(file="train.py", line=7, function="step")
+    finding = msgspec.structs.replace(NORM, source=(library, own), module=None)
+    assert [line.text for line in where(finding, SCAN)] == ["train.py:7 step()", f"{library.file}:3 forward()"]
+    finding = msgspec.structs.replace(finding, source=(library,))
+    assert next(where(finding, SCAN, {finding.fingerprint: own})).text == "train.py:7 step()"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,9 +17,10 @@ from tracemine.agents.quoted import word
 from tracemine.api.report import Report
 from tracemine.api.settings import options_of
 from tracemine.documents.numbered import by_number
+from tracemine.documents.own_code import DeeperFrames
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import within
-from tracemine.findings.record import Finding, Scan
+from tracemine.findings.record import Finding, Scan, Source
 from tracemine.findings.stored import one_stored
 from tracemine.formats import NSYS_REPORTS
 from tracemine.formats.discover import traces
@@ -40,6 +41,7 @@ class Read:
     path: Path
     scan: Scan  # with its refused pairs, and without a threshold
     key: _Key  # of the files as they were, and of what was asked
+    frames: Mapping[str, Source] = field(default_factory=dict)  # the user's own lines of findings that hold none
 
     def named(self, asked: str) -> str:
         """Return the id of the finding with this number; what is no number of one as it is."""
@@ -115,7 +117,8 @@ class Reader:
             analysis = pipeline.analyse(path)
         scan = pipeline.mined(analysis, asked)
         self._last = (key, analysis)
-        return Read(path, replace(scan, warnings=(*scan.warnings, *notes)), key), analysis
+        frames = dict(DeeperFrames(scan, analysis.timeline))
+        return Read(path, replace(scan, warnings=(*scan.warnings, *notes)), key, frames), analysis
 
     def _stored(self, path: Path) -> Scan | None:
         with within(self.folders.roots):

@@ -37,13 +37,14 @@ from tracemine.agents.answers import (
 )
 from tracemine.agents.host_tables import host_answer
 from tracemine.agents.pages import page
-from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
+from tracemine.agents.quoted import NAME, SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.api.explain import Explanation, explain
 from tracemine.api.tops import tops_of
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
 from tracemine.documents.next_step import next_step
+from tracemine.documents.own_code import own_first
 from tracemine.documents.screen import first_screen
 from tracemine.documents.step_words import headline, unestimated
 from tracemine.documents.words import (
@@ -108,8 +109,8 @@ def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
             trace=quoted(reader.shown(read)),
             gpu=_gpu(found),
             headline=quoted(headline(found)),
-            one_edit=maybe(first_screen(found).at_once or None, SENTENCE),
-            findings=tuple(_row(finding, found) for finding in shown),
+            one_edit=maybe(first_screen(found, read.frames).at_once or None, SENTENCE),
+            findings=tuple(_row(finding, read) for finding in shown),
             warnings=some(found.warnings, _SENTENCES, SENTENCE // 2),
         ),
     )
@@ -192,7 +193,7 @@ def _texts(finding: Finding, read: Read, reader: Reader) -> ExplainTexts:
     return ExplainTexts(
         trace=quoted(reader.shown(read)),
         cause=quoted(finding.title),
-        where=_where(finding, 2),
+        where=_where(finding, read, 2),
         fix=lines(finding.fix),
         verdict=_verdict(finding.verdict),
         shapes=maybe(finding.shapes),
@@ -213,7 +214,7 @@ def _all_texts(finding: Finding, read: Read, reader: Reader) -> ExplainTexts:
     )
     return replace(
         _texts(finding, read, reader),
-        where=_where(finding, _NAMES),
+        where=_where(finding, read, _NAMES),
         operators=some(map(operator_name, finding.ops), 2 * _NAMES),
         kernels=some(finding.kernels, 2 * _NAMES, _NAME),
         assumptions=some(finding.assumptions, 2 * _SENTENCES, SENTENCE),
@@ -221,8 +222,9 @@ def _all_texts(finding: Finding, read: Read, reader: Reader) -> ExplainTexts:
     )
 
 
-def _where(finding: Finding, most: int) -> tuple[str, ...]:
-    return some((source_text(source, source.file) for source in finding.source), most)
+def _where(finding: Finding, read: Read, most: int, longest: int = NAME) -> tuple[str, ...]:
+    """Return the lines, the user's own first."""
+    return some((source_text(one, one.file) for one in own_first(finding, read.frames)), most, longest)
 
 
 def _moves(traffic: Traffic | None) -> str | None:
@@ -289,16 +291,15 @@ def _per(found: Scan) -> Per:
     return "step" if known else "trace"
 
 
-def _row(finding: Finding, found: Scan) -> FindingRow:
-    source = finding.source[0] if finding.source else None
+def _row(finding: Finding, read: Read) -> FindingRow:
     return FindingRow(
         id=word(finding.fingerprint),
         rule=word(finding.rule),
         cause=quoted(finding.title, _NAME),
-        saves=_saving(saved_alone(finding), found),
-        times=_times(finding.occurrences, found),
+        saves=_saving(saved_alone(finding), read.scan),
+        times=_times(finding.occurrences, read.scan),
         evidence=word(finding.evidence),
-        where=None if source is None else quoted(source_text(source, source.file), _NAME),
+        where=next(iter(_where(finding, read, 1, _NAME)), None),
         do=quoted(next_step(finding.fix, SENTENCE), SENTENCE),
     )
 
@@ -355,10 +356,8 @@ def _after_scan(found: Scan, chosen: Sequence[Finding]) -> str:
 
 
 def _rule(rule: Rule) -> RuleText:
-    one_line = " ".join
-    return RuleText(
-        title=rule.title, what=one_line(rule.what.split()), why=one_line(rule.why.split()), references=rule.references
-    )
+    what, why = (" ".join(text.split()) for text in (rule.what, rule.why))
+    return RuleText(title=rule.title, what=what, why=why, references=rule.references)
 
 
 def _verdict(said: Verified | None) -> str | None:

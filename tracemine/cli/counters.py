@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracemine.cli.console import say, write
 from tracemine.cli.options import check_format
 from tracemine.errors import InputError, Location
-from tracemine.report.escape import code_cell, json_of, line, shorten
+from tracemine.report.escape import code_cell, line, shorten
 from tracemine.units import bytes_text, ratio_text, time_text
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def print_counters(path: Path, reports: Sequence[Path], form: str, *, quiet: boo
     joined = match(timeline, found)
     lines = kernel_lines(timeline, joined)
     if form == "json":
+        from tracemine.report.json import json_of
+
         write(json_of(lines, indented=True))
     else:
         write("".join(f"{row}\n" for row in (_markdown if form == "markdown" else _text)(_cells(lines))))

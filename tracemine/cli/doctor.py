@@ -33,7 +33,7 @@ def doctor(
     check_format(form, _FORMATS)
     from tracemine.doctor import check_up, render
     from tracemine.pipeline import ScanOptions, mined
-    from tracemine.report.escape import json_of
+    from tracemine.report.json import json_of
 
     request = ScanRequest(options=ScanOptions(), quiet=quiet, execution_trace=execution_trace)
     analysis = analysed(one_trace(trace, quiet=quiet), request)

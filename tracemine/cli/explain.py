@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -22,7 +23,7 @@ from tracemine.cli.options import (
     RulesOption,
     check_format,
 )
-from tracemine.cli.request import asked, evidence_in, found_in, one_trace
+from tracemine.cli.request import FoundIn, asked, evidence_in, found_in, one_trace
 from tracemine.errors import UsageError
 from tracemine.files import write_file
 
@@ -64,17 +65,18 @@ def explain(
     stored = one_stored(Path(path))
     if stored is None:
         request = asked(quiet=quiet, gpu=gpu, rules=rules, evidence=evidence, execution_trace=execution_trace)
-        scan = found_in(one_trace(path, quiet=quiet), request).scan
+        found = found_in(one_trace(path, quiet=quiet), request)
     else:
         verdicts = evidence_in(evidence or (), quiet=quiet)
-        scan = judged(stored, verdicts)
+        found = FoundIn(judged(stored, verdicts))
         if verdicts is None and not quiet:
             say_verdicts(Path(path))
-    finding, _ = named_finding(fingerprint, [scan], "FINGERPRINT")
+    finding, _ = named_finding(fingerprint, [found.scan], "FINGERPRINT")
     text = StringIO()
     if form == "markdown":
-        ticket(finding, scan, text)
+        ticket(finding, found.scan, text, found.frames)
     else:
-        render(finding, scan, text, options(text if output else sys.stdout, top=0, no_color=no_color))
+        how = options(text if output else sys.stdout, top=0, no_color=no_color)
+        render(finding, found.scan, text, replace(how, frames=found.frames))
     (write if output is None else partial(write_file, output))(text.getvalue())
     return 0

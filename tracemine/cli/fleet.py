@@ -45,7 +45,6 @@ from tracemine.cli.tickets import (
 )
 from tracemine.errors import UsageError
 from tracemine.files import write_file
-from tracemine.report.escape import json_of
 from tracemine.units import bytes_text, count_text
 
 if TYPE_CHECKING:
@@ -207,6 +206,8 @@ def report(
 
 def _drawn(found: FleetReport, format_: str, how: Drawing) -> str:
     if format_ == "json":
+        from tracemine.report.json import json_of
+
         return json_of(found, indented=True)
     out = StringIO()
     if format_ == "html":

@@ -5,14 +5,16 @@ A line is ours or a rule's sentence, a name from the trace, which is shown as it
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tracemine.documents.folding import folded
+from tracemine.documents.own_code import own_first
 from tracemine.documents.screen import sure_of
 from tracemine.documents.verdict_words import error_text, not_tested_text, said_text, times_text, unprofiled_ns
 from tracemine.documents.words import (
@@ -35,14 +37,14 @@ from tracemine.documents.words import (
 from tracemine.findings.payback import COMPILE
 from tracemine.ops.kernel_names import short_name
 from tracemine.perfmodel import Range
-from tracemine.rows.user_frames import is_own
 from tracemine.units import bytes_text, percent_text, range_text, ratio_text, time_text
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Finding, Scan, Variant, Verified
+    from tracemine.findings.record import Finding, Scan, Source, Variant, Verified
 
 PROSE, NAME, CODE, CALM = "prose", "name", "code", "calm"  # a calm line is a name of which there are many
 _MOST_VARIANTS, _MOST_FRAMES = 6, 3
+_FIGURE = re.compile(r"\d[\d.,–]*(?: [kMGTµnm]?[Bs]\b)?")
 # How each profiler records source lines, or what stands in their place.
 _RECORDS_LINES = {
     "kineto": "record with `with_stack=True`",
@@ -73,8 +75,8 @@ def before_after(scan: Scan) -> tuple[str, str]:
     return ("before.json.gz", "after.json.gz") if scan.trace.format == "kineto" else ("BEFORE", "AFTER")
 
 
-def sections(finding: Finding, scan: Scan) -> tuple[Section, ...]:
-    """Return all that is known of a finding, without empty sections."""
+def sections(finding: Finding, scan: Scan, frames: Mapping[str, Source] | None = None) -> tuple[Section, ...]:
+    """Return all that is known of a finding, without empty sections. frames: as of `first_screen`."""
     identity = f"{finding.fingerprint} · rule {finding.rule} · severity {finding.severity}"
     known = (
         ("id", [Line(identity, NAME)]),
@@ -82,13 +84,13 @@ def sections(finding: Finding, scan: Scan) -> tuple[Section, ...]:
         ("sure", [Line(_sure(finding))]),
         ("cost", cost(finding, scan)),
         ("why", rule_lines(finding.why)),
-        ("where", where(finding, scan)),
+        ("where", where(finding, scan, frames)),
         ("kernels" if finding.on_gpu else "before", [*operators(finding), *_kernels(finding)]),
         ("counted", [Line(counted_text(finding.counters))] if finding.counters else ()),
         ("fix", [*rule_lines(finding.fix), *_compile_time(finding, scan)]),
         ("verdict", verdicts(finding, whole=True)),
         ("variants", _variants(finding, scan)),
-        ("assumes", map(Line, finding.assumptions)),
+        ("assumes", map(Line, _told_once(finding.assumptions))),
         ("check", [Line("record the same steps with the fix, compare both, and compare the programs' results:"),
                    Line(f"tracemine diff {' '.join(before_after(scan))}", CODE)]),
     )  # fmt: skip
@@ -153,17 +155,36 @@ def cost(finding: Finding, scan: Scan) -> Iterator[Line]:
     yield Line("; ".join(moved))
 
 
-def where(finding: Finding, scan: Scan, *, short: bool = False) -> Iterator[Line]:
+def _told_once(texts: Sequence[str]) -> Iterator[str]:
+    """Yield texts, of more than two that differ in figures alone the first, with their number.
+
+    >>> list(_told_once(["168 MB at 2 GB/s", "none", "4.2 MB at 3 GB/s", "5 kB at 1.5 GB/s"]))
+    ['168 MB at 2 GB/s (and 2 more with other figures)', 'none']
+    """
+    alike: dict[str, list[str]] = {}
+    for text in texts:
+        alike.setdefault(_FIGURE.sub("#", text), []).append(text)
+    for first, *others in alike.values():
+        if len(others) > 1:
+            yield f"{first} (and {len(others):,} more with other figures)"
+        else:
+            yield from (first, *others)
+
+
+def where(
+    finding: Finding, scan: Scan, frames: Mapping[str, Source] | None = None, *, short: bool = False
+) -> Iterator[Line]:
     """Yield the module and the source lines, the user's own first, or how they are recorded. short: the first alone."""
     if finding.module:
         yield Line(finding.module, NAME)
-    frames = sorted(finding.source, key=lambda source: not is_own(source.file))
-    for source in frames[: 1 if short else _MOST_FRAMES]:
+    known = own_first(finding, frames or {})
+    behind = "" if finding.source else ", whose backward pass this is"
+    for source in known[: 1 if short else _MOST_FRAMES]:
         file = "/".join(PurePath(source.file).parts[-2:]) if short else source.file
-        yield Line(source_text(source, file), NAME)
+        yield Line(f"{source_text(source, file)}{behind}", NAME)
     if scan.trace.format in NAMED and finding.kernels:
         yield from _kernels(finding)
-    elif not (finding.module or finding.source):
+    elif not (finding.module or known):
         how = _RECORDS_LINES.get(scan.trace.format)
         yield Line(f"no module or source line was recorded{'' if how is None else f': {how}'}")
 

@@ -37,6 +37,7 @@ from tracemine.documents.words import (
     saved_alone,
 )
 from tracemine.findings.compile_losses import LOSES
+from tracemine.findings.grouping import one_kernel_fixes
 from tracemine.findings.labels import class_of
 from tracemine.findings.notes import LIGHT, SLOWED
 from tracemine.findings.payback import COMPILE
@@ -116,7 +117,7 @@ def first_screen(scan: Scan, frames: Mapping[str, Source] | None = None, width: 
         nothing=nothing,
         unpriced=bool(unestimated(scan)),
         notes=_notes(scan, compiles=compiles),
-        commands=_commands(rows, judged=judged, verified=scan.trace.format not in NOT_RUN, idle=_idles(scan)),
+        commands=_commands(rows, _verified(scan, saved), judged=judged, idle=_idles(scan)),
     )
 
 
@@ -224,6 +225,8 @@ def place_of(finding: Finding, frames: Mapping[str, Source]) -> str:
     """Return the user's own line, else the module, else the operators."""
     if (own := own_of(finding, frames)) is not None:
         line = f"{PurePath(own.file.replace(chr(92), '/')).name}:{own.line}"
+        if not finding.source:
+            return f"{line} (backward)"
         within = finding.module is not None and not is_own(finding.source[0].file)
         return f"{line} → {class_of(finding.module or '')}" if within else f"{line} {own.function}"
     if finding.module:
@@ -324,13 +327,18 @@ def _idles(scan: Scan) -> bool:
     return bound is not None and bound.unprofiled_idle_share is not None and bound.unprofiled_idle_share.low > _IDLE
 
 
-def _commands(rows: Sequence[ScreenRow], *, judged: bool, verified: bool, idle: bool) -> tuple[str, ...]:
+def _verified(scan: Scan, saved: _Saved) -> str:
+    """Return the command that tries a row's fix, of the first that one kernel fixes; "" where none is."""
+    fixed = () if scan.trace.format in NOT_RUN else (number for number, one in saved.rows if one_kernel_fixes(one))
+    return next((f"verify FILE --finding {number}" for number in fixed), "")
+
+
+def _commands(rows: Sequence[ScreenRow], verify: str, *, judged: bool, idle: bool) -> tuple[str, ...]:
     if not judged:
         return ("scan FILE --all",)
     if not rows and idle:
         return ("top FILE --host", "scan FILE --why-not", "scan FILE --all")
     if not rows:
         return ("top FILE", "scan FILE --why-not", "scan FILE -f html -o page.html")
-    number = rows[0].number
-    verify = (f"verify FILE --finding {number}",) if verified else ()
-    return (f"explain {number} FILE", *verify, "top FILE", "scan FILE -f html -o page.html")
+    known = (f"explain {rows[0].number} FILE", verify, "top FILE", "scan FILE -f html -o page.html")
+    return tuple(filter(None, known))

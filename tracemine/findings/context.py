@@ -31,6 +31,7 @@ from tracemine.host.waits import Waits, waits_of
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Curves, Rates, Unprofiled, rates_of
+from tracemine.perfmodel.unprofiled import RECORDED
 from tracemine.rows.arrow import categories
 from tracemine.rows.host import HostThreads
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags, number
@@ -201,7 +202,8 @@ class ScanContext:
         count, idle = max(self.accounts.steps, 1), idle_of(self.accounts, self.unprofiled)
         alone = Unrecorded(self.steps, idle, self.busy_ns * count)
         graphs = graphs_of(self.timeline, self.rows["activities"], self.accounts, self.waits, alone)
-        return answer(graphs, self.unprofiled.mid_ns * count)
+        basis = "as recorded" if self.unprofiled.source == RECORDED else "unprofiled"
+        return answer(graphs, self.unprofiled.mid_ns * count, basis)
 
     def estimate(self, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
         """Estimate a class of a rule's matches: as the rule's own cause does, else as its kind of saving says."""

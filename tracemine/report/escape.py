@@ -8,8 +8,6 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-import msgspec
-
 # Categories of characters that a reader does not see and a terminal or browser may act on: controls, format characters
 # (bidirectional overrides and zero-width ones among them), lone surrogates, line and paragraph separators.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -133,12 +131,6 @@ def json_text(text: str) -> str:
     '"\\\\u009b2J"'
     """
     return _UNSEEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def json_of(found: object, *, indented: bool = False) -> str:
-    """Return a record as safe JSON, on one line where it is not indented, with a newline."""
-    encoded = msgspec.json.encode(found)
-    return json_text((msgspec.json.format(encoded, indent=1) if indented else encoded).decode()) + "\n"
 
 
 # Inside JSON these can only stand in strings. Left out: format characters beyond the basic plane (tags), which

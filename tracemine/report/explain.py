@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from rich.text import Text
-
 from tracemine.documents import words
 from tracemine.documents.finding import sections
 from tracemine.report.console import console_for, print_rows
-from tracemine.report.paragraphs import LABEL, drawn_lines, labelled, plain
+from tracemine.report.paragraphs import LABEL, drawn_lines, labelled, paragraph, plain
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
@@ -19,8 +17,7 @@ if TYPE_CHECKING:
 def render(finding: Finding, scan: Scan, out: TextIO, options: Drawing) -> None:
     """Write all that is known of a finding."""
     console = console_for(out, options)
-    console.print(Text(plain(finding.title), "bold"))
-    about = (scan.trace.path, *words.summary_parts(scan.trace))
-    console.print(Text(plain(" · ".join(about)), LABEL))
-    for section in sections(finding, scan):
+    about = plain(" · ".join((scan.trace.path, *words.summary_parts(scan.trace))))
+    print_rows(console, (paragraph((plain(finding.title), "bold")), paragraph((about, LABEL))))
+    for section in sections(finding, scan, options.frames):
         print_rows(console, labelled(section.label, *drawn_lines(section.lines)))

@@ -7,7 +7,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from tracemine.ranks.record import JobReport
-from tracemine.report.escape import json_of, line, prose
+from tracemine.report.escape import line, prose
+from tracemine.report.json import json_of
 from tracemine.units import TimeUnit, count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tracemine.report.escape import json_of, line, prose_cell
+from tracemine.report.escape import line, prose_cell
+from tracemine.report.json import json_of
 from tracemine.units import range_text, time_text
 
 if TYPE_CHECKING:

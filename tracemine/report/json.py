@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from tracemine.report.escape import json_of
+import msgspec
+
+from tracemine.report.escape import json_text
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
@@ -16,3 +18,9 @@ if TYPE_CHECKING:
 def render(found: Scan | Verdicts | Difference, out: TextIO, options: Drawing) -> None:
     """Write one JSON object and a newline; several traces make JSON Lines."""
     out.write(json_of(found))
+
+
+def json_of(found: object, *, indented: bool = False) -> str:
+    """Return a record as safe JSON, on one line where it is not indented, with a newline."""
+    encoded = msgspec.json.encode(found)
+    return json_text((msgspec.json.format(encoded, indent=1) if indented else encoded).decode()) + "\n"

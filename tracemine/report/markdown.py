@@ -6,7 +6,7 @@ Everything that may come from the trace stands in code spans, or is escaped: see
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
@@ -22,7 +22,7 @@ from tracemine.units import bytes_text, percent_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.documents.screen import Screen
-    from tracemine.findings.record import Finding, Scan
+    from tracemine.findings.record import Finding, Scan, Source
     from tracemine.report import Drawing
 
 _LONGEST_CODE_LINE = 1_000
@@ -38,7 +38,8 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
     if screen.bar:
         parts += _folded("The step", [*_facts(scan)])
     for rank, finding in enumerate(shown, 1):
-        parts += _folded(f"Finding {rank}", [f"## {rank}. {prose(finding.title)}", *_finding(finding, scan)])
+        said = _finding(finding, scan, options.frames)
+        parts += _folded(f"Finding {rank}", [f"## {rank}. {prose(finding.title)}", *said])
     parts += _refuted([finding for finding in scan.reported if finding.refuted])
     parts += _why_not(scan)
     parts += _foot(scan, len(numbered) - len(shown))
@@ -52,10 +53,10 @@ def _folded(summary: str, parts: Sequence[str]) -> Iterator[str]:
     yield "</details>"
 
 
-def ticket(finding: Finding, scan: Scan, out: TextIO) -> None:
+def ticket(finding: Finding, scan: Scan, out: TextIO, frames: Mapping[str, Source]) -> None:
     """Write one finding as a text that stands alone: for an issue, with the trace that it was found in."""
     trace = f"Found in {code(scan.trace.path)}: {prose(' · '.join(words.summary_parts(scan.trace)))}."
-    out.write("\n\n".join([f"# {prose(finding.title)}", trace, *_finding(finding, scan)]) + "\n")
+    out.write("\n\n".join([f"# {prose(finding.title)}", trace, *_finding(finding, scan, frames)]) + "\n")
 
 
 def _screen(screen: Screen, scan: Scan) -> Iterator[str]:
@@ -112,8 +113,8 @@ def _facts(scan: Scan) -> list[str]:
     return [f"{prose(text[:1].upper() + text[1:])}." for text in sentences if text]
 
 
-def _finding(finding: Finding, scan: Scan) -> Iterator[str]:
-    for section in sections(finding, scan):
+def _finding(finding: Finding, scan: Scan, frames: Mapping[str, Source]) -> Iterator[str]:
+    for section in sections(finding, scan, frames):
         yield f"**{section.label.capitalize()}**"
         yield from _lines(section.lines)
 

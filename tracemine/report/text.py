@@ -55,7 +55,7 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
     shown = numbered[: options.top]
     blocks = [
         _head(scan, options.width),
-        *(_finding(rank, finding, scan, options.width) for rank, finding in enumerate(shown, 1)),
+        *(_finding(rank, finding, scan, options) for rank, finding in enumerate(shown, 1)),
         *([_refuted(refuted)] if refuted else []),
         *([_why_not(scan.refused)] if scan.refused is not None else []),
         _foot(scan, len(numbered) - len(shown)),
@@ -122,7 +122,8 @@ def _busy(summary: Summary) -> Text:
     )
 
 
-def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[LabelledText]:
+def _finding(rank: int, finding: Finding, scan: Scan, options: Drawing) -> Iterator[LabelledText]:
+    width = options.width
     title = Text(line(finding.title), "bold")
     certainty = Text(f"sure: {sure(finding)}", LABEL)
     # At the right edge, unless that is far away; in the title's own line where both fit.
@@ -135,7 +136,7 @@ def _finding(rank: int, finding: Finding, scan: Scan, width: int) -> Iterator[La
         ("cost", [Line(words.cost_text(finding, scan))]),
         ("counted", [Line(words.counted_text(finding.counters))] if finding.counters else ()),
         ("kernels" if finding.on_gpu else "before", [*operators(finding)][: 1 if finding.ops else 0]),
-        ("where", where(finding, scan, short=True)),
+        ("where", where(finding, scan, options.frames, short=True)),
     ):
         yield from labelled(label, *(Text(shorten(plain(one.text), 2 * room)) for one in lines), indent=RANK_WIDTH)
     yield from labelled("fix", *_fix(finding.fix, rank, scan.trace.path, room), indent=RANK_WIDTH)

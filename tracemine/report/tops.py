@@ -7,7 +7,8 @@ from io import StringIO
 from typing import Any
 
 from tracemine.report import graphs, host_top, top, waits
-from tracemine.report.escape import json_of, line
+from tracemine.report.escape import line
+from tracemine.report.json import json_of
 from tracemine.report.top_lines import Shown
 from tracemine.top import GraphTop, HostTop, Top, WaitTop
 

@@ -22,6 +22,7 @@ from tracemine.findings.steps import Steps, steps_of
 from tracemine.host import whole_span
 from tracemine.host.waits import waits_of
 from tracemine.perfmodel import Rates
+from tracemine.perfmodel.unprofiled import RECORDED
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import HostThreads
 from tracemine.rows.iterations import Iterations
@@ -162,7 +163,8 @@ class Tops:
         replayed = None if asked.gaps is None else Unrecorded(self._replayed(asked.gaps), idle, busy_ns * count, fused)
         waits = waits_of(asked.timeline, HostThreads.of(asked.timeline))
         found = graphs_of(asked.timeline, asked.activities, accounts, waits, replayed)
-        told = answer(found, whole * count)
+        basis = "as recorded" if alone is None or alone.source == RECORDED else "unprofiled"
+        told = answer(found, whole * count, basis)
         return GraphTop(
             trace=asked.scan.trace.path,
             gpu=asked.scan.trace.gpu,

@@ -50,8 +50,10 @@ class GraphAnswer(Struct, frozen=True):
         return self.says if self.code is None else f"{self.says.removesuffix('.')}:\n\n    {self.code}"
 
 
-def answer(graphs: Graphs, whole_ns: int) -> GraphAnswer:
-    """Return the answer. whole_ns: how long all steps take unprofiled; where none are known all that was recorded."""
+def answer(graphs: Graphs, whole_ns: int, basis: str = "unprofiled") -> GraphAnswer:
+    """Return the answer. whole_ns: how long all steps take; where none are known all that was recorded. basis: without
+    the profiler, or, where what recording costs is not known, as recorded.
+    """
     steps = max(graphs.steps, 1)
     step, way = graphs.step, graphs.step.way("cuda_graph")
     if way.effect == "already":
@@ -63,7 +65,7 @@ def answer(graphs: Graphs, whole_ns: int) -> GraphAnswer:
     if graphs.generates or any(_GROWS.match(one.says) for span in (step, *graphs.spans) for one in span.obstacles):
         return _of_decoding(graphs, first)
     if way.outcome == "works":
-        return _whole(graphs, part, steps, whole_ns)
+        return _whole(graphs, part, steps, whole_ns, basis)
     says = _obstacle_text(first, fails=way.outcome == "fails")
     if part is not None:
         says = f"{says} What can be one now is {name_of(part)}, {_worth(part, 'reduce_overhead', steps)}."
@@ -97,16 +99,16 @@ def _worth(span: Span, way: WayName, steps: int) -> str:
     return f"{span.share:.0%} of the launches{saved}"
 
 
-def _whole(graphs: Graphs, part: Span | None, steps: int, whole_ns: int) -> GraphAnswer:
+def _whole(graphs: Graphs, part: Span | None, steps: int, whole_ns: int, basis: str) -> GraphAnswer:
     saving = graphs.step.saving_ns
     code = _BY_HAND if part is None else code_of(part, "reduce_overhead")
     if saving is None:
         return GraphAnswer("works", "One CUDA graph can hold the step.", code)
     before, after = (time_text(each / steps) for each in (whole_ns, max(whole_ns - saving.mid, 0)))
     if saving.mid < _LEAST * whole_ns:
-        says = f"One CUDA graph can hold the step and gains little: {before}, then {after} unprofiled."
+        says = f"One CUDA graph can hold the step and gains little: {before}, then {after} {basis}."
         return GraphAnswer("little", says, None)
-    return GraphAnswer("works", f"One CUDA graph can hold the step: {before}, then {after} unprofiled.", code)
+    return GraphAnswer("works", f"One CUDA graph can hold the step: {before}, then {after} {basis}.", code)
 
 
 def _of_decoding(graphs: Graphs, first: str) -> GraphAnswer:

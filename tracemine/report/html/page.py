@@ -124,7 +124,7 @@ def _trace_page(
         name=(picture.name if picture is not None else "") or trace_name(scan.trace.path),
         screen=screen,
         bar=None if scan.summary.parts is None else bar(scan.summary.parts),
-        findings=tuple(_finding_pages(rows, scan, picture, anchors)),
+        findings=tuple(_finding_pages(rows, scan, picture, lines, anchors)),
         total=off_terminal(screen.total),
         refuted=tuple(_refuted(scan)),
         tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
@@ -172,22 +172,26 @@ def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _finding_pages(
-    rows: Sequence[ScreenRow], scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[str, str]]
+    rows: Sequence[ScreenRow],
+    scan: Scan,
+    picture: Picture | None,
+    lines: Mapping[str, Source],
+    anchors: Mapping[str, tuple[str, str]],
 ) -> Iterator[FindingPage]:
     shown = claimed(scan)
     flows = {} if picture is None else picture.dataflow
-    said = {number: {each.label: each.lines for each in sections(one, scan)} for number, one in enumerate(shown, 1)}
+    said = {one.fingerprint: {each.label: each.lines for each in sections(one, scan, lines)} for one in shown}
     most_ns = max((line.saves.high for each in said.values() for line in each["saves"] if line.saves), default=0)
     for row in rows:
         finding = shown[row.number - 1]
         flow = flow_figure(flows[finding.fingerprint]) if finding.fingerprint in flows else None
-        saves = said[row.number]["saves"]
+        saves = said[finding.fingerprint]["saves"]
         yield FindingPage(
             anchor=anchors[finding.fingerprint][0],
             row=row,
             finding=finding,
             parts=_parts(finding, picture),
-            said=said[row.number],
+            said=said[finding.fingerprint],
             saves=tuple((one.text, interval(one.saves, most_ns) if one.saves else None) for one in saves),
             verdicts=tuple(_verdicts(finding, picture)),
             names=(finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES]),
