@@ -81,6 +81,19 @@ def code_cell(text: str) -> str:
     return code(text).replace("|", "\\|")
 
 
+def fenced(text: str, language: str, longest: int = 1_000) -> str:
+    """Return lines of code in a Markdown fence that nothing in them can close. longest: characters of a line.
+
+    >>> print(fenced("a = '```'", "python"))
+    ````python
+    a = '```'
+    ````
+    """
+    lines = [line(one, longest) for one in text.splitlines()]
+    fence = "`" * max(3, 1 + max((len(run) for one in lines for run in re.findall("`+", one)), default=0))
+    return "\n".join([f"{fence}{language}", *lines, fence])
+
+
 def prose(text: str) -> str:
     """Return a sentence as Markdown: its `code` stays code, everything else is text and nothing but text.
 

@@ -5,7 +5,6 @@ Everything that may come from the trace stands in code spans, or is escaped: see
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
@@ -17,7 +16,7 @@ from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import first_screen, off_terminal
 from tracemine.documents.serving_words import serving_texts
 from tracemine.documents.step_words import bound_sentence, device_texts, step_texts
-from tracemine.report.escape import code, code_cell, line, prose, prose_cell, shorten, without_html
+from tracemine.report.escape import code, code_cell, fenced, prose, prose_cell, shorten, without_html
 from tracemine.units import bytes_text, percent_text, time_text
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan, Source
     from tracemine.report import Drawing
 
-_LONGEST_CODE_LINE = 1_000
 _LONGEST_NAME = 1_000
 
 
@@ -138,11 +136,7 @@ def rule_text(text: str) -> str:
 
 
 def _fenced(block: str) -> str:
-    lines = [line(one, _LONGEST_CODE_LINE) for one in block.splitlines()]
-    longest = max((len(run) for one in lines for run in re.findall("`+", one)), default=0)
-    fence = "`" * max(3, longest + 1)
-    language = "bash" if block.startswith("tracemine ") else "python"
-    return "\n".join([f"{fence}{language}", *lines, fence])
+    return fenced(block, "bash" if block.startswith("tracemine ") else "python")
 
 
 def _refuted(findings: Sequence[Finding]) -> Iterator[str]:

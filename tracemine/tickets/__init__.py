@@ -67,33 +67,22 @@ __all__ = [
 
 # Imported on first use.
 _PUBLIC = {
-    "Action": "record",
-    "TicketDraft": "record",
-    "Figures": "record",
-    "Filing": "record",
-    "CodeOwners": "owners",
-    "read_owners": "owners",
-    "TicketsAsked": "plan",
-    "GitHub": "github",
-    "Issue": "record",
-    "Jira": "jira",
-    "Patience": "access",
-    "UnfinishedError": "run",
-    "findings_of": "run",
-    "tickets_of_job": "of_job",
-    "settle": "run",
-    "sync": "run",
-    "unseen": "run",
-    "NoClientError": "record",
-    "NoTokenError": "record",
-    "UnseenError": "record",
-    "text_of": "written",
-    "write_fixed": "written",
-    "write_tickets": "written",
+    "access": ("Patience",),
+    "github": ("GitHub",),
+    "jira": ("Jira",),
+    "of_job": ("tickets_of_job",),
+    "owners": ("CodeOwners", "read_owners"),
+    "plan": ("TicketsAsked",),
+    "record": (
+        *("Action", "Figures", "Filing", "Issue", "TicketDraft"),
+        *("NoClientError", "NoTokenError", "UnseenError"),
+    ),
+    "run": ("UnfinishedError", "findings_of", "settle", "sync", "unseen"),
+    "written": ("text_of", "write_fixed", "write_tickets"),
 }
 
 
-__getattr__ = on_demand(__name__, {name: f"{__name__}.{module}" for name, module in _PUBLIC.items()})
+__getattr__ = on_demand(__name__, {name: f"{__name__}.{module}" for module, names in _PUBLIC.items() for name in names})
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tracemine.report.escape import code, code_cell, line, prose, prose_cell
+from tracemine.report.escape import code, code_cell, fenced, line, prose, prose_cell
 from tracemine.tickets.document import (
     Block,
     Bullets,
@@ -24,7 +24,6 @@ from tracemine.tickets.record import TicketDraft
 
 _LONGEST_TITLE = 200
 _LONGEST_BODY = 60_000  # GitHub takes 65,536 characters
-_LONGEST_LINE = 1_000
 # Each of these makes a link or a mention where a title is shown; a title has no escapes.
 _AUTOMATIC = re.compile(r"@(?=\w)|#(?=\d)|(?i:\bgh-)(?=\d)|:(?=//)")
 
@@ -63,19 +62,12 @@ def _lines(block: Block) -> Iterator[str]:
     elif isinstance(block, Bullets):
         yield from (f"- {_runs(item)}" for item in block.items)
     elif isinstance(block, Code):
-        yield from _fenced(block)
+        yield fenced(block.text, block.language)
     elif isinstance(block, Folded):
         inner = "\n\n".join("\n".join(_lines(one)) for one in block.blocks)
         yield f"<details><summary>{prose(block.title)}</summary>\n\n{inner}\n\n</details>"
     else:
         yield from _table(block)
-
-
-def _fenced(block: Code) -> Iterator[str]:
-    lines = [line(one, _LONGEST_LINE) for one in block.text.splitlines()]
-    longest = max((len(run) for one in lines for run in re.findall("`+", one)), default=0)
-    fence = "`" * max(3, longest + 1)
-    yield from (f"{fence}{block.language}", *lines, fence)
 
 
 def _table(table: TicketTable) -> Iterator[str]:
