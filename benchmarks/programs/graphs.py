@@ -39,6 +39,7 @@ NAMES = {
     "cuda_graph": "cuda_graph",
     "compile": "default",
     "compile_reduce_overhead": "reduce_overhead",
+    "graphs_by_step": "graphs_by_step",
     "compile_max_autotune": "max_autotune",
 }
 LIMIT_S = 240

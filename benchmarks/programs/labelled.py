@@ -48,6 +48,7 @@ TABLE = Path(__file__).resolve().parent / "labelled.toml"
 LIMIT_S = 240  # of one attempt: a loop of 250 rounds takes long to compile
 MODES = {"compiled": None, "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
 TRIALS = ("capture", *MODES)
+BY_STEP = "graphs_by_step"  # reduce-overhead, and a mark where each step begins: tried where `--trials` names it
 STEPS, AHEAD = 2, 3
 BLOCKS, BLOCK = SIZE = 20, 20
 SHORT = 10, 8  # of pairs: blocks, and steps of each
@@ -115,7 +116,8 @@ def attempt(pipe: Connection, name: str, trial: str, device: str) -> None:
     from programs.host import graph_of
 
     try:
-        original, options = made(name, device), {"mode": MODES.get(trial)} if device != "cpu" else {"backend": "eager"}
+        mode = MODES["reduce_overhead"] if trial == BY_STEP else MODES.get(trial)
+        original, options = made(name, device), {"mode": mode} if device != "cpu" else {"backend": "eager"}
         for _ in range(AHEAD):
             original.step()
         wanted = told(original, original.step)
@@ -127,7 +129,7 @@ def attempt(pipe: Connection, name: str, trial: str, device: str) -> None:
                     step()
         else:
             built = made(name, device, lambda function: torch.compile(function, **options))
-            step = built.step
+            step = marked(built.step) if trial == BY_STEP else built.step
             for _ in range(AHEAD):
                 step()
         given = told(built, step)
@@ -146,6 +148,17 @@ def attempt(pipe: Connection, name: str, trial: str, device: str) -> None:
     except Exception as error:  # an attempt that raises is a result
         first = (str(error).strip().splitlines() or [""])[0]
         pipe.send({"works": False, "why": f"{type(error).__name__}: {first[:200]}"})
+
+
+def marked(step: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a step that says where it begins."""
+    import torch
+
+    def begun() -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
+        return step()
+
+    return begun
 
 
 def asked(target: Callable[..., None], *arguments: Any) -> Any:

@@ -17,6 +17,7 @@ WAYS = {
     "capture": "cuda_graph",
     "compiled": "compile",
     "reduce_overhead": "compile_reduce_overhead",
+    "graphs_by_step": "graphs_by_step",
     "max_autotune": "compile_max_autotune",
 }
 

@@ -24,13 +24,13 @@ _EFFECTS: Final[Mapping[str | None, str]] = {
     "already": "there",
     "not_known": "?",
 }
-_HEADS: Final = ("launches", "calls", "graph", "compile", "reduce-overhead", "max-autotune")
+_HEADS: Final = ("launches", "calls", "graph", "compile", "reduce-overhead", "by step", "max-autotune")
 _MOST_ROWS, _MOST_OBSTACLES, _MOST_PARTS, _MOST_NAME, _MOST_LINES = 6, 4, 3, 400, 24
 _LEGEND: Final[Mapping[str, str]] = {
     "raises": "an error",
     "breaks": "in pieces",
     "no replay": "compiled, launched one by one",
-    "overwritten": "the next call overwrites its result",
+    "overwritten": "the next call overwrites its result; by step: not where a mark says that a step begins",
     "stale": "replays old values",
     "each anew": "recorded again for each call",
     "recompiles": "once more for each size",
@@ -54,7 +54,7 @@ def render_text(top: GraphTop, shown: Shown) -> str:
     if top.unprofiled_ns is not None:
         head.append(f"{count_text(top.steps, top.per)}, {time_text(top.unprofiled_ns)} unprofiled")
     told = textwrap.wrap(line(top.answer, 2 * _MOST_NAME), max(shown.width, 60))[:4]
-    text = [" · ".join(head), "", *told, *([] if top.fix is None else [f"    {line(top.fix, _MOST_NAME)}"])]
+    text = [" · ".join(head), "", *told, *(f"    {line(each, _MOST_NAME)}" for each in (top.fix or "").splitlines())]
     text += ["", *_table(top, shown.width)]
     if top.step.obstacles:
         text += ["", "in the way of the step:"]

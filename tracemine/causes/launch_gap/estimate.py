@@ -69,7 +69,9 @@ def _compiled_how(context: ScanContext, *, by_library: bool) -> tuple[str, Range
     """Return how gaps of a model close once it is compiled, what a call of it costs then, and of what call that is."""
     if not context.training:
         return "host_bound" if context.would_graph.held > _MOST else "compiled", COMPILED_CALL_NS, ""
-    replayable = not (context.environment.repeated or context.environment.blockers)
+    graph = context.would_graph
+    of_part = graph.kind == "part" and graph.held > _MOST  # what is called several times, or stops around it, are known
+    replayable = of_part or not (context.environment.repeated or context.environment.blockers)
     how = "in_training" if by_library or replayable else "compiled"
     return how, TRAINED_CALL_NS[how], " in training, forward and backward pass"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import textwrap
+from collections.abc import Sequence
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -23,6 +25,11 @@ _UNCOUNTED: Final = (
 )  # fmt: skip
 _GROWS: Final = re.compile(r"^sizes that differ from call to call: (cat|concat)\b")
 _FIRST: Final[tuple[Effect, ...]] = ("raises", "stale", "breaks", "overwrites", "records_again")
+_GRAPHS: Final[tuple[WayName, ...]] = ("reduce_overhead", "graphs_by_step")
+_MARKED: Final = """
+for batch in batches:
+    torch.compiler.cudagraph_mark_step_begin()    # in front of each step
+    step(batch)"""
 _PLAIN: Final = re.compile(r"[\w./\\:<> -]{1,200}", re.ASCII)
 _SAID: Final = re.compile(r"[\w./\\:<>()\[\]`,'= -]{1,200}", re.ASCII)
 _STATIC: Final = (
@@ -41,13 +48,15 @@ class GraphAnswer(Struct, frozen=True):
 
     kind: Kind
     says: str
-    code: str | None  # a line; None: nothing that is known to work
+    code: str | None  # lines; None: nothing that is known to work
     held: float = 1.0  # share of the step's launches that the code makes a graph of; of `fails` none
 
     @property
     def advice(self) -> str:
         """Return the answer as a rule's text: a paragraph, and the code that it leads up to."""
-        return self.says if self.code is None else f"{self.says.removesuffix('.')}:\n\n    {self.code}"
+        if self.code is None:
+            return self.says
+        return f"{self.says.removesuffix('.')}:\n\n{textwrap.indent(self.code, '    ')}"
 
 
 def answer(graphs: Graphs, whole_ns: int, basis: str = "unprofiled") -> GraphAnswer:
@@ -55,23 +64,23 @@ def answer(graphs: Graphs, whole_ns: int, basis: str = "unprofiled") -> GraphAns
     the profiler, or, where what recording costs is not known, as recorded.
     """
     steps = max(graphs.steps, 1)
-    step, way = graphs.step, graphs.step.way("cuda_graph")
-    if way.effect == "already":
-        return GraphAnswer("already", _ALREADY[way.by == "captured"], None)
-    if not graphs.steps and way.outcome == "works":
+    step, captured = graphs.step, graphs.step.way("cuda_graph")
+    if captured.effect == "already":
+        return GraphAnswer("already", _ALREADY[captured.by == "captured"], None)
+    if not graphs.steps and captured.outcome == "works":
         return GraphAnswer("unknown", "Not known: no steps are, of which a graph could hold one.", None)
-    part = _best(graphs, _LEAST * whole_ns, "reduce_overhead")
+    part, way = _best(graphs, _LEAST * whole_ns, _GRAPHS)
     first = _first(step, "cuda_graph", steps)
     if graphs.generates or any(_GROWS.match(one.says) for span in (step, *graphs.spans) for one in span.obstacles):
         return _of_decoding(graphs, first)
-    if way.outcome == "works":
-        return _whole(graphs, part, steps, whole_ns, basis)
-    says = _obstacle_text(first, fails=way.outcome == "fails")
+    if captured.outcome == "works":
+        return _whole(graphs, part, way, steps, whole_ns, basis)
+    says = _obstacle_text(first, fails=captured.outcome == "fails")
     if part is not None:
-        says = f"{says} What can be one now is {name_of(part)}, {_worth(part, 'reduce_overhead', steps)}."
-        return GraphAnswer("part", says, code_of(part, "reduce_overhead"), part.share)
-    compiled = _best(graphs, _MUCH * whole_ns, "default")
-    kind: Kind = "fails" if way.outcome == "fails" else "unknown"
+        says = f"{says} What can be one now is {name_of(part)}, {_worth(part, way, steps)}.{_how(part, way)}"
+        return GraphAnswer("part", says, code_of(part, way), part.share)
+    compiled, _ = _best(graphs, _MUCH * whole_ns, ("default",))
+    kind: Kind = "fails" if captured.outcome == "fails" else "unknown"
     held = 0.0 if kind == "fails" else 1.0
     if compiled is None:
         return GraphAnswer(kind, says, None, held)
@@ -99,16 +108,23 @@ def _worth(span: Span, way: WayName, steps: int) -> str:
     return f"{span.share:.0%} of the launches{saved}"
 
 
-def _whole(graphs: Graphs, part: Span | None, steps: int, whole_ns: int, basis: str) -> GraphAnswer:
-    saving = graphs.step.saving_ns
-    code = _BY_HAND if part is None else code_of(part, "reduce_overhead")
+def _how(part: Span, way: WayName) -> str:
+    """Return what to do, in a sentence, where the code alone does not say it."""
+    if way != "graphs_by_step":
+        return ""
+    return f" Compile `{_short(part)}` with CUDA graphs, and mark where each step begins."
+
+
+def _whole(graphs: Graphs, part: Span | None, way: WayName, steps: int, whole_ns: int, basis: str) -> GraphAnswer:
+    saving, code = graphs.step.saving_ns, _BY_HAND if part is None else code_of(part, way)
+    how = "" if part is None else _how(part, way)
     if saving is None:
-        return GraphAnswer("works", "One CUDA graph can hold the step.", code)
+        return GraphAnswer("works", f"One CUDA graph can hold the step.{how}", code)
     before, after = (time_text(each / steps) for each in (whole_ns, max(whole_ns - saving.mid, 0)))
     if saving.mid < _LEAST * whole_ns:
         says = f"One CUDA graph can hold the step and gains little: {before}, then {after} {basis}."
         return GraphAnswer("little", says, None)
-    return GraphAnswer("works", f"One CUDA graph can hold the step: {before}, then {after} {basis}.", code)
+    return GraphAnswer("works", f"One CUDA graph can hold the step: {before}, then {after} {basis}.{how}", code)
 
 
 def _of_decoding(graphs: Graphs, first: str) -> GraphAnswer:
@@ -118,20 +134,27 @@ def _of_decoding(graphs: Graphs, first: str) -> GraphAnswer:
     return GraphAnswer("part", says, _STATIC if graphs.generates else None)
 
 
-def _best(graphs: Graphs, least_ns: float, way: WayName) -> Span | None:
-    """Return the span of which a mode of torch.compile saves most; None: it works nowhere, or saves too little."""
+def _best(graphs: Graphs, least_ns: float, ways: Sequence[WayName]) -> tuple[Span | None, WayName]:
+    """Return the span of which modes of torch.compile save most, and the mode; None: they work nowhere, or save little.
+
+    Of modes that save as much the first one.
+    """
     classes = [span.name.rpartition("_")[0] for span in graphs.spans if span.kind == "module"]
     alike = {
         name for name in classes if classes.count(name) > 1
     }  # one graph a layer takes the memory of the one before
-    every = {
-        span.name: (math.inf if (saving := span.way(way).saving_ns) is None else saving.mid, span)
+    every = [
+        (math.inf if (saving := span.way(way).saving_ns) is None else saving.mid, span, way)
         for span in graphs.spans
+        for way in ways
         if span.way(way).outcome == "works" and _written(span) and span.name.rpartition("_")[0] not in alike
-    }
-    most = max((saving for saving, _ in every.values()), default=0)
-    near = [span for saving, span in every.values() if saving >= max(_NEAR * most, least_ns)]
-    return max(near, key=lambda span: (span.kind == "module", span.launches), default=None)
+    ]
+    most = max((saving for saving, *_ in every), default=0)
+    for each in ways:
+        near = [span for saving, span, way in every if way == each and saving >= max(_NEAR * most, least_ns)]
+        if near:
+            return max(near, key=lambda span: (span.kind == "module", span.launches)), each
+    return None, ways[0]
 
 
 def _written(span: Span) -> bool:
@@ -165,12 +188,18 @@ def name_of(span: Span) -> str:
     return f"`{plain(span.name)}`" + (f" ({plain(span.line.rpartition(' ')[0])})" if span.line else "")
 
 
+def _short(span: Span) -> str:
+    """Return a function's name or a module's class."""
+    return plain(span.name.rpartition("_")[0] if span.kind == "module" else span.name)
+
+
 def code_of(span: Span, way: WayName) -> str:
     """Return what compiles a span in a mode."""
-    mode = ', mode="reduce-overhead"' if way == "reduce_overhead" else ""
+    mode = ', mode="reduce-overhead"' if way in _GRAPHS else ""
+    marked = _MARKED if way == "graphs_by_step" else ""
     if span.kind == "function":
-        return f"{span.name} = torch.compile({span.name}{mode})"
-    return f"model = torch.compile(model{mode})    # model: the {plain(span.name.rpartition('_')[0])}"
+        return f"{span.name} = torch.compile({span.name}{mode}){marked}"
+    return f"model = torch.compile(model{mode})    # model: the {_short(span)}{marked}"
 
 
 def plain(text: str) -> str:

@@ -185,6 +185,8 @@ class _Judge:
             yield _obstacle("perhaps_several", often, unit.line, calls)
         elif overwritten(self.program, unit.calls, graph):
             yield _obstacle("several_calls", often, unit.line, calls)
+            if overwritten(self.program, unit.calls, graph, by_step=True):
+                yield _obstacle("read_later", often, unit.line, calls)
 
 
 def _obstacle(kind: str, what: str, line: str | None, times: int) -> Obstacle:

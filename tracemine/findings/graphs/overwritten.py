@@ -1,7 +1,8 @@
 """Results that are read after a later call has taken their memory.
 
-What torch.compile replays as a CUDA graph returns memory of that graph. The next call takes it again, unless results of
-the one before still wait for their backward pass: as torch's own rule is (torch/_inductor/cudagraph_trees.py).
+What torch.compile replays as a CUDA graph returns memory of that graph. The next call takes it again, unless results
+of the one before still wait for their backward pass: as torch's own rule is (torch/_inductor/cudagraph_trees.py). Where
+the program marks where its steps begin, only the next step does.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import IntArray
 
 
-def overwritten(program: Program, calls: IntArray, graph: NodeGraph) -> bool:
+def overwritten(program: Program, calls: IntArray, graph: NodeGraph, *, by_step: bool = False) -> bool:
     """Return whether something reads what a call of a span wrote after a later call took its memory.
 
-    calls: of each forward operator the call of the span, −1: none.
+    calls: of each forward operator the call of the span, −1: none; by_step: the program says where its steps begin.
     """
     first = np.unique(calls[calls >= 0], return_index=True)[1]
     rows = program.rows[np.flatnonzero(calls >= 0)[first]]
@@ -27,7 +28,7 @@ def overwritten(program: Program, calls: IntArray, graph: NodeGraph) -> bool:
     back = program.backward[node]
     own = np.where(node >= 0, taken(calls, taken(program.place, program.forward[node])), -1)
     moments = np.sort(time[back & (own >= 0)])
-    generation = _generations(begin, moments)
+    generation = program.step_at(begin) if by_step else _generations(begin, moments)
     at = np.where(back, generation[np.searchsorted(begin, time, side="right") - 1], taken(generation, own))
     del op
     made, read = graph.producer, graph.consumer

@@ -8,7 +8,8 @@ import msgspec
 
 from tracemine.findings.record import Range
 
-WayName = Literal["cuda_graph", "default", "reduce_overhead", "max_autotune"]
+# `graphs_by_step`: reduce-overhead, and `torch.compiler.cudagraph_mark_step_begin()` in front of each step.
+WayName = Literal["cuda_graph", "default", "reduce_overhead", "graphs_by_step", "max_autotune"]
 WAYS: Final[tuple[WayName, ...]] = get_args(WayName)
 Outcome = Literal["works", "fails", "unknown"]
 Effect = Literal[
