@@ -435,7 +435,8 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=float("inf"))
     options = parser.parse_intermixed_args()
     sets, began = known(), time.monotonic()
-    names = options.programs or [program.name for program in sets[options.set or "thirty"]]
+    newest = LATER[-1] if options.what == "unseen" else "thirty"
+    names = options.programs or [program.name for program in sets[options.set or newest]]
     of_pairs = [f"{program.name}.{batch}" for program in sets["served"] for batch in (1, 64)]
 
     def left() -> float:
@@ -457,17 +458,20 @@ def main() -> None:
     elif options.what == "serve":
         serve(options.programs or of_pairs, options.device, options.out / "served.json", left)
     elif options.what == "pairs":
-        serve(names, options.device, options.out / "pairs.json", left, options.jobs, SHORT)
+        serve(fixable(names), options.device, options.out / "pairs.json", left, options.jobs, SHORT)
     elif options.what == "record":
         if not options.programs and not options.set:
             names = [*names, *(program.name for program in sets["near"]), *of_pairs]
         record([f"{name}.fixed" if options.fixed else name for name in names], options, left)
     else:
-        names = options.programs or [program.name for program in sets[options.set or LATER[-1]]]
-        with_fix = [name for name in names if any(label.main for label in labels_of(by_name()[name]))]
         record(names, options, left)
-        serve(with_fix, options.device, options.out / "pairs.json", left, options.jobs, SHORT)
+        serve(fixable(names), options.device, options.out / "pairs.json", left, options.jobs, SHORT)
         graphs(names, options.device, file, left, options.jobs, ["capture"])
+
+
+def fixable(names: Sequence[str]) -> list[str]:
+    """Return those that have a main cause, so that a fix takes something away."""
+    return [name for name in names if any(label.main for label in labels_of(by_name()[name.partition(".")[0]]))]
 
 
 def record(names: Sequence[str], options: Any, left: Callable[[], float]) -> None:
