@@ -343,8 +343,8 @@ def judged(
     }
 
 
-def score(out: Path, names: Sequence[str]) -> None:
-    """Print what was found, missed and invented: over all, of those held out, and by cause."""
+def score(out: Path, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Print what was found, missed and invented: over all, of those held out, and by cause; return it by recording."""
     import tracemine
 
     sets, kinds = known(), tomllib.loads(TABLE.read_text("utf-8"))["kinds"]
@@ -396,6 +396,7 @@ def score(out: Path, names: Sequence[str]) -> None:
     if (out / "served.json").exists():
         print(f"{json.loads((out / 'served.json').read_text())['machine']}\n")
         print("\n".join(served_lines(out, kept(out / "served.json"), reports, by_name(), means)))
+    return list(results.values())
 
 
 def counted(said: Sequence[Mapping[str, Any]]) -> str:
@@ -443,10 +444,12 @@ def main() -> None:
         return float(options.within - (time.monotonic() - began))
 
     if options.what == "score":
+        said = list[Mapping[str, Any]]()
         kept_ones = [KEPT, *(KEPT.with_name(f"labelled_{title}.tar.xz") for title in LATER)]
         for place in filter(Path.exists, kept_ones if options.out == KEPT else (options.out,)):
             with opened(place) as out:
-                score(out, options.programs)
+                said += score(out, options.programs)
+        print(f"\n- over all ({len(said)}): {counted(said)}")
         return
     if options.what == "keep":
         keep(options.out, Path(options.programs[0]))
