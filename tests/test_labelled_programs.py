@@ -26,7 +26,7 @@ def labelled(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def thirty(labelled: Any) -> Any:
-    return labelled.known()[0]
+    return labelled.known()["thirty"]
 
 
 NAMES = [
@@ -46,6 +46,10 @@ NAMES = [
     *("soft_suppression", "simulated_on_host", "metrics_each_step", "unpinned_loader", "words_in_python"),
     *("answers_to_host", "batches_by_length", "hard_examples", "spiking_layers", "taught_in_float32"),
     *("pictures_in_training", "looped_but_wide"),
+    *("masked_spectrograms", "chamfer_each", "frames_encoded", "molecules_read", "paged_cache", "lion_each"),
+    *("edges_dropped", "noise_extracted", "tree_searched", "activations_watched", "nucleus_sampled"),
+    *("advantages", "weights_widened", "catalogue_scored", "attention_of_pairs", "cloud_classified"),
+    *("mixed_pictures", "long_filters", "schedule_on_host", "bags_by_library"),
 ]
 
 
@@ -66,7 +70,7 @@ def test_there_are_thirty_in_three_families_each_with_one_main_cause(labelled: A
     assert [families.count(name) for name in ("loops", "waits", "models")] == [10, 10, 10]
     for program in thirty:
         assert sum(label.main for label in labelled.labels_of(program)) == 1, program.name
-    assert [program.name for group in labelled.known() for program in group] == NAMES
+    assert [program.name for group in labelled.known().values() for program in group] == NAMES
 
 
 def test_each_family_has_some_that_are_held_out(labelled: Any, thirty: Any) -> None:
@@ -78,7 +82,11 @@ def test_each_family_has_some_that_are_held_out(labelled: Any, thirty: Any) -> N
 
 def test_there_are_near_misses_and_graphs_that_work_and_that_do_not(labelled: Any, thirty: Any) -> None:
     near = [
-        label for group in labelled.known() for p in group for label in labelled.labels_of(p) if label.sort == "near"
+        label
+        for group in labelled.known().values()
+        for p in group
+        for label in labelled.labels_of(p)
+        if label.sort == "near"
     ]
     assert len(near) >= 15
     for trial in labelled.TRIALS:
@@ -99,6 +107,12 @@ def test_a_label_stands_in_the_table_and_its_lines_are_its_statement(labelled: A
     inner = next(label for label in labelled.labels_of(program) if label.kind == "input_projection_in_loop")
     assert len(inner.lines) == 1
     assert inner.lines.start in loop.lines
+
+
+def test_a_decorated_function_begins_at_its_decorator(labelled: Any) -> None:
+    own = next(label for label in labelled.labels_of(labelled.by_name()["lion_each"]) if label.main)
+    before = _line("labelled_third.py", "@torch.no_grad()")
+    assert own.within == before
 
 
 def _finding(rule: str, *frames: tuple[int, str | None], file: str = "labelled_models.py") -> Any:

@@ -4,8 +4,7 @@
     labelled.py graphs OUT [NAME...]             try each as one CUDA graph and in three modes of torch.compile
     labelled.py serve OUT [NAME...]              time three models at batch 1 and 64: p50 and p99 of their steps
     labelled.py pairs OUT [NAME...]              time programs and their fixed forms in turns, in one process each
-    labelled.py fresh OUT                        record what no detector was made with, and try and time that
-    labelled.py unseen OUT                       the same of what was labelled last, and no detector has looked at
+    labelled.py unseen OUT [--set NAME]          record, time and try the newest set, which no detector has looked at
     labelled.py keep OUT ARCHIVE                 write what `score` needs of OUT into one small .tar.xz
     labelled.py score [OUT] [NAME...]            count what was found, missed and invented; OUT: such an archive as well
 
@@ -14,8 +13,8 @@ OUT has is not made again. `--within 480` begins nothing new after that many sec
 
 A cause counts once a program: found where a finding of a rule that means its kind leads to its statement, as
 `labels.py` says, or names no line of the program. Findings of a cause's kind that match no label of a program are
-invented. `labelled.toml` has the rules of a kind. Ten programs are held out by a hash of their names; those of
-`labelled_fresh.py` and `labelled_unseen.py` all are.
+invented. `labelled.toml` has the rules of a kind. Ten programs are held out by a hash of their names; those of the
+sets that came later (`LATER`) all are.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,17 @@ from programs.run import SIDE_BY_SIDE, machine, recorded, settled
 from programs.worth import fixed_lines, graph_verdicts, pair_lines, served_lines
 
 KEPT = Path(__file__).resolve().parent.parent / "results/h200/labelled.tar.xz"
-KEPT_FRESH, KEPT_PAIRS = KEPT.with_name("labelled_fresh.tar.xz"), KEPT.with_name("labelled_pairs.json")
+KEPT_PAIRS, KEPT_GRAPHS = (KEPT.with_name(f"labelled_{what}.json") for what in ("pairs", "graphs"))
+# Sets of programs. Those behind `served` were labelled before anything looked at them; the newest stands last.
+SETS = {
+    "thirty": ("loops.LOOPS", "waits.WAITING", "models.MODELS"),
+    "near": ("near.NEAR",),
+    "served": ("near.SERVED",),
+    "fresh": ("fresh.FRESH",),
+    "unseen": ("unseen.UNSEEN",),
+    "third": ("third.THIRD",),
+}
+LATER = tuple(SETS)[3:]
 TABLE = Path(__file__).resolve().parent / "labelled.toml"
 LIMIT_S = 240  # of one attempt: a loop of 250 rounds takes long to compile
 MODES = {"compiled": None, "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
@@ -52,29 +62,20 @@ BY_STEP = "graphs_by_step"  # reduce-overhead, and a mark where each step begins
 STEPS, AHEAD = 2, 3
 BLOCKS, BLOCK = SIZE = 20, 20
 SHORT = 10, 8  # of pairs: blocks, and steps of each
-# Beside the fresh ones: graphs that were not tried, and gains that two processes timed far apart.
-MORE_GRAPHS = ("mixture_density", "gated_scan", "late_interaction", "relative_positions", "lstm_tagger", "decode_until")
-MORE_PAIRS = ("guarded_loss", "masked_words", "item_embeddings", "codebook", "anchors_made", "averaged_weights",
-              "loss_of_each_part", "longest_text", "evaluated_each", "decode_until")  # fmt: skip
 FIRST = 3  # the main cause is to be among so many findings
 
 
-def known() -> tuple[Sequence[Labelled], ...]:
-    """Return the thirty, those in which nothing is to be found, those served at two batches, the fresh ones, and those
-    that no detector has looked at.
-    """
-    from programs.labelled_fresh import FRESH
-    from programs.labelled_loops import LOOPS
-    from programs.labelled_models import MODELS
-    from programs.labelled_near import NEAR, SERVED
-    from programs.labelled_unseen import UNSEEN
-    from programs.labelled_waits import WAITING
-
-    return (*LOOPS, *WAITING, *MODELS), NEAR, SERVED, FRESH, UNSEEN
+def known() -> dict[str, Sequence[Labelled]]:
+    """Return the programs of each set."""
+    places = {title: [name.split(".") for name in names] for title, names in SETS.items()}
+    return {
+        title: [one for module, name in of for one in getattr(import_module(f"programs.labelled_{module}"), name)]
+        for title, of in places.items()
+    }
 
 
 def by_name() -> dict[str, Labelled]:
-    return {program.name: program for group in known() for program in group}
+    return {program.name: program for programs in known().values() for program in programs}
 
 
 def made(name: str, device: str, wrap: Callable[..., Any] | None = None) -> Any:
@@ -161,27 +162,27 @@ def marked(step: Callable[[], Any]) -> Callable[[], Any]:
     return begun
 
 
-def asked(target: Callable[..., None], *arguments: Any) -> Any:
-    """Return what a function says in a process of its own."""
+def asked(left: Callable[[], float], target: Callable[..., None], *arguments: Any) -> Any:
+    """Return what a function says in a process of its own; None where it has not said it when no time is left."""
     process, pipe = started(target, *arguments)
     try:
-        return heard(pipe)
+        return heard(pipe, left)
     finally:
         process.kill()
 
 
 def graphs(
-    names: Sequence[str], device: str, file: Path, late: Callable[[], bool], jobs: int, trials: Sequence[str] = TRIALS
+    names: Sequence[str], device: str, file: Path, left: Callable[[], float], jobs: int, trials: Sequence[str] = TRIALS
 ) -> None:
-    """Try what is not in the file yet, some at once."""
+    """Try what is not in the file yet, some at once, trial by trial."""
     from concurrent.futures import ThreadPoolExecutor
 
     found = kept(file)
-    todo = [(name, trial) for name in names for trial in trials if trial not in found.get(name, {})]
+    todo = [(name, trial) for trial in trials for name in names if trial not in found.get(name, {})]
 
     def one(each: tuple[str, str]) -> None:
-        if not late():
-            said = asked(attempt, *each, device)
+        said = asked(left, attempt, *each, device) if left() > 0 else None
+        if said is not None:
             found.setdefault(each[0], {})[each[1]] = said
             file.write_text(json.dumps({**found, "machine": machine(device)}, indent=1))
             print(*each, "works" if said["works"] else said["why"], flush=True)
@@ -251,24 +252,28 @@ def quantiles(values: Sequence[int]) -> dict[str, int]:
 
 
 def serve(
-    names: Sequence[str], device: str, file: Path, late: Callable[[], bool], jobs: int = 1, size: tuple[int, int] = SIZE
+    names: Sequence[str],
+    device: str,
+    file: Path,
+    left: Callable[[], float],
+    jobs: int = 1,
+    size: tuple[int, int] = SIZE,
 ) -> None:
     """Time what is not in the file yet: some are made ready at once, then one after another is timed."""
     found = kept(file)
     todo = [name for name in names if name not in found]
     for at in range(0, len(todo), jobs):
-        if late():
-            return
-        workers = {name: started(served, name, device, *size) for name in todo[at : at + jobs]}
-        ready = {name: heard(pipe) for name, (_, pipe) in workers.items()}
+        workers = {name: started(served, name, device, *size) for name in todo[at : at + jobs] if left() > 0}
+        ready = {name: heard(pipe, left) for name, (_, pipe) in workers.items()}
         for name, (process, pipe) in workers.items():
             if ready[name] == "ready":
                 pipe.send("go")
-                ready[name] = heard(pipe)
+                ready[name] = heard(pipe, left)
             process.kill()
-            found[name] = ready[name]
-            print(name, found[name], flush=True)
-            file.write_text(json.dumps({**found, "machine": machine(device)}, indent=1))
+            if ready[name] is not None:
+                found[name] = ready[name]
+                print(name, found[name], flush=True)
+                file.write_text(json.dumps({**found, "machine": machine(device)}, indent=1))
 
 
 def started(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
@@ -280,12 +285,15 @@ def started(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connecti
     return process, mine
 
 
-def heard(pipe: Connection) -> Any:
-    """Return what a process says next."""
+def heard(pipe: Connection, left: Callable[[], float]) -> Any:
+    """Return what a process says next; None where no time is left before it does."""
+    wait_s = min(LIMIT_S, max(left(), 0))
     try:
-        return pipe.recv() if pipe.poll(LIMIT_S) else {"works": False, "why": f"not done after {LIMIT_S} s"}
+        if pipe.poll(wait_s):
+            return pipe.recv()
     except EOFError:
         return {"works": False, "why": "the process ended"}
+    return {"works": False, "why": f"not done after {LIMIT_S} s"} if wait_s == LIMIT_S else None
 
 
 # -- score -------------------------------------------------------------------------------------------------------------
@@ -348,14 +356,13 @@ def judged(
     }
 
 
-def score(out: Path, names: Sequence[str]) -> None:
-    """Print what was found, missed and invented: over all, of those held out, and by cause."""
+def score(out: Path, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Print what was found, missed and invented: over all, of those held out, and by cause; return it by recording."""
     import tracemine
 
-    thirty, near, _, fresh, unseen = known()
-    kinds = tomllib.loads(TABLE.read_text("utf-8"))["kinds"]
-    apart, results, reports = held_out(thirty) | {program.name for program in (*fresh, *unseen)}, {}, {}
-    ranked_of = [*thirty, *fresh, *unseen]
+    sets, kinds = known(), tomllib.loads(TABLE.read_text("utf-8"))["kinds"]
+    thirty, later = sets["thirty"], [program for title in LATER for program in sets[title]]
+    apart, results, reports = held_out(thirty) | {program.name for program in later}, {}, {}
     for folder in sorted(path for path in out.iterdir() if (path / "capture.json").exists()):
         name, *rest = folder.name.split(".")
         if not names or name in names:
@@ -370,16 +377,16 @@ def score(out: Path, names: Sequence[str]) -> None:
     groups = {
         "all": list(results),
         "held out": [p.name for p in thirty if p.name in results and p.name in apart],
-        "fresh": [p.name for p in fresh if p.name in results],
-        "unseen": [p.name for p in unseen if p.name in results],
+        **{title: [p.name for p in sets[title] if p.name in results] for title in LATER},
         "others of the thirty": [p.name for p in thirty if p.name in results and p.name not in apart],
         "once fixed": [name for name in results if ".fixed" in name],
-        "nothing to be found": [p.name for p in near if p.name in results],
+        "nothing to be found": [p.name for p in sets["near"] if p.name in results],
     }
     print()
     for title, names in groups.items():
-        print(f"- {title} ({len(names)}): {counted([results[name] for name in names])}")
-    ranked = [results[p.name] for p in ranked_of if p.name in results and results[p.name]["has_main"]]
+        if names:
+            print(f"- {title} ({len(names)}): {counted([results[name] for name in names])}")
+    ranked = [results[p.name] for p in (*thirty, *later) if p.name in results and results[p.name]["has_main"]]
     first = sum(said["rank"] is not None and said["rank"] <= FIRST for said in ranked)
     print(f"- main cause among the first {FIRST}: {first} of {len(ranked)}\n")
     for line in by_cause(list(results.values()), kinds):
@@ -393,8 +400,8 @@ def score(out: Path, names: Sequence[str]) -> None:
 
     chosen = [program for name, program in by_name().items() if any(each.split(".")[0] == name for each in results)]
     print("\n" + "\n".join(fixed_lines(out, reports, chosen, means)))
-    if (out / "graphs.json").exists():
-        tried = kept(out / "graphs.json")
+    more, tried = kept(KEPT_GRAPHS), kept(out / "graphs.json")
+    if tried := {p.name: more.get(p.name, {}) | tried.get(p.name, {}) for p in chosen if p.name in {*more, *tried}}:
         print("\n".join((*graph_lines(tried, chosen), *graph_verdicts(out, tried, chosen))))
     times = kept(KEPT_PAIRS) | kept(out / "pairs.json")
     if any(name in reports for name in times):
@@ -402,6 +409,7 @@ def score(out: Path, names: Sequence[str]) -> None:
     if (out / "served.json").exists():
         print(f"{json.loads((out / 'served.json').read_text())['machine']}\n")
         print("\n".join(served_lines(out, kept(out / "served.json"), reports, by_name(), means)))
+    return list(results.values())
 
 
 def counted(said: Sequence[Mapping[str, Any]]) -> str:
@@ -429,63 +437,65 @@ def by_cause(said: Sequence[Mapping[str, Any]], kinds: Mapping[str, Sequence[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("record", "graphs", "serve", "pairs", "fresh", "unseen", "keep", "score"))
+    parser.add_argument("what", choices=("record", "graphs", "serve", "pairs", "unseen", "keep", "score"))
     parser.add_argument("out", type=Path, nargs="?", default=KEPT)
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--set", choices=SETS)
     parser.add_argument("--fixed", action="store_true")
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--trials", default=",".join(TRIALS), help="of `graphs`")
     parser.add_argument("--jobs", type=int, default=SIDE_BY_SIDE)
     parser.add_argument("--within", type=float, default=float("inf"))
     options = parser.parse_intermixed_args()
-    thirty, near, pairs, fresh, unseen = known()
-    began = time.monotonic()
-    of_pairs = [f"{program.name}.{batch}" for program in pairs for batch in (1, 64)]
+    sets, began = known(), time.monotonic()
+    newest = LATER[-1] if options.what == "unseen" else "thirty"
+    names = options.programs or [program.name for program in sets[options.set or newest]]
+    of_pairs = [f"{program.name}.{batch}" for program in sets["served"] for batch in (1, 64)]
 
-    def late() -> bool:
-        return bool(time.monotonic() - began > options.within)
+    def left() -> float:
+        return float(options.within - (time.monotonic() - began))
 
     if options.what == "score":
-        for place in (KEPT, KEPT_FRESH) if options.out == KEPT else (options.out,):
+        said = list[Mapping[str, Any]]()
+        kept_ones = [KEPT, *(KEPT.with_name(f"labelled_{title}.tar.xz") for title in LATER)]
+        for place in filter(Path.exists, kept_ones if options.out == KEPT else (options.out,)):
             with opened(place) as out:
-                score(out, options.programs)
+                said += score(out, options.programs)
+        print(f"\n- over all ({len(said)}): {counted(said)}")
         return
     if options.what == "keep":
         keep(options.out, Path(options.programs[0]))
         return
     options.out.mkdir(parents=True, exist_ok=True)
-    trials = options.trials.split(",")
+    file, trials = options.out / "graphs.json", options.trials.split(",")
     if options.what == "graphs":
-        names = options.programs or [program.name for program in thirty]
-        graphs(names, options.device, options.out / "graphs.json", late, options.jobs, trials)
+        graphs(names, options.device, file, left, options.jobs, trials)
     elif options.what == "serve":
-        serve(options.programs or of_pairs, options.device, options.out / "served.json", late)
+        serve(options.programs or of_pairs, options.device, options.out / "served.json", left)
     elif options.what == "pairs":
-        names = options.programs or [program.name for program in thirty]
-        serve(names, options.device, options.out / "pairs.json", late, options.jobs, SHORT)
+        serve(fixable(names), options.device, options.out / "pairs.json", left, options.jobs, SHORT)
     elif options.what == "record":
-        names = options.programs or [*(program.name for program in (*thirty, *near)), *of_pairs]
-        names = [f"{name}.fixed" if options.fixed else name for name in names]
-        record(names, options, late)
+        if not options.programs and not options.set:
+            names = [*names, *(program.name for program in sets["near"]), *of_pairs]
+        record([f"{name}.fixed" if options.fixed else name for name in names], options, left)
     else:
-        first = options.what == "unseen"
-        names = [program.name for program in (unseen if first else fresh)]
-        with_fix = [name for name in names if any(label.main for label in labels_of(by_name()[name]))]
-        record(names, options, late)
-        file = options.out / "graphs.json"
-        more = ((), ()) if first else (MORE_PAIRS, MORE_GRAPHS)
-        serve([*with_fix, *more[0]], options.device, options.out / "pairs.json", late, options.jobs, SHORT)
-        graphs([*names, *more[1]], options.device, file, late, options.jobs, ["capture"])
-        graphs(names[1:4], options.device, file, late, options.jobs, ["reduce_overhead"])
+        record(names, options, left)
+        serve(fixable(names), options.device, options.out / "pairs.json", left, options.jobs, SHORT)
+        graphs(names, options.device, file, left, options.jobs, ["capture"])
 
 
-def record(names: Sequence[str], options: Any, late: Callable[[], bool]) -> None:
+def fixable(names: Sequence[str]) -> list[str]:
+    """Return those that have a main cause, so that a fix takes something away."""
+    return [name for name in names if any(label.main for label in labels_of(by_name()[name.partition(".")[0]]))]
+
+
+def record(names: Sequence[str], options: Any, left: Callable[[], float]) -> None:
     """Record programs, some side by side: what is recorded already is not again."""
     todo = [name for name in names if not (options.out / name / "capture.json").exists()]
     for at in range(0, len(todo), options.jobs):
-        if not late():
-            recorded(todo[at : at + options.jobs], options.device, options.out, options.steps, prepared)
+        if left() > 0:
+            recorded(todo[at : at + options.jobs], options.device, options.out, options.steps, prepared, left())
             print(f"{min(at + options.jobs, len(todo))} of {len(todo)}", flush=True)
 
 

@@ -126,7 +126,7 @@ def labels_of(program: Labelled) -> list[Label]:
                     range(first + begin - 1, first + end),
                     main="main" in words,
                     stays="stays" in words,
-                    within=first + function.lineno - 1,
+                    within=first + min(each.lineno for each in (function, *function.decorator_list)) - 1,
                     calls=frozenset(each for call in _calls(statement) for each in names.get(call, (call,))),
                 )
             )

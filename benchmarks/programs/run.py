@@ -136,24 +136,33 @@ def record(name: str, device: str, out: Path, steps: int, built: Any, prepare: C
     settled()
     with suppress(threading.BrokenBarrierError):  # one of them failed: the others go on
         built.wait(LIMIT_S / 2)
+    # The next one's turn begins when the last step has ended: files are written by the host alone.
     with (
+        capture(out / name, steps=steps, timed=20, quiet=True) as recording,
         (out / "turn").open("w") as turn,
         locked(turn),
-        capture(out / name, steps=steps, timed=20, quiet=True) as recording,
     ):
         for _ in recording.steps():
             step()
 
 
-def recorded(names: Sequence[str], device: str, out: Path, steps: int, prepare: Callable[..., Any] = prepared) -> None:
-    """Record some programs, each in a process of its own, which ends LIMIT_S after it began to wait for its turn."""
+def recorded(
+    names: Sequence[str],
+    device: str,
+    out: Path,
+    steps: int,
+    prepare: Callable[..., Any] = prepared,
+    within_s: float = float("inf"),
+) -> None:
+    """Record some programs, each in a process of its own. None goes on for more than `within_s`."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(len(names))
     processes = [context.Process(target=record, args=(name, device, out, steps, barrier, prepare)) for name in names]
     for process in processes:
         process.start()
+    ends = time.monotonic() + min(within_s, 2 * LIMIT_S)
     for process in processes:
-        process.join(2 * LIMIT_S)
+        process.join(max(ends - time.monotonic(), 0))
         process.kill()
 
 

@@ -97,3 +97,14 @@ def test_a_model_that_a_step_calls_many_times_pays_for_each_compiled_call() -> N
     assert any(f"{COMPILED_CALL_NS.mid / 1e6:g} ms a call" in assumption for assumption in one.assumptions)
     assert one.per_step is not None
     assert one.per_step.step_saving_ns.low == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "goes"),
+    [("programs/confusion_loop", True), ("programs/point_cloud", False), ("programs_unseen/trust_ratios", False)],
+)
+def test_kernels_of_later_rounds_go_where_a_loop_only_counts_or_sums(name: str, goes: bool) -> None:
+    one = finding(name, "host_sync")
+    assert any("kernels of a loop's later rounds go as well" in each for each in one.assumptions) == goes
+    assert one.per_step is not None
+    assert one.per_step.step_saving_ns.high <= one.per_step.measured_ns

@@ -27,6 +27,7 @@ from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import (
     COMPILED_CALL_NS,
     JAX_EVENT_NS,
+    KERNEL_NS,
     REPLAY_FLOOR_NS,
     SLOWDOWNS,
     TRAINED_CALL_NS,
@@ -57,6 +58,7 @@ __all__ = [
     "COMPILED_CALL_NS",
     "GPU",
     "JAX_EVENT_NS",
+    "KERNEL_NS",
     "LOADING_PACE",
     "NOTHING",
     "REPLAY_FLOOR_NS",

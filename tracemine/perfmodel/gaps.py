@@ -13,6 +13,8 @@ from tracemine.units import ratio_text
 # What a graph replay leaves between two kernels. 1–1.3 µs a node is reported for Hopper; on an H200 replays of whole
 # models took 0.1–0.7 µs a node more than their kernels together: benchmarks/predictions/step_savings.py.
 REPLAY_FLOOR_NS = 500
+# What any kernel takes, however little it does: so much of each goes with its launch where one call does all rounds.
+KERNEL_NS = 2_500
 # What the host spends on a call of a function that torch.compile compiled, guards and launcher, beyond an operator's.
 # Functions of a few operators: 22 to 29 µs, once 52, on one host (`compiled_*` of
 # benchmarks/predictions/step_pairs_report.py); on another 57, 68 and 170 µs more than the launches that went, in loops
@@ -45,6 +47,8 @@ _GAP_SHARE = {
     # Where no round needs another's result, one call can do all of them, and be asked once: loops changed so won 73 to
     # 125 % of it (as above).
     "at_once": (0.4, 0.95, 1.0),
+    # Where that call is one operator (counts, sums by index), the kernels of all rounds go with their launches.
+    "in_one_call": (0.4, 0.95, 1.0),
     "allocator": (0.0, 1.0, 1.0),
     "module_load": (0.0, 0.5, 1.0),
     "compilation": (0.0, 0.5, 1.0),
@@ -144,14 +148,18 @@ def closed_gaps(
 
     >>> closed_gaps(np.array([11_000, 600]), "host_bound")[0]
     Range(low=5300, mid=10600, high=11600)
+    >>> closed_gaps(np.array([11_000, 600]), "in_one_call")[0]
+    Range(low=4640, mid=11020, high=11600)
     >>> least, usual, most = np.array([2_500, 0]), np.array([4_500, 0]), np.array([7_500, 600])
     >>> closed_gaps(np.array([11_000, 600]), "host_bound", (least, usual, most), SLOWDOWNS["stacks"])[0]
     Range(low=1000, mid=4000, high=8100)
     """
     low, mid, high = _GAP_SHARE.get(cause or "", _GAP_SHARE_OTHERWISE)
+    floor_ns = 0 if cause == "in_one_call" else REPLAY_FLOOR_NS  # there no kernel is left behind it
     least, usual, most = (dur_ns, dur_ns, dur_ns) if alone_ns is None else alone_ns
+    leaves = f"a graph replay or one launch leaves {floor_ns / 1000:g} µs" if floor_ns else "one call leaves nothing"
     assumptions: tuple[str, ...] = (
-        f"a graph replay or one launch leaves {REPLAY_FLOOR_NS / 1000:g} µs between two kernels; of what is above it "
+        f"{leaves} between two kernels; of what is above it "
         f"{low:.0%} (low) to {mid:.0%} (mid) comes back, and at most {high:.0%} of the gap (assumed)",
     )
     if slowdown is not None and slowdown.host is not None:
@@ -163,8 +171,8 @@ def closed_gaps(
             f"({slowdown.least:g}–{slowdown.most:g}, {slowdown.measured}): gaps count as they last without it",
         )
     lower, middle, upper = (
-        int(np.maximum(least - REPLAY_FLOOR_NS, 0).sum() * low),
-        int(np.maximum(usual - REPLAY_FLOOR_NS, 0).sum() * mid),
+        int(np.maximum(least - floor_ns, 0).sum() * low),
+        int(np.maximum(usual - floor_ns, 0).sum() * mid),
         int(most.sum() * high),
     )
     # Once launches are gone, a gap can be shorter where the host is slower: it waits elsewhere.

@@ -15,10 +15,11 @@ from tracemine.host.uses import USES
 from tracemine.host.waits import WAITS
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import Abstained
+from tracemine.perfmodel import KERNEL_NS, Abstained, Range
 from tracemine.rows.table import BoolArray, IntArray, category, number
 
 _PRODUCTS = ("gemm", "conv", "attention", "rnn")
+_REDUCED = ("segments", "limits")
 _FETCHES = ("number", "truth", "mask", "print", "to_host")
 
 
@@ -35,10 +36,37 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     waits = cause == "synchronisation"
     recorded = context.facts["gaps"].dur_ns[gaps]
     most = np.where(at_once, recorded, np.minimum(recorded, blocked_ns(context, matrix))) if waits else recorded
-    parts = ((at_once, "at_once"), (known, "without_wait"), (~(at_once | known), cause))
+    reduced = at_once & _reduced(context, gaps)
+    parts = (
+        (at_once & ~reduced, "at_once"),
+        (reduced, "in_one_call"),
+        (known, "without_wait"),
+        (~(at_once | known), cause),
+    )
     freed = [np.where(known, each[gaps], np.iinfo(np.int64).max) for each in context.wait_gaps.freed_ns[:2]]
     saving, assumptions = closed(context, matrix, most, parts, freed)
+    kernels_ns = _kernels_ns(context, gaps[reduced])
+    if kernels_ns:
+        saving = (saving + Range(0, kernels_ns, kernels_ns)).at_most(int(recorded.sum()))
+        assumptions += (f"kernels of a loop's later rounds go as well, {KERNEL_NS / 1000:g} µs of each at most",)
     return of_gaps(context, matrix, saving, (ASSUMED, *assumptions) if known.any() else assumptions)
+
+
+def _reduced(context: ScanContext, gaps: IntArray) -> BoolArray:
+    """Return which gaps lie in a loop that only counts or sums: one operator does it by index. Elsewhere kernels stay:
+    each of fewer does more.
+    """
+    following = number(context.rows["gaps"], "next_row")[gaps]
+    return category(context.rows["activities"], "loop_over").among(*_REDUCED)[following]
+
+
+def _kernels_ns(context: ScanContext, gaps: IntArray) -> int:
+    """Return how long the kernels behind these gaps take, those of a loop's later rounds, which one call leaves out: of
+    each what any kernel takes, however little it does. What another finding has is not counted.
+    """
+    following = number(context.rows["gaps"], "next_row")[gaps]
+    later = (number(context.rows["activities"], "loop_turn")[following] > 0) & ~context.claimed["activities"][following]
+    return int(np.minimum(context.facts["activities"].dur_ns[following[later]], KERNEL_NS).sum())
 
 
 def _one_call(context: ScanContext, gaps: IntArray) -> BoolArray:
