@@ -115,6 +115,11 @@ def test_a_decorated_function_begins_at_its_decorator(labelled: Any) -> None:
     assert own.within == before
 
 
+def test_what_is_handed_to_map_is_called(labelled: Any) -> None:
+    own = next(label for label in labelled.labels_of(labelled.by_name()["molecules_read"]) if label.main)
+    assert "pooled" in own.calls
+
+
 def _finding(rule: str, *frames: tuple[int, str | None], file: str = "labelled_models.py") -> Any:
     """Return a finding at lines, innermost first: with a name where the line is that of a function's beginning."""
     source = [

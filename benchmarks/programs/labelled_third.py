@@ -1,7 +1,7 @@
 """Labelled programs of other fields and habits, after those of `labelled_unseen.py`. Labels: `labels.py`.
 
-They were labelled before anything looked at them, and none is to be looked at with a detector before `labelled.py
-unseen` has recorded it: `labelled.py score` counts them apart.
+They were labelled before anything looked at them, recorded, and scored once before any detector was changed for them:
+`labelled.py score` counts them apart.
 """
 
 from __future__ import annotations

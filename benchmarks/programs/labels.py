@@ -141,11 +141,13 @@ def _innermost(tree: ast.AST, number: int, kind: type[Any]) -> Any:
 
 
 def _calls(node: ast.AST) -> set[str]:
-    """Return the names that are called by themselves, and of `tower.step(...)` the last."""
-    calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+    """Return the names that are called by themselves, of `tower.step(...)` the last, and of `map(pooled, ...)` both."""
+    calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+    called = [each.func for each in calls]
+    called += [each.args[0] for each in calls if isinstance(each.func, ast.Name) and each.func.id == "map"]
     return {
         call.id if isinstance(call, ast.Name) else call.attr
-        for call in calls
+        for call in called
         if hasattr(call, "id") or hasattr(call, "attr")
     }
 
