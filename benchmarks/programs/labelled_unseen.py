@@ -1,7 +1,7 @@
-"""Labelled programs that no detector was made with, after those of `labelled_fresh.py`. Labels: `labels.py`.
+"""Labelled programs that no detector had been made with, after those of `labelled_fresh.py`. Labels: `labels.py`.
 
-They were labelled before anything looked at them, and none is to be looked at with a detector before `labelled.py
-unseen` has recorded it: `labelled.py score` counts them apart.
+They were labelled before anything looked at them, recorded, and scored once; detectors have changed since.
+`labelled.py score` counts them apart.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ def evaluated_each(
     def step() -> Tensor:
         right, said = torch.zeros((), dtype=torch.long, device=x.device), []
         hits = 0
-        for at in range(batches):
+        for at in range(batches):  # may: python_loop
             best = function(x[at]).argmax(-1)
             if fixed:
                 right += (best == y[at]).sum()

@@ -155,6 +155,58 @@ def stalled(trace: Trace, begin: int, step: int) -> int:
     return launches(trace, end + STALL, 4)
 
 
+def one_after_another(trace: Trace, begin: int, step: int) -> int:
+    """Five numbers on one line, each asked for by itself: nothing is computed in between."""
+    at = launches(trace, begin) + 3_000
+    for _ in range(5):
+        at = wait(trace, at)
+    return launches(trace, at + 20_000)
+
+
+SCHEMAS = {
+    "aten::eq": "aten::eq.Scalar(Tensor self, Scalar other) -> Tensor",
+    "aten::all": "aten::all(Tensor self) -> Tensor",
+    "aten::_local_scalar_dense": "aten::_local_scalar_dense(Tensor self) -> Scalar",
+    "aten::relu": "aten::relu(Tensor self) -> Tensor",
+}
+
+
+def reads(trace: Trace, op: dict[str, Any], taken: int, given: int | None = None) -> None:
+    """Say what an operator takes and gives, each a storage of its own."""
+    op["execution_node_id"] = 10 + len(trace.rows["ops"])
+    op["op_schema"] = SCHEMAS[op["name"]]
+    for storage, is_output in ((taken, False), (given, True)):
+        if storage is not None:
+            trace.add(
+                "tensors", op_row=op, is_output=is_output, position=0, list_index=None, tensor_id=0, storage_id=storage,
+                offset_elements=0, numel=64, itemsize_bytes=4, device="cuda:0", dtype="float", shape=[64], strides=[1],
+            )  # fmt: skip
+
+
+def until_done(trace: Trace, begin: int, step: int, kept: bool = False) -> int:
+    """Twelve rounds, behind each of which all rows are asked whether they have ended; kept: that is used as well."""
+    line, at = frame(trace, "decode.py(9): decode"), begin
+    for turn in range(12):
+        at, mine = launches(trace, at, 2, lasting=1_000) + 3_000, 1_000 * (step + 1) + 10 * turn
+        calls = [("aten::eq", mine, mine + 1), ("aten::all", mine + 1, mine + 2)]
+        for name, taken, given in [*calls, ("aten::relu", mine + 1, mine + 3)] if kept else calls:
+            op = trace.op(name, at, 15_000, [[64]], ["float"], stack_row=line)
+            reads(trace, op, taken, given)
+            trace.kernel(name, at + 16_000, 1_000, launch=(at + 10_000, 5_000), op=op, stack=line)
+            at += LATE
+        asked = trace.op("aten::is_nonzero", at, 20_000, [[]], ["float"], stack_row=line)
+        op = trace.op("aten::_local_scalar_dense", at + 500, 19_000, parent_row=asked, stack_row=line)
+        reads(trace, op, mine + 2)
+        trace.copy("DtoH", at + 9_000, 1_500, 4, pageable=True, launch=(at + 3_000, 5_000), op=op, stack=line)
+        trace.call("cudaStreamSynchronize", at + 8_500, 5_000, op_row=op, stack_row=line)
+        at += LATE
+    return at
+
+
+def until_kept(trace: Trace, begin: int, step: int) -> int:
+    return until_done(trace, begin, step, kept=True)
+
+
 def handed_on(trace: Trace, begin: int, step: int) -> int:
     """Rounds that each take a number, which the next operator may compute with."""
     at = begin
@@ -204,6 +256,19 @@ def test_what_operators_on_the_host_make_goes_with_its_copy() -> None:
     assert ".to(device)" in found.fix
     # Of the longer one so much more, as far as the device then has to wait for the host at all.
     assert 4 * 10_000 < found.step_saving_ns.mid < more.step_saving_ns.mid / 2
+
+
+def test_what_is_computed_to_be_tested_alone_goes_with_the_test() -> None:
+    (found,), (kept,) = findings(until_done), findings(until_kept)
+    # The comparison of each round stays where something else reads it.
+    assert found.step_saving_ns.mid > kept.step_saving_ns.mid + 4 * 12 * 5_000
+    assert kept.step_saving_ns.mid > 0
+
+
+def test_numbers_asked_for_one_after_another_are_no_rounds() -> None:
+    (found,) = findings(one_after_another)
+    assert found.source[0].line == 20
+    assert 0 == found.step_saving_ns.low < found.step_saving_ns.mid
 
 
 def test_each_line_is_a_finding() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from tracemine.causes.python_loop.kinds import Body  # noqa: E402
 from tracemine.causes.python_loop.kinds import over as kind_of_loop  # noqa: E402
 from tracemine.pipeline import analysed, mined  # noqa: E402
 from tracemine.rows.table import category, number  # noqa: E402
+from tracemine.timeline import Timeline  # noqa: E402
 
 Made = Callable[[], Callable[[], Any]]
 
@@ -289,7 +291,20 @@ def padded_rows() -> Callable[[], Any]:
     return step
 
 
+def packed_attention() -> Callable[[], Any]:
+    """Attention within each of several texts, packed one behind the other."""
+    lengths = [9, 17, 12, 25, 10, 31, 14, 21]
+    packed = torch.randn(sum(lengths), 3, 4, 16)
+
+    def step() -> Any:
+        parts = [part.permute(1, 2, 0, 3)[:, None] for part in packed.split(lengths)]
+        return torch.cat([F.scaled_dot_product_attention(*part)[0].transpose(0, 1) for part in parts])
+
+    return step
+
+
 LOOPS = {
+    packed_attention: ("lengths", 8),
     padded_rows: ("copies", 8),
     experts: ("experts", 8),
     masked_experts: ("experts", 6),
@@ -452,6 +467,19 @@ def pyramid() -> Callable[[], Any]:
     return lambda: [F.conv2d(F.relu(F.conv2d(each, weight)), weight, padding=2) for each in levels]
 
 
+def attention_grows() -> Callable[[], Any]:
+    """Each position attends to what those before it gave, longer and longer."""
+    x = torch.randn(12, 1, 4, 1, 16)
+
+    def step() -> Any:
+        seen = x[0]
+        for at in range(1, 12):
+            seen = torch.cat((seen, F.scaled_dot_product_attention(x[at], seen, seen)), 2)
+        return seen
+
+    return step
+
+
 def sinkhorn() -> Callable[[], Any]:
     cost = torch.rand(16, 16)
 
@@ -541,6 +569,7 @@ def casts() -> Callable[[], Any]:
 
 
 NEAR_MISSES = (
+    attention_grows,
     copies_into_several, casts,
     one_layer_by_turns, message_passing, gradual_levels,
     layers_in_a_row, one_layer_again_and_again, power_iteration, sampler_with_schedule, own_output_as_input,
@@ -596,3 +625,31 @@ def test_a_row_of_layers_has_no_loop_to_speak_of() -> None:
     scan = mined(analysed(dispatched(layers_in_a_row(), steps=2)))
     assert scan.findings
     assert {one.loop for one in scan.findings} == {None}
+
+
+def small_but_busy() -> Callable[[], Any]:
+    """Products as fast as one of all of them would be: there is only the host to be saved."""
+    x, weights = torch.randn(1024, 1024), torch.randn(12, 1024, 1024)
+    return lambda: torch.stack([torch.tanh(x @ weight) for weight in weights])
+
+
+def test_turns_between_which_the_device_mostly_idles_do_not_fill_it() -> None:
+    timeline = dispatched(small_but_busy(), steps=2)
+    rules = {one.rule for one in mined(analysed(timeline)).findings}
+    assert not rules & {"python_loop", "small_products_apart"}
+    rules = {one.rule for one in mined(analysed(slow_host(timeline, 20))).findings}
+    assert "small_products_apart" in rules
+
+
+def slow_host(timeline: Timeline, times: int) -> Timeline:
+    """The same program on a host so many times as slow: all begins later, kernels last as long."""
+    tables = {}
+    for name in ("activities", "api", "ops", "steps"):
+        table = getattr(timeline, name)
+        at = table.schema.get_field_index("start_ns")
+        start = pa.array([value * times for value in table["start_ns"].to_pylist()], table.schema.field(at).type)
+        tables[name] = table.set_column(at, table.schema.field(at), start)
+    step = tables["steps"].schema.get_field_index("dur_ns")
+    lasts = pa.array([value * times for value in timeline.steps["dur_ns"].to_pylist()], pa.int64())
+    tables["steps"] = tables["steps"].set_column(step, tables["steps"].schema.field(step), lasts)
+    return replace(timeline, **tables)

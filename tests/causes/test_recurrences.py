@@ -210,6 +210,37 @@ def test_products_that_need_the_state_or_have_weights_of_their_own_stay(program:
     assert found(program, "input_projection_in_loop") == []
 
 
+def fired(summed: bool = False) -> Loop:
+    """Neurons that leak: no product needs the state; or a sum of what all time steps give, which has none."""
+    inputs, w, _ = weights(1)
+
+    def program() -> Tensor:
+        state = fired = torch.zeros(BATCH, SIZE)
+        for at in range(TIME):
+            given = inputs[:, at] @ w
+            if summed:
+                state = state + given
+            else:
+                state = 0.9 * state + given
+                spike = torch.sigmoid(state)
+                state, fired = state * (1 - spike), fired + spike
+        return state if summed else fired
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("program", "rule", "other"),
+    [
+        (fired(), "input_projection_in_loop", "small_products_apart"),
+        (fired(summed=True), "small_products_apart", "input_projection_in_loop"),
+    ],
+)
+def test_where_a_state_needs_products_that_need_none_they_are_its_inputs(program: Loop, rule: str, other: str) -> None:
+    assert len(found(program, rule)) == 1
+    assert not found(program, other)
+
+
 @pytest.mark.parametrize(
     ("name", "layer", "gained"), [("lstm_loop", "LSTM", 0.90), ("recurrent_training", "GRU", 0.82)]
 )

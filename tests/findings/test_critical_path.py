@@ -355,6 +355,16 @@ def python_between(pause: int) -> tuple[Steps, Fix]:
     return steps, Fix([rows], [Range(5_000, 10_000, 15_000)])
 
 
+def test_a_loop_that_one_call_does_takes_its_own_python_along_but_no_long_work() -> None:
+    gains = {}
+    for pause in (60_000, 1_000_000):
+        steps, fix = python_between(pause)
+        gains[pause] = [steps.gains([replace(fix, call=call)])[0].mid for call in ("operator", "loop")]
+    (operator, loop), (_, of_long) = gains[60_000], gains[1_000_000]
+    assert operator < 10 * 35_000 < 10 * 60_000 < loop  # the operator's own dispatch; and all of ten rounds
+    assert of_long <= 10 * 125_000
+
+
 def test_what_python_does_between_two_launches_is_not_saved_with_one() -> None:
     gains = {}
     for pause in (0, 1_000_000):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,10 @@ CAT = "aten::cat(Tensor[] tensors, int dim=0) -> Tensor"
 Turn = Callable[[Program, int], None]
 
 
-def turned(turn: Turn, turns: int = 10, *, in_step: bool = True, joined: bool = True) -> Timeline:
-    """A program of so many turns."""
+def turned(
+    turn: Turn, turns: int = 10, *, in_step: bool = True, joined: bool = True, frames: Sequence[str] = ()
+) -> Timeline:
+    """A program of so many turns, all called from these frames."""
     program = Program()
     if in_step:
         program.step()
@@ -27,14 +30,18 @@ def turned(turn: Turn, turns: int = 10, *, in_step: bool = True, joined: bool = 
         turn(program, at)
     if joined:
         program.call(CAT, [[program.tensor(f"y{at}", 8, 8) for at in range(turns)]], [program.tensor("all", 80, 8)])
+    stack = None
+    for frame in frames:
+        stack = program.trace.frame(frame, stack)
     for op in program.trace.rows["ops"]:  # shapes as Kineto records them
         op["input_shapes"], op["input_dtypes"] = "[[8,8],[8,8]]", '["float","float"]'
+        op["stack_row"] = stack
     return program.timeline()
 
 
-def loop(turn: Turn, turns: int = 10, *, in_step: bool = True, joined: bool = True) -> list[int | None]:
+def loop(turn: Turn, turns: int = 10, **how: Any) -> list[int | None]:
     """Of each kernel of a program the loop that it is part of."""
-    timeline = turned(turn, turns, in_step=in_step, joined=joined)
+    timeline = turned(turn, turns, **how)
     column = analysed(timeline).rows["activities"].columns["turns_of"]
     assert isinstance(column, Numbers)
     assert column.valid is not None
@@ -104,6 +111,12 @@ def test_a_sum_of_what_turns_give_is_none_of_the_loop() -> None:
 @pytest.mark.parametrize("turn", [recurrent, roundabout, trained, unknown, copied])
 def test_turns_that_need_each_other_or_are_not_known_are_none(turn: Turn) -> None:
     assert set(loop(turn)) == {None}
+
+
+def test_turns_that_a_backward_pass_computes_again_are_split_to_save_memory() -> None:
+    saved = ["train.py(3): loss", "torch/utils/checkpoint.py(264): checkpoint", "train.py(9): strip"]
+    assert set(loop(one_weight, frames=saved)) == {None}
+    assert set(loop(one_weight, frames=["train.py(3): loss", "my/checkpoint.py(2): checkpoint"])) == {0, None}
 
 
 def test_seven_turns_are_too_few() -> None:

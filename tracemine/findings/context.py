@@ -194,7 +194,8 @@ class ScanContext:
     @cached_property
     def wait_gaps(self) -> WaitGaps:
         """Which gaps go with waits for the device."""
-        return wait_gaps(self.timeline, self.host, self.waits, self.accounts.counted, self.rows["gaps"], self.steps)
+        rows, graph = self.rows, self.rows["activities"].graph
+        return wait_gaps(self.timeline, self.host, self.waits, self.accounts.counted, rows["gaps"], self.steps, graph)
 
     @cached_property
     def would_graph(self) -> GraphAnswer:

@@ -278,8 +278,9 @@ def _estimated(context: ScanContext, found: Matches, named: BoolArray) -> Iterat
 
 
 def _may_save(rule: Rule, estimated: ClassEstimate) -> bool:
-    """Return whether GPU time is saved: likely, or, of communication, at most."""
-    return bool(estimated.gpu_saving_ns.mid or (rule.saving == "overlap" and estimated.gpu_saving_ns.high))
+    """Return whether GPU time is saved: likely, or, of communication, at most; or the host's, of a loop."""
+    at_most = rule.saving == "overlap" and estimated.gpu_saving_ns.high
+    return bool(estimated.gpu_saving_ns.mid or at_most or rule.call == "loop")
 
 
 def _variant(
@@ -340,7 +341,7 @@ def _saves_enough(variants: Sequence[Reported], threshold_ns: int, launch_ns: in
     """
     gpu_ns = sum(one.finding.gpu_saving_ns.mid for one in variants)
     step_ns = sum(one.finding.step_saving_ns.mid for one in variants)
-    fewer = [m[:, 1:].size for one in variants if one.call in ("operator", "step") for m in one.matrices]
+    fewer = [m[:, 1:].size for one in variants if one.call in ("operator", "loop", "step") for m in one.matrices]
     return max(gpu_ns, step_ns, launch_ns * sum(fewer)) >= threshold_ns
 
 

@@ -47,6 +47,14 @@ def close(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     return of_gaps(context, matrix, saving, assumptions)
 
 
+def idle_before_ns(context: ScanContext, matrix: IntArray) -> float:
+    """Return how long the device is idle before the activities of a match, unprofiled, mean."""
+    inside = np.zeros(context.rows["activities"].count + 1, np.bool_)
+    inside[matrix] = True
+    before = inside[number(context.rows["gaps"], "next_row", null=-1)]
+    return float(context.unprofiled_gaps_ns[1][before].sum()) / len(matrix)
+
+
 def blocked_ns(context: ScanContext, matrix: IntArray) -> IntArray:
     """Return for how long the host was blocked before each gap: in the light window, where there is one."""
     rows = context.rows["gaps"]

@@ -41,6 +41,9 @@ _LONGER_ALONE = 1.06
 # What the host spends on one launch without a profiler, its operator and what leads to it: small operators take 5 to
 # 20 µs, composed ones up to 30. Whatever more lies there is not dispatch, and stays where the launch goes.
 _LAUNCH_NS = Range(0, 30_000, 60_000)
+# The same where one call does all iterations of a loop: views and the loop's own Python go as well. What is longer is
+# work that a loop does beside its launches, and stays.
+_LOOP_NS = Range(0, 120_000, 1 << 40)
 # The same where one launch replays a graph: all that the host did between two launches goes, the program's own as well.
 _GRAPH_NS = Range(30_000, 1 << 40, 1 << 40)
 # What a step does for so long before its first launch is the program's own, and no dispatch; what is shorter counts as
@@ -235,8 +238,8 @@ class Steps(Struct, frozen=True, dict=True, eq=False):
             rows=_joined(rows),
             saved_ns=_joined(saved),
             unlaunched=_joined(unlaunched) if fewer else first[:0],
-            whole=graph or end is _HIGH or fix.call == "nothing",
-            most_ns=end.of(_GRAPH_NS if graph else _LAUNCH_NS),
+            whole=end is _HIGH or fix.call in ("graph", "loop", "nothing"),
+            most_ns=end.of({"graph": _GRAPH_NS, "loop": _LOOP_NS}.get(fix.call, _LAUNCH_NS)),
             called=first if fix.call in ("compiled", "iteration") else first[:0],
             call_ns=end.of(COMPILED_CALL_NS, against=True),
             unblocked=first if fix.unblocks and fewer else first[:0],

@@ -21,8 +21,10 @@ from tracemine.host.waits import WAITS, Waits
 from tracemine.perfmodel import Range
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, numbers, rows_of, take
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.host import HostThreads, named
 from tracemine.rows.iterations import Iterations
+from tracemine.rows.rounds import FEWEST_WAITS
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
@@ -31,6 +33,7 @@ _WHOLE_DEVICE: Final = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchroni
 _SELECTS: Final = "aten::nonzero"
 _MAKES: Final = ("from_list", "made")
 _NUMBERS: Final = ("number", "truth")
+_LONGEST_TEST: Final = 4  # operators from what is tested to the number that is fetched
 _MOST_MADE: Final = 64  # copies of what the host makes, the longest made
 _PINNED_INSTEAD_BYTES: Final = 65_536  # pageable copies from so much on are a finding of their own
 _OF_WAITS: Final = ("synchronisation", "after_wait")
@@ -51,14 +54,21 @@ class WaitGaps(Struct, frozen=True):
 
 
 def wait_gaps(
-    timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterations | None, gaps: Rows, steps: Steps
+    timeline: Timeline,
+    host: HostThreads,
+    waits: Waits,
+    counted: Iterations | None,
+    gaps: Rows,
+    steps: Steps,
+    graph: NodeGraph | None = None,
 ) -> WaitGaps:
     """Return which gaps go with which waits, of those that come back in most steps; no gap gets longer than it is."""
     place, none = _places(timeline, waits), np.zeros(gaps.count, np.int64)
     chosen = _repeated(waits, place, counted, _asked(timeline, host, waits, counted))
     if not chosen.any() or not gaps.count:
         return WaitGaps(place, none - 1, none - 1, (none, none, none), none > 0)
-    gone, fetched = _gone(timeline, waits, chosen), _fetched(timeline, waits, chosen)
+    fetched = _fetched(timeline, waits, chosen)
+    gone = np.maximum(_gone(timeline, waits, chosen), _tested(timeline, waits, chosen, place, graph))
     calls = waits.call_row[chosen[waits.call_of]]
     made = (gone >= 0) & (np.append(waits.made_ns, 0)[gone] > 0)
     changes = [
@@ -160,6 +170,32 @@ def _gone(timeline: Timeline, waits: Waits, chosen: BoolArray) -> IntArray:
     of_op = np.full(len(selects) + 1, -1)
     of_op[op[op >= 0]] = rows[op >= 0]
     found: IntArray = of_op[taken(around, rows_of(timeline.activities["op_row"]))]
+    return found
+
+
+def _tested(timeline: Timeline, waits: Waits, chosen: BoolArray, place: IntArray, graph: NodeGraph | None) -> IntArray:
+    """Return of each activity the chosen wait for which alone it computes, in the function that waits, where a loop
+    asks whether to go on: asked in every tenth round, it is seldom computed. −1: none.
+    """
+    tested = chosen & (waits.kind == WAITS.index("truth")) & (np.bincount(place)[place] >= FEWEST_WAITS)
+    found = np.full(timeline.activities.num_rows, -1)
+    if graph is None or not tested.any():
+        return found
+    line = take(source_lines(timeline.stacks), rows_of(timeline.ops["stack_row"])).codes
+    op_row, of_op = rows_of(timeline.activities["op_row"]), np.full(len(line) + 1, -1)
+    of_op[waits.op_row[tested]] = np.flatnonzero(tested)
+    of_op[-1] = -1
+    around = nearest(rows_of(timeline.ops["parent_row"]), of_op[:-1] >= 0)
+    first = op_row[graph.first_activity]
+    wait = of_op[taken(around, first)]
+    for _ in range(_LONGEST_TEST):
+        reader = wait[graph.consumer]
+        others, latest = np.zeros(len(wait), np.bool_), np.full(len(wait), -1)
+        others[graph.producer[reader < 0]] = True
+        np.maximum.at(latest, graph.producer, reader)
+        same = taken(line, first) == taken(line, np.append(waits.op_row, -1)[latest])
+        wait = np.where((wait < 0) & ~others & same, latest, wait)
+    found[graph.activity] = np.repeat(wait, np.diff(graph.activity_begin))
     return found
 
 

@@ -29,6 +29,7 @@ CALLS: Final = {
     "operator": "one operator of a library",
     "iteration": "a compiled function once an iteration of a loop: no launch is known to go, and each call costs",
     "each": "as many operators as before: no launch goes",
+    "loop": "one operator for all iterations of a loop, which the host does not go through any more",
     "step": "one operator for all matches of a step, such as a fused optimizer",
     "module": "one compiled module for all of a match: nothing of what the host did between its launches is done",
     "nothing": "nothing: what was matched is not launched any more",

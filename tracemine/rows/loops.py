@@ -6,6 +6,7 @@ an iteration reads, by any path within the loop, what another one wrote: then on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,7 +15,8 @@ from msgspec import Struct
 
 from tracemine.calls import DTYPES, NAME, SHAPES, Call, calls_of
 from tracemine.columns import codes, unique_pairs
-from tracemine.rows.arrow import rows_of
+from tracemine.rows.ancestors import nearest
+from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, number
 from tracemine.timeline import Timeline
@@ -23,6 +25,7 @@ _LONGEST_PERIOD, _LEAST_TURNS = 16, 8
 _LONGEST_PERIOD_WITH_STATE, _LEAST_TURNS_WITH_STATE = 32, 16
 _MOST_TRIED: Final = 4_096  # stretches, a millisecond each at most where they are none
 _MOST_TRIED_WITH_STATE: Final = 256
+_CHECKPOINTS: Final = re.compile(r"(^|[/\\])torch[/\\]utils[/\\]checkpoint\.py$")
 
 
 def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) -> list[tuple[int, int]]:
@@ -38,6 +41,15 @@ def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) ->
     begins, ends = edges[::2], edges[1::2] + period
     long = ends - begins >= least_turns * period
     return list(zip(begins[long].tolist(), ends[long].tolist(), strict=True))
+
+
+def checkpointed(timeline: Timeline) -> BoolArray:
+    """Return, for each row of `ops` and for −1, whether a backward pass computes it again, which saves memory: loops of
+    that are split to need no more at once.
+    """
+    stacks = timeline.stacks
+    within = nearest(rows_of(stacks["parent_row"]), categories(stacks["file"]).that(_CHECKPOINTS.search)) >= 0
+    return np.append(np.append(within, False)[rows_of(timeline.ops["stack_row"])], False)
 
 
 class ProductLoop(Struct, frozen=True):
@@ -85,7 +97,7 @@ class _Nodes:
         blank |= between[kind.codes[first]]
         blank |= ~calls.spread(op_row, lambda call: call.shapes is not None, False, np.bool_)
         # Of these no iteration may need what another computed.
-        self.apart: BoolArray = calls.spread(op_row, _is_product, False, np.bool_)
+        self.apart: BoolArray = calls.spread(op_row, _is_product, False, np.bool_) & ~checkpointed(timeline)[op_row]
         self.code[blank] = -1 - np.flatnonzero(blank)
         self.in_step: BoolArray = number(activities, "segment", -1)[first] > 0
         self._graph = graph

@@ -286,6 +286,20 @@ def test_zeros_into_which_a_step_adds_have_to_be_filled_each_time() -> None:
     assert looped(step).keys() == {"sin", "sin#1"}
 
 
+def test_zeros_that_are_filled_from_outside_are_no_constant() -> None:
+    """A padded batch: what goes into it may be another in the next step."""
+
+    def step(loop: Loop, number: int, outside: bool) -> None:
+        padded = loop.filled(loop.tensor("padded", 4, 4), 0)
+        part = loop.tensor("sound", 8) if outside else loop.filled(loop.tensor("ones", 8), 1)
+        waves = part if outside else loop.op(SIN, [part], loop.tensor("waves", 8))
+        loop.op(COPY_, [padded.part(0, 8), waves], padded.part(0, 8), "False")
+        loop.op(CONVOLUTION, [padded, loop.tensor("w", 4, 4)], loop.tensor("out", 4, 4), *PLAIN)
+
+    assert not looped(lambda loop, number: step(loop, number, outside=True))
+    assert {"sin", "copy_"} < looped(lambda loop, number: step(loop, number, outside=False)).keys()
+
+
 def test_what_is_written_into_memory_from_outside_others_may_count_on() -> None:
     def step(loop: Loop, number: int) -> None:
         kept = loop.tensor("kept", 4, 4)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from msgspec.structs import replace
 
-from tracemine.columns import codes
+from tracemine.columns import codes, unique_pairs
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.classes import groups_of_sequences
 from tracemine.findings.context import ScanContext
@@ -43,7 +43,8 @@ def of_waits(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tup
 
 def _taken_on(context: ScanContext, named: BoolArray) -> BoolArray:
     """Return which waits are for a number that each round of a loop may hand on to the next: that stays a wait, or
-    becomes more work on the device. Of a place that the pattern names in another step none is.
+    becomes more work on the device. Of a place that the pattern names in another step none is, and of one that fetches
+    one number after another no round is computed in between.
     """
     waits = context.waits
     numbers = (context.wait_uses < 0) & np.isin(waits.kind, [WAITS.index("number"), WAITS.index("truth")])
@@ -52,7 +53,11 @@ def _taken_on(context: ScanContext, named: BoolArray) -> BoolArray:
     counted = context.accounts.counted
     begun = np.zeros(0, np.int64) if counted is None else np.sort(counted.begin_ns)
     place = codes(context.wait_gaps.place, np.searchsorted(begun, waits.begin_ns, side="right"))
-    rounds = np.bincount(place)[place] > 1
+    kernels = rows_of(context.timeline.activities["launch_row"])[
+        categories(context.timeline.activities["kind"]).among("kernel")
+    ]
+    launched = np.sort(context.host.calls.begin[kernels[kernels >= 0]])
+    rounds = np.bincount(unique_pairs(place, np.searchsorted(launched, waits.begin_ns))[0])[place] > 1
     behind = context.wait_gaps.behind[named]
     of_named = np.isin(context.wait_gaps.place, context.wait_gaps.place[behind[behind >= 0]])
     taken: BoolArray = numbers & rounds & ~of_named

@@ -214,7 +214,7 @@ def _wanted(flow: Flow, found: Repeated, keeps: BoolArray, operators: _Operators
     edges, step = flow.edges, flow.nodes.step_row
     producer, consumer = edges.producer, edges.consumer
     used = keeps[producer] & ~keeps[consumer] & ~operators.of_engine[consumer] & (step[producer] == step[consumer])
-    marks = found.marks[producer]
+    marks = _of_whole(flow, found.marks)[producer]
     outside = (marks & _OUTSIDE != 0) & _parameters_settled(flow, operators.of_engine)
     weight = used & outside & (operators.weight[edges.read] | _dequantised(flow, found, operators))
     other = used & outside & ~operators.input[edges.read] & _inputs_change(flow)
@@ -222,6 +222,15 @@ def _wanted(flow: Flow, found: Repeated, keeps: BoolArray, operators: _Operators
     wanted[producer[other | (used & (marks & _OUTSIDE == 0))]] = True
     weights[producer[weight]] = True
     return wanted & ~weights, weights
+
+
+def _of_whole(flow: Flow, marks: IntArray) -> IntArray:
+    """Return marks, with what a tensor rests on that is written by several nodes: zeros may be filled from outside."""
+    writes, found = flow.writes, marks.copy()
+    outside = np.zeros(int(writes.buffer.max(initial=-1)) + 1, np.bool_)
+    outside[writes.buffer[marks[writes.node] & _OUTSIDE != 0]] = True
+    found[writes.node[outside[writes.buffer]]] |= _OUTSIDE
+    return found
 
 
 def _dequantised(flow: Flow, found: Repeated, operators: _Operators) -> BoolArray:

@@ -10,6 +10,7 @@ from tracemine.causes.python_loop.kinds import KINDS, Body, over
 from tracemine.columns import sorted_unique
 from tracemine.rows.ancestors import engine_of, taken
 from tracemine.rows.arrow import categories, coded, rows_of
+from tracemine.rows.loops import checkpointed
 from tracemine.rows.table import (
     BoolArray,
     Categories,
@@ -34,9 +35,10 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     inside = np.flatnonzero(loop >= 0)
     if len(inside):
         inside = inside[np.argsort(loop[inside], kind="stable")]
-        left_out = _left_out(activities)
+        op_row = rows_of(sources.timeline.activities["op_row"])
+        left_out = _left_out(activities) | checkpointed(sources.timeline)[op_row]
         assigns = _assigns(sources, activities)
-        of_engine = taken(engine_of(sources.timeline), rows_of(sources.timeline.activities["op_row"])) >= 0
+        of_engine = taken(engine_of(sources.timeline), op_row) >= 0
         for rows in np.split(inside, np.flatnonzero(np.diff(loop[inside])) + 1):
             if not left_out[rows].any() and not of_engine[rows].all():
                 found = over(_body(activities, rows[~of_engine[rows]], assigns))

@@ -6,22 +6,23 @@ from typing import Final
 
 import numpy as np
 
+from tracemine.causes.small_products_apart.batching import KERNEL_NS, fills_device, of_unknown_bytes
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu
+from tracemine.findings.gap_estimates import idle_before_ns
 from tracemine.findings.labels import text_at
 from tracemine.matching.rule import Rule
 from tracemine.ops.arithmetic import unit_of
 from tracemine.perfmodel import Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.library_rates import ARITHMETIC
 from tracemine.perfmodel.ranges import outwards
+from tracemine.rows.arrow import blocks_of
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import IntArray, category, number
 
-_WORTH: Final = 1.5  # measured, of what is predicted: below that iterations fill the device
 _BYTES: Final = (1.0, 1.2, 2.0)  # of moving all bytes at the device's rate
-_KERNEL_NS: Final = 2_500  # what any kernel takes, however little it does
 _STEP_NS: Final = (4_000, 10_000, 25_000)  # of one position in a library's recurrent layer, by its size
 
 
@@ -47,11 +48,11 @@ def _of_loop(context: ScanContext, matrix: IntArray) -> Estimate | Abstained:
         )
     ends, moved = [], 0
     for own in _slots(context, members):
-        found, nbytes = _together(context, members[own], durations[own], turns)
+        found, nbytes = _together(context, members[own], durations[own])
         ends.append(found)
         moved += nbytes
     low, mid, high = (min(sum(end), measured_ns) for end in zip(*ends, strict=True))
-    if measured_ns < _WORTH * mid:
+    if fills_device(measured_ns, mid, idle_before_ns(context, matrix)):
         return Abstained("at_its_rate")
     return Estimate(
         after_ns=outwards(low, mid, max(high, mid)),
@@ -76,14 +77,12 @@ def _slots(context: ScanContext, members: IntArray) -> list[IntArray]:
     return [np.flatnonzero(slot == each) for each in range(int(slot.max()) + 1)]
 
 
-def _together(
-    context: ScanContext, members: IntArray, durations: IntArray, turns: int
-) -> tuple[tuple[float, ...], int]:
+def _together(context: ScanContext, members: IntArray, durations: IntArray) -> tuple[tuple[float, ...], int]:
     """Return how long one call takes in place of one operator's in all iterations, least, usual and most; and its
     bytes.
     """
     rows, curves = context.rows["activities"], context.curves
-    spent, longest = float(durations.sum()), float(durations.max())
+    spent = float(durations.sum())
     assert curves is not None  # noqa: S101 - asked before
     product = _one_product(context, members)
     if product is not None:
@@ -91,10 +90,11 @@ def _together(
         least = max(rate.low, curves.memory_ns(nbytes, 0, 0.0) / 2)
         return tuple(min(max(ns, least), max(spent, least)) for ns in (rate.low, rate.mid, rate.high)), nbytes
     read, written = (number(rows, name, null=-1)[members] for name in ("bytes_read", "bytes_written"))
-    if (read < 0).any() or (written < 0).any():  # what goes is what any kernel takes
-        return (longest, min(longest + float(np.maximum(durations - _KERNEL_NS, 0).sum()), spent), spent), 0
+    if (read < 0).any() or (written < 0).any():
+        blocks = blocks_of(context.timeline.activities.take(members))
+        return of_unknown_bytes(durations, blocks, curves.calibration.sm_count), 0
     reads, writes = int(read.sum()), int(written.sum())
-    least = max(curves.memory_ns(reads, writes, 0.0), _KERNEL_NS)
+    least = max(curves.memory_ns(reads, writes, 0.0), KERNEL_NS)
     return tuple(min(factor * least, max(spent, least)) for factor in _BYTES), reads + writes
 
 

@@ -110,7 +110,8 @@ FORMS: Final = (
     LoopForm(over="scan", dependence=_CARRIED, only=_POINTWISE, has=(_ARITHMETIC,), differs=("slices",), sizes=False),
     LoopForm(over="layers", classes=(_PRODUCTS,), differs=("weights",), sizes=False),
     LoopForm(over="samples", differs=("slices", "tensors", "numbers"), sizes=False),
-    LoopForm(over="lengths", classes=(frozenset({"gemm"}),), only=_ROWWISE, differs=("slices", "tensors"), sizes=True),
+    LoopForm(over="lengths", classes=(frozenset({"gemm", "attention"}),), only=_ROWWISE | {"attention"},
+             differs=("slices", "tensors"), sizes=True),
     LoopForm(over="lengths", only=_ROWWISE | _MASKED, differs=("slices", "numbers"), sizes=True),
 )  # fmt: skip
 _COPIES: Final = LoopForm(

@@ -25,6 +25,7 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     if graph is not None and loops:
         operation = category(activities, "operation")
         each = [Turn.of(graph, loop, operation) for loop in loops]
+        summed = category(activities, "loop_dependence").among("accumulates")  # no product has to wait there
         for loop, name, parts in _recurrences(graph, each):
             node = np.arange(loop.begin, loop.end)
             every = _activities(graph, node)
@@ -36,6 +37,8 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
                 if turn.operations[slot] not in _ONE_WEIGHT or not one_weight(graph, turn.loop, slot):
                     continue
                 rows = _activities(graph, np.arange(turn.loop.begin + slot, turn.loop.end, turn.loop.period))
+                if summed[rows].any():
+                    continue
                 projection[rows] = turn.loop.begin + slot
                 turns[1, rows] = (turn.loop.end - turn.loop.begin) // turn.loop.period
     return {

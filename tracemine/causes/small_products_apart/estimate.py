@@ -9,6 +9,7 @@ from tracemine.causes.small_products_apart.loop import loop_operators
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu
+from tracemine.findings.gap_estimates import idle_before_ns
 from tracemine.findings.labels import text_at
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained
@@ -36,6 +37,8 @@ def at_once(context: ScanContext, matrix: IntArray, turns: int) -> ClassEstimate
     mean_ns = durations.mean(axis=0)[np.argsort(matrix[0])]
     operators = loop_operators(context.timeline, rows.graph, members, mean_ns, written, kernels, turns)
     found = (
-        Abstained("bytes_unknown") if operators is None else batched(operators, turns, context.curves, context.rates)
+        Abstained("bytes_unknown")
+        if operators is None
+        else batched(operators, turns, context.curves, context.rates, idle_before_ns(context, matrix))
     )
     return on_gpu(context, matrix, found)

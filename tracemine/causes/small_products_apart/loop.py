@@ -42,9 +42,8 @@ def loop_operators(
         if call is not None and call.operation == "product":
             writes = max(call.nbytes - each_reads, 0) * turns
         else:
-            call, writes = None, int(written[at[slot::period]].sum())
-            if (written[at[slot::period]] < 0).any():
-                return None
+            own_writes = written[at[slot::period]]
+            call, writes = None, None if (own_writes < 0).any() else int(own_writes.sum())
         tf32 = any(unit_of(kernels[k]) == "matrix" for k in np.flatnonzero(node_of == own[0]).tolist())
         found.append(
             LoopOperator(dur_ns=float(spent[slot::period].sum()), reads=reads, writes=writes, call=call, tf32=tf32)
