@@ -21,7 +21,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from programs import kept, score  # noqa: E402
 from programs.run import programs  # noqa: E402
-
 from tracemine.findings.measured_fixes import MEASURED, MeasuredFixes, corrected  # noqa: E402
 from tracemine.perfmodel import Range  # noqa: E402
 
@@ -30,9 +29,9 @@ TABLE = ROOT / "tracemine" / "findings" / "measured_fixes.toml"
 LEAST = 4  # programs of a rule, or nothing is learnt of it
 NEARER = 0.9  # times the error, or what is likely stays as it is said
 HEAD = """\
-# By rule, what its fix saved of a step by what was said of it, in so many programs: the middle (1.0: as said), and least
-# and most without the outermost. `python -m benchmarks measured_fixes --write` writes it: of rules of which that helps
-# with programs that it was not learnt from.
+# By rule, what its fix saved of a step by what was said of it, in so many programs: the middle (1.0: as said), and the
+# least and most without the outermost. `python -m benchmarks measured_fixes --write` writes it, of rules of which that
+# helps with programs that it was not learnt from.
 """
 
 
@@ -60,12 +59,14 @@ def by_hand() -> Iterator[Pair]:
             found, one = [rule for rule in rules if rule in said.savings], variants.get(f"by_hand:{kind}", {})
             if len(found) == 1 and score.usable(one):
                 savings, step_ns = said.savings[found[0]], variants["eager"]["step_ns"]
-                ends = [sum(getattr(saving, end) for saving in savings) / said.step_ns for end in ("low", "mid", "high")]
+                ends = [
+                    sum(getattr(saving, end) for saving in savings) / said.step_ns for end in ("low", "mid", "high")
+                ]
                 yield pair(name, found[0], 1 - one["step_ns"] / step_ns, ends)
 
 
 def by_apply() -> Iterator[Pair]:
-    """Yield what `apply` tried alone: settings and changes of the source; a mode of torch.compile does other things too."""
+    """Yield what `apply` tried alone: settings and changes of source. A mode of torch.compile does other things too."""
     with kept.opened(RESULTS / "applied.tar.xz") as folder:
         for file in sorted(folder.glob("*.json")):
             said = json.loads(file.read_text())
@@ -122,14 +123,16 @@ def width(pairs: Sequence[Pair]) -> float:
 
 def table(by_rule: Mapping[str, Sequence[Pair]]) -> Iterator[str]:
     """Yield a row a rule: before and after, of programs that are left out."""
-    yield "| rule | programs | saved by said | off by, of the step | corrected | inside | corrected | width | corrected | learnt |"
+    yield "| rule | programs | saved by said | off by | corrected | inside | corrected | width | corrected | learnt |"
     yield "|---|--:|---|--:|--:|--:|--:|--:|--:|---|"
     for rule, pairs in sorted(by_rule.items()):
         found, others = taught(pairs)
         cells = [
             rule,
             str(len(pairs)),
-            " ".join(f"{one.measured / one.said.mid:.2f}" for one in sorted(pairs, key=lambda p: p.measured / p.said.mid)),
+            " ".join(
+                f"{one.measured / one.said.mid:.2f}" for one in sorted(pairs, key=lambda p: p.measured / p.said.mid)
+            ),
             *(f"{error(each):.3f}" for each in (pairs, others)),
             *(str(sum(one.inside for one in each)) for each in (pairs, others)),
             *(f"{width(each):.2f}" for each in (pairs, others)),

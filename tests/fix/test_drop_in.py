@@ -44,7 +44,13 @@ def in_place() -> Graph:
 def items(text: str, path: Path, *asked: str) -> dict[str, str]:
     path.write_text(text)
     checker = Path(checked.__file__)
-    ran = forked.run(forked.TORCH, [str(path), *(f"--item={item}" for item in asked)], file=checker, cwd=path.parent, env=environment())
+    ran = forked.run(
+        forked.TORCH,
+        [str(path), *(f"--item={item}" for item in asked)],
+        file=checker,
+        cwd=path.parent,
+        env=environment(),
+    )
     assert ran.returncode == 0, ran.stderr
     found: dict[str, str] = json.loads(ran.stdout.splitlines()[-1])
     return found

@@ -213,7 +213,8 @@ def _ranked(
     # High ends of variants do not add up: all of them together save no more than there is.
     findings = [
         replace(
-            one, step_saving_ns=corrected(one.step_saving_ns, MEASURED.get(one.rule)).at_most(most_saved_by(one, accounts))
+            one,
+            step_saving_ns=corrected(one.step_saving_ns, MEASURED.get(one.rule)).at_most(most_saved_by(one, accounts)),
         )
         for one in findings
     ]
