@@ -1,27 +1,36 @@
 """Emit 30 drop-in modules from recorded traces, and check each: `python -m benchmarks drop_ins [FOLDER] [--count N]`.
 
 Prints of how many modules each item holds. Without a GPU kernels run in Triton's interpreter, and what needs one is
-left out; on a GPU a line says how long launches take. What a graph needs of CUDA alone (cuDNN's calls) is passed over.
+left out. On a GPU launches are timed at the end, one module after another, when nothing else runs. What a graph needs
+of CUDA alone (cuDNN's calls) is passed over.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import median
+from typing import Any
+
+import torch
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.findings.grouping import scan_of_variants
 from tracemine.fix.drop_in import drop_in, function_name
 from tracemine.pipeline import analyse, mined
+from tracemine.processes import Ended, Process, TooLate
 from tracemine.programs import environment
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.arguments import NotRecorded
@@ -34,7 +43,8 @@ FOLDERS = (
     "benchmarks/results/h200/programs_unseen",
     "benchmarks/results/h200/programs",
 )
-LIMIT_S = 600
+CHECKER = (sys.executable, "-P", str(Path(__file__).with_name("checked.py")))
+LIMIT_S, MOST_LAUNCH_US = 600, 15.0
 
 
 def traces() -> Iterator[tuple[Path, Path | None]]:
@@ -70,17 +80,27 @@ def emitted(folder: Path, count: int, why: Counter[str]) -> list[Path]:
     return list(found.values())
 
 
-def checked(path: Path) -> dict[str, str]:
-    """Return what each item says of a module."""
-    command = [sys.executable, "-P", str(Path(__file__).with_name("checked.py")), str(path)]
+def checked(path: Path, idle: SimpleQueue[Process], until: float) -> dict[str, str]:
+    """Return what each item says of a module, by the next process that has nothing to do."""
+    process = idle.get()
     try:
-        ran = subprocess.run(
-            command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=path.parent
-        )
-    except subprocess.TimeoutExpired:
+        if time.monotonic() > until:
+            return {"right": "not checked: no time was left"}
+        found: dict[str, str] = json.loads(process.ask(str(path).encode(), LIMIT_S))
+    except TooLate:
         return {"right": f"took more than {LIMIT_S} s"}
-    lines = [line for line in ran.stdout.splitlines() if line.startswith("{")]
-    return json.loads(lines[-1]) if lines else {"right": f"ended with {ran.returncode}: {ran.stderr[-300:]}"}
+    except Ended as ended:
+        return {"right": ended.how}
+    finally:
+        idle.put(process)
+    return found
+
+
+def launches(paths: list[Path]) -> dict[Path, dict[str, Any]]:
+    """Return what calls take of the host; nothing where there is no GPU."""
+    command = [*CHECKER, "--launch", *map(str, paths)]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return dict(zip(paths, map(json.loads, ran.stdout.splitlines()), strict=False))
 
 
 def main() -> int:
@@ -89,32 +109,44 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--emit", action="store_true", help="write modules, and check none")
     parser.add_argument("--jobs", type=int, default=1, help="modules that are checked at once")
+    parser.add_argument("--within", type=float, default=1e9, help="seconds after which no more are checked")
     given = parser.parse_args()
+    until = time.monotonic() + given.within
     with ExitStack() as stack:
-        made = stack.enter_context(tempfile.TemporaryDirectory())
-        folder = given.folder or Path(made)
+        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         why: Counter[str] = Counter()
         paths = emitted(folder, given.count, why)
         print(f"{len(paths)} modules; none of: {dict(why.most_common(6))}", flush=True)
         if given.emit:
             return 0
-        holds, left, wrong = Counter[str](), Counter[str](), 0
-        took: list[float] = []
+        holds, left, wrong = Counter[str](), Counter[str](), set[Path]()
+        idle: SimpleQueue[Process] = SimpleQueue()
+        for _ in range(given.jobs):
+            idle.put(stack.enter_context(Process(CHECKER, {**environment(), "TORCHINDUCTOR_COMPILE_THREADS": "1"})))
         pool = stack.enter_context(ThreadPoolExecutor(given.jobs))
-        for path, found in zip(paths, pool.map(checked, paths), strict=True):
-            took += [float(found.pop("launch_us"))] if "launch_us" in found else []
+        for path, found in zip(paths, pool.map(partial(checked, idle=idle, until=until), paths), strict=True):
             faults = {item: text for item, text in found.items() if text and not text.startswith("not here")}
             holds.update(item for item, text in found.items() if not text)
             left.update(item for item, text in found.items() if text.startswith("not here"))
-            wrong += bool(faults)
+            wrong |= {path} if faults else set()
             print(f"{path.stem}: {faults or 'all hold'}", flush=True)
     for item in dict.fromkeys((*holds, *left)):
         print(f"{item:30} {holds[item]:3} of {len(paths)}" + (f", {left[item]} not asked" if left[item] else ""))
-    if took:
-        print(f"a call takes {min(took):.1f} to {max(took):.1f} us of the host, {median(took):.1f} in the median")
-    print(f"{len(paths) - wrong} of {len(paths)} modules pass all that was asked")
+    wrong |= slow(launches(paths)) if torch.cuda.is_available() else set()
+    print(f"{len(paths) - len(wrong)} of {len(paths)} modules pass all that was asked")
     return 1 if wrong or len(paths) < given.count else 0
+
+
+def slow(took: dict[Path, dict[str, Any]]) -> set[Path]:
+    """Print what calls take of the host, and return the modules whose kernels take too much each."""
+    for path, one in took.items():
+        print(f"{path.stem}: {one}", flush=True)
+    each = {path: one["us"] / one["launches"] for path, one in took.items() if "us" in one}
+    if each:
+        least, most, middle = min(each.values()), max(each.values()), median(each.values())
+        print(f"a kernel takes {least:.1f} to {most:.1f} us of the host, {middle:.1f} in the median")
+    return {path for path in took if each.get(path, math.inf) > MOST_LAUNCH_US}
 
 
 if __name__ == "__main__":

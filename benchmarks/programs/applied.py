@@ -132,6 +132,13 @@ def findings_of(folder: Path) -> list[Any]:
     return [finding for finding in mined(analyse(folder)).findings if finding.reported]
 
 
+def named(findings: Sequence[Any]) -> list[tuple[str, str, str]]:
+    """Return fingerprints, as what was tried names them, with rules and titles."""
+    from tracemine.findings.grouping import variants_of
+
+    return [(variants_of(finding)[0].fingerprint, finding.rule, finding.title) for finding in findings]
+
+
 def edits_of(name: str, folder: Path, on_gpu: bool) -> dict[Path, Sequence[str]]:
     """Write a program's diffs; return the rules that advise each."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +202,7 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
     asking = {} if name == FAULTY else asked_for(findings)
     edits = edits_of(name, out / "diffs" / name, on_gpu)
     wanted = {edit_name(file): shares_of(findings, rules) for file, rules in edits.items()} | asking
-    keep(findings=[[f.fingerprint, f.rule, f.title] for f in findings], scanned_s=round(time.monotonic() - began, 1))
+    keep(findings=named(findings), scanned_s=round(time.monotonic() - began, 1))
     try:
         run = applied(
             f"{name}:build",
@@ -401,7 +408,7 @@ def rescanned(out: Path) -> None:
             wanted[name] = shares_of(findings, EDITS[file.stem][shown([name])].rules)
         for tried in rows:
             tried.update(predicted(wanted, tried["variants"]))
-        said["findings"] = [[f.fingerprint, f.rule, f.title] for f in findings]
+        said["findings"] = named(findings)
         file.write_text(json.dumps(said, indent=1))
 
 

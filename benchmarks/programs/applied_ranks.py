@@ -2,8 +2,8 @@
 
 Each rank of the step in `steps_of_ranks/` is recorded, the first one's recording scanned, and `apply` tries what that
 asks for, torch.compile's modes and changes of the source, in as many processes. Three changes are wrong: one in a rank
-alone, one by gradients that are not summed, one fails in a rank. OUT/data_parallel.json: what came of it; the table is
-printed. On a CPU the changes alone are tried: it compiles for minutes.
+alone, one by gradients that are not summed, one fails in a rank. OUT/data_parallel.json: what came of it, written as it
+comes; the table is printed. On a CPU the changes alone are tried: it compiles for minutes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ EDITS: Mapping[str, tuple[Sequence[str], tuple[str, str]]] = {
     "not_summed": ((), ("said = model(words)", "said = model.module(words)")),
     "fails_in_one_rank": ((), ("loss.backward()", "loss.backward() if not rank else missing")),
 }
+BUILD_LIMIT_S = 50.0  # of a variant
 WRONG = ("wrong_in_one_rank", "not_summed", "fails_in_one_rank")
 
 
@@ -44,6 +46,8 @@ def diff_of(change: tuple[str, str]) -> str:
 
 def record(out: Path) -> None:
     """Record a rank, in its own process."""
+    import torch
+
     sys.path.insert(0, str(STEPS))
     from importlib import import_module
 
@@ -56,6 +60,7 @@ def record(out: Path) -> None:
     with capture(out / "recordings" / os.environ["RANK"], steps=2, timed=8, quiet=True) as run:
         for batch in run.steps(batches):
             step.run(batch)
+    torch.distributed.destroy_process_group()  # else the other rank waits for it, and says so
 
 
 def recorded(out: Path, ranks: int) -> None:
@@ -74,9 +79,10 @@ def recorded(out: Path, ranks: int) -> None:
         raise SystemExit(f"recording ended with {codes}")
 
 
-def tried(out: Path, ranks: int, budget_s: float) -> Any:
-    """Scan the first rank's recording, and try what it asks for."""
+def tried(out: Path, ranks: int, until: float) -> Any:
+    """Scan the first rank's recording, and try what it asks for; write what is known so far."""
     from tracemine.apply.asked import asked_for, shares_of
+    from tracemine.apply.record import in_json
     from tracemine.apply.run import applied
     from tracemine.apply.variants import edit_name
     from tracemine.pipeline import analyse, mined
@@ -90,8 +96,22 @@ def tried(out: Path, ranks: int, budget_s: float) -> Any:
         file = out / f"{name}.diff"
         file.write_text(diff_of(change), "utf-8")
         wanted[edit_name(file)] = shares_of(findings, rules)
-    say = lambda text: print(text, flush=True)  # noqa: E731
-    return applied(f"{NAME}:build", STEPS, wanted, ranks=ranks, budget_s=budget_s, limit_s=200, say=say)
+
+    def keep(run: Any) -> None:
+        (out / f"{NAME}.json").write_text(in_json(run) + "\n", "utf-8")
+
+    run = applied(
+        f"{NAME}:build",
+        STEPS,
+        wanted,
+        ranks=ranks,
+        budget_s=max(until - time.monotonic(), 1.0),
+        limit_s=BUILD_LIMIT_S,
+        say=lambda text: print(f"{until - time.monotonic():.0f} s left: {text}", flush=True),
+        progress=keep,
+    )
+    keep(run)
+    return run
 
 
 def main() -> int:
@@ -99,19 +119,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--budget", type=float, default=240.0, help="seconds")
+    parser.add_argument("--budget", type=float, default=240.0, help="seconds, of recording too")
     parser.add_argument("--record", action="store_true", help="as one rank of several")
     given = parser.parse_args()
+    until = time.monotonic() + given.budget
     given.out.mkdir(parents=True, exist_ok=True)
     if given.record:
         record(given.out)
         return 0
     recorded(given.out, given.ranks)
-    run = tried(given.out, given.ranks, given.budget)
-    from tracemine.apply.record import in_json
+    run = tried(given.out, given.ranks, until)
     from tracemine.apply.table import table
 
-    (given.out / f"{NAME}.json").write_text(in_json(run) + "\n", "utf-8")
     print("\n".join(table(run)))
     said = {row.variants[0].rpartition("/")[2].removesuffix(".diff"): row.said for row in run.alone}
     return int(any(said.get(name) not in ("wrong", "failed") for name in WRONG))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,18 +22,21 @@ import torch
 from msgspec.structs import replace
 
 from tests.test_schemas import Run, closed, wrong
+from tracemine.apply.asked import Wanted, predicted
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
 from tracemine.apply.compare import course_faults, errors, faults
 from tracemine.apply.edits import edited
+from tracemine.apply.graphs import OneCall
+from tracemine.apply.questions import TrialJob
 from tracemine.apply.record import Applied, Timed, Tried, append, known_in
 from tracemine.apply.rounding import rounding_of
-from tracemine.apply.run import fastest, instead, joined, modes_for, not_tried, pared, together
+from tracemine.apply.run import Trying, fastest, instead, joined, modes_for, not_tried, pared, together
 from tracemine.apply.step import NotAStep, Step, built, taken
 from tracemine.apply.table import table
 from tracemine.apply.timing import compared, interleaved
-from tracemine.apply.trials import resting
+from tracemine.apply.trials import Trials, resting
 from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded, kept
-from tracemine.errors import InputError
+from tracemine.errors import InputError, UsageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +73,32 @@ def test_each_variant_is_a_row_and_its_rules_are_there_or_named() -> None:
     assert not excluded("edit:0:a.diff", ("edit:0:b.diff",))
 
 
+def test_a_mode_is_predicted_by_what_it_compiles_and_by_the_gaps_it_closes_and_so_is_what_stands_in_for_it() -> None:
+    gaps, chain = (0.1, 0.4, 0.6), (0.0, 0.1, 0.2)
+    wanted: Wanted = {
+        "compile": {"chain": chain},
+        "compile_reduce_overhead": {"gaps": gaps, "chain": chain},
+        "edit:1:a.diff": {},
+    }
+    both = {"findings": ("gaps", "chain"), "predicted": 0.5, "predicted_low": 0.1, "predicted_high": 0.8}
+    assert predicted(wanted, ("compile_reduce_overhead", "compile")) == both  # each finding once
+    assert predicted(wanted, ("edit:1:a.diff", "compile_graphs_by_step")) == both
+    assert predicted(wanted, ("edit:1:a.diff",))["predicted"] is None
+    assert {*VARIANTS["compile"].rules} < {*VARIANTS["compile_reduce_overhead"].rules}
+    assert VARIANTS["compile_max_autotune"].rules == VARIANTS["compile_reduce_overhead"].rules
+
+
+def test_when_the_time_is_over_nothing_begins_and_what_is_being_built_is_given_up(tmp_path: Path) -> None:
+    told = list[Any]()
+    trials = Trials(TrialJob(entry="model:build", folder=str(ROOT), start=str(tmp_path / "start")), tmp_path, 60.0, 0.0)
+    trying = Trying(trials, {}, {}, 0.0, lambda text: None, lambda found: told.append([*found]))
+    found = trying.several([("tf32",)], [("compile",)])
+    assert [(tried.said, tried.why) for tried in found.values()] == [("not tried", "no time was left")] * 2
+    assert told == [[*found.values()]]
+    with ExitStack() as stack, pytest.raises(UsageError, match="model:build does not run: no time was left"):
+        trials.begin(stack)
+
+
 def test_optimizers_take_an_option_and_gradients_become_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in vars(torch.optim).values():
         if isinstance(kind, type):
@@ -84,6 +114,23 @@ def test_optimizers_take_an_option_and_gradients_become_none(monkeypatch: pytest
     weight.sum().backward()
     optimizer.zero_grad(set_to_none=False)
     assert weight.grad is None
+
+
+def test_graphs_of_modules_hold_one_call_and_refuse_what_needs_more() -> None:
+    weight, x = torch.ones(2, requires_grad=True), torch.ones(3, 2)
+    once = OneCall(lambda x: x @ weight, [weight])
+    with torch.no_grad():
+        once(x), once(x)
+    for _ in range(2):  # gradients may be dropped behind the call
+        loss = once(x).sum()
+        weight.grad = None
+        loss.backward()
+    with pytest.raises(RuntimeError, match="gradients are added up"):
+        once(x).sum().backward()
+    held = once(x)
+    with pytest.raises(RuntimeError, match="called again before its gradients"):
+        once(x)
+    assert held.requires_grad
 
 
 def test_channels_last_reaches_modules_and_what_they_are_given() -> None:
@@ -237,7 +284,7 @@ def test_what_was_right_is_joined_with_each_mode_and_what_adds_nothing_is_left_o
     assert instead(alone) == ["compile_graphs_by_step"]
     races = Races(ratios, tmp_path)
     run = Applied(entry="m:b", device="cpu", step_ns=1, alone=(*alone[:3], *alone[4:]))
-    found = together(races, run, ["compile_max_autotune"], lambda run: None)  # type: ignore[arg-type]
+    found = together(races, run, ["compile_max_autotune"])  # type: ignore[arg-type]
     assert found.alone[-1].variants == ("compile_max_autotune",)
     assert not any("compile_max_autotune" in tried.variants for tried in found.together)
     assert found.best == ("optimizer_fused", "compile_reduce_overhead")
@@ -246,7 +293,7 @@ def test_what_was_right_is_joined_with_each_mode_and_what_adds_nothing_is_left_o
     assert found.beside_compile.ratio == 0.3 / 0.6
     assert fastest([result("tf32", said="slower", ratio=1.2)]) is None
     races.wrong = ["from another seed the loss comes to 2 in place of 1"]
-    found = together(races, run, [], lambda run: None)  # type: ignore[arg-type]
+    found = together(races, run, [])  # type: ignore[arg-type]
     assert found.best == ()
     assert [tried.said for tried in found.together if tried.why.startswith("from another seed")] == ["wrong"]
 

@@ -47,7 +47,8 @@ def _shares(finding: Finding) -> Shares | None:
 
 def predicted(wanted: Wanted, names: Sequence[str]) -> dict[str, Any]:
     """Return what findings say that variants save together, as fields of `Tried`: each finding once."""
-    asking = {print_: shares for name in names for print_, shares in wanted.get(name, {}).items()}
+    asked = [wanted.get(name) or wanted.get(VARIANTS[name].instead if name in VARIANTS else "", {}) for name in names]
+    asking = {print_: shares for each in asked for print_, shares in each.items()}
     known = [shares for shares in asking.values() if shares]
     sums = [round(min(sum(values), _MOST), 4) for values in zip(*known, strict=True)] or [None] * 3
     low, middle, high = sums

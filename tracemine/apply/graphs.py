@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -81,8 +81,7 @@ def _of_module(module: Any) -> Callable[[Any], Callable[..., Any]]:
                 return _of_function(forward)(given)
             torch.set_autocast_cache_enabled(False)  # casts are captured, each where it is made
             torch.cuda.make_graphed_callables(module, samples)
-            made: Callable[..., Any] = module.forward
-            return made
+            return OneCall(module.forward, module.parameters())
         finally:
             torch.set_autocast_cache_enabled(cached)
             module.forward = graphed_forward
@@ -91,3 +90,32 @@ def _of_module(module: Any) -> Callable[[Any], Callable[..., Any]]:
                     buffer.copy_(before)
 
     return make
+
+
+class OneCall:
+    """What `make_graphed_callables` made of a module: it holds what one call computed, and the gradients of that.
+
+    It raises where these would be overwritten, which gives wrong gradients and no error: before they are there, and
+    where they are added up, for what is added up is that memory itself.
+    """
+
+    def __init__(self, forward: Callable[..., Any], parameters: Iterable[Any]) -> None:
+        self._forward, self._open, self._taken = forward, False, False
+        self._parameter = next((p for p in parameters if p.requires_grad), None)
+
+    def __call__(self, *given: Any) -> Any:
+        if self._open:
+            raise RuntimeError("a graph holds one call: the module is called again before its gradients are there")
+        out = self._forward(*given)
+        for each in _pytree.tree_leaves(out):
+            if isinstance(each, torch.Tensor) and each.requires_grad:
+                self._open = True
+                each.register_hook(self._gradient)
+        return out
+
+    def _gradient(self, _: Any) -> None:
+        self._open = False
+        held = self._parameter is not None and self._parameter.grad is not None
+        if held and self._taken:
+            raise RuntimeError("a graph holds the gradients of one call: here gradients are added up over calls")
+        self._taken = self._taken or not held

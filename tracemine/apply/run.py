@@ -17,7 +17,7 @@ from tracemine.apply.edits import edited
 from tracemine.apply.questions import TrialJob
 from tracemine.apply.record import Applied, Timed, Tried
 from tracemine.apply.timing import compared
-from tracemine.apply.trials import LIMIT_S, TOO_LATE, Child, Names, Trials, Wrong, close_all
+from tracemine.apply.trials import LIMIT_S, NO_TIME, TOO_LATE, Child, Names, Trials, Wrong, close_all
 from tracemine.apply.variants import EDIT, MODES, VARIANTS, diffs_of, excluded
 
 _ROUNDS = 3  # of leaving one out
@@ -33,6 +33,8 @@ class Trying:
     known: Mapping[Names, Tried]
     until: float
     say: Callable[[str], None]
+    tell: Callable[[Iterable[Tried]], None]
+    seen: dict[Names, Tried] = field(default_factory=dict)
     alive: dict[Names, Child] = field(default_factory=dict)
     races: list[Mapping[Names, list[int] | Wrong]] = field(default_factory=list)
 
@@ -43,21 +45,22 @@ class Trying:
         """
         found, left = dict[Names, Tried](), [names for names in dict.fromkeys(sets) if names not in again]
         found |= {names: self.known[names] for names in left if names in self.known and not anew}
-        left = self._in_time([names for names in left if names not in found], found)
-        while left or again:
+        left = [names for names in left if names not in found]
+        while (left or again) and time.monotonic() <= self.until:
             chunk, left = left[: self.trials.at_once], left[self.trials.at_once :]
             self.say(", ".join(map(text_of, chunk)) or "the best once more")
             found |= self._raced(self.trials.built(chunk), again)
-            left = self._in_time(left, found)
             again = again if left else ()
-        return {names: replace(tried, **predicted(self.wanted, names)) for names, tried in found.items()}
+            self._tell(found)
+        found |= not_tried(names for names in (*left, *again) if names not in found)
+        return self._tell(found)
 
-    def _in_time(self, left: list[Names], found: dict[Names, Tried]) -> list[Names]:
-        """Return what may still begin; once the time is over none, and what was left is found not tried."""
-        if time.monotonic() <= self.until:
-            return left
-        found |= not_tried(left)
-        return []
+    def _tell(self, found: Mapping[Names, Tried]) -> dict[Names, Tried]:
+        """Tell of all that was tried so far; return what was found just now, with what was predicted."""
+        said = {names: replace(tried, **predicted(self.wanted, names)) for names, tried in found.items()}
+        self.seen |= {names: tried for names, tried in said.items() if names not in self.seen or tried.timed}
+        self.tell(self.seen.values())
+        return said
 
     def keep(self, sets: Iterable[Names]) -> None:
         """End all processes but these variants'."""
@@ -102,7 +105,7 @@ class Trying:
 
 def not_tried(sets: Iterable[Names]) -> dict[Names, Tried]:
     """Return results of what was never begun."""
-    return {names: Tried(variants=names, said="not tried", why="no time was left") for names in sets}
+    return {names: Tried(variants=names, said="not tried", why=NO_TIME) for names in sets}
 
 
 def text_of(names: Names) -> str:
@@ -125,9 +128,9 @@ def applied(
 ) -> Applied:
     """Try each variant alone, the largest predicted saving first, then together what is right.
 
-    ranks: processes that the step is made of. limit_s: of building one. known: results of earlier runs, which are not
-    made again. turn: entered while steps are timed. progress: given what is known so far. Raises UsageError where the
-    unchanged step does not run.
+    ranks: processes that the step is made of. budget_s: then nothing begins, and what is being built is given up.
+    limit_s: of building one. known: results of earlier runs, which are not made again. turn: entered while steps are
+    timed. progress: given what is known so far. Raises UsageError where the unchanged step does not run.
     """
     until = time.monotonic() + budget_s
     with ExitStack() as stack:
@@ -135,28 +138,38 @@ def applied(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-", ignore_cleanup_errors=True))
         )
         job = TrialJob(entry=entry, folder=str(source), start=str(scratch / "start.pt"), ranks=ranks)
-        trials = Trials(job, scratch, limit_s, turn)
+        trials = Trials(job, scratch, limit_s, until, turn)
         trials.begin(stack)
-        trying = Trying(trials, wanted, known or {}, until, say)
         said = trials.base.said
-        run = Applied(
+        begun = Applied(
             entry=entry, ranks=ranks, device=said.device, step_ns=said.step_ns, peak_bytes=said.peak_bytes, alone=()
         )
+        trying = Trying(trials, wanted, known or {}, until, say, lambda found: progress(_so_far(begun, found)))
         can = [name for name in wanted if said.device != "cpu" or name not in VARIANTS or not VARIANTS[name].gpu]
         ordered = sorted(can, key=lambda name: -(predicted(wanted, (name,)).get("predicted") or 0.0))
-        late = [name for name in ordered if name in VARIANTS and VARIANTS[name].long and (name,) not in trying.known]
-        for name in late if trials.at_once > 1 else ():
+        late = [name for name in ordered if _is_late(name, ranks) and (name,) not in trying.known]
+        for name in late if trials.at_once > 1 and ranks == 1 else ():  # a rank that rests lets others wait on the GPU
             trials.begun((name,))
         alone = trying.several([(name,) for name in ordered if name not in late])
-        run, best = replace(run, alone=tuple(alone.values())), fastest(alone.values())
-        progress(replace(run, best=best.variants if best else ()))
-        alone |= trying.several([(name,) for name in instead(run.alone)])
-        run = together(trying, replace(run, alone=tuple(alone.values())), late, progress)
+        alone |= trying.several([(name,) for name in instead(alone.values())])
+        run = together(trying, replace(begun, alone=tuple(alone.values())), late)
         trying.keep(())
         return run
 
 
-def together(trying: Trying, run: Applied, late: Sequence[str], progress: Callable[[Applied], None]) -> Applied:
+def _is_late(name: str, ranks: int) -> bool:
+    """Say whether a variant takes long to compile: each of ranks does so for each bucket of gradients."""
+    return name in VARIANTS and (VARIANTS[name].long or (ranks > 1 and VARIANTS[name].group == "compile"))
+
+
+def _so_far(run: Applied, tried: Iterable[Tried]) -> Applied:
+    """Return a run with what was tried until now."""
+    alone, both = ([one for one in tried if (len(one.variants) > 1) is several] for several in (False, True))
+    best = fastest([*alone, *both])
+    return replace(run, alone=tuple(alone), together=tuple(both), best=best.variants if best else ())
+
+
+def together(trying: Trying, run: Applied, late: Sequence[str]) -> Applied:
     """Join what was right alone, with each of torch.compile's modes and without; leave out what adds nothing.
 
     late: what takes long to compile is tried alone only now.
@@ -171,7 +184,6 @@ def together(trying: Trying, run: Applied, late: Sequence[str], progress: Callab
     tried |= trying.several([(*changes, mode) for mode in slow])
     best, compiled = fastest([*run.alone, *tried.values()]), fastest(t for t in run.alone if t.variants[0] in MODES)
     run = replace(run, together=tuple(tried.values()), best=best.variants if best else ())
-    progress(run)
     if best:
         run = _elsewhere(trying, pared(trying, run, best.variants, compiled.variants if compiled else ()))
     return run
@@ -192,7 +204,7 @@ def _elsewhere(trying: Trying, run: Applied) -> Applied:
     return replace(run, alone=tuple(alone), together=tuple(both), **kept)
 
 
-def instead(alone: Sequence[Tried]) -> list[str]:
+def instead(alone: Iterable[Tried]) -> list[str]:
     """Return variants to try where others did not do."""
     failed = {tried.variants[0] for tried in alone if tried.said in ("wrong", "failed")}
     return [name for name, variant in VARIANTS.items() if variant.instead in failed]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -24,7 +26,7 @@ from tracemine.errors import UsageError
 from tracemine.processes import Ended, Process, TooLate, worker
 
 LIMIT_S = 600.0  # of building and checking a variant
-TOO_LATE = "did not answer in"
+TOO_LATE, NO_TIME = "did not answer in", "no time was left"
 _BLOCK_LIMIT_S = 120.0
 _MOST_AT_ONCE = 8
 _CONTEXT_BYTES, _MEMORY_TIMES = 1 << 30, 1.3  # what a process takes besides tensors, and of tensors while it compiles
@@ -114,12 +116,14 @@ def _asked(process: Process, line: bytes, limit_s: float) -> bytes:
 class Trials:
     """The unchanged step, twice, and what a rounding comes to in it; variants are built side by side, and raced.
 
-    turn: entered while blocks are timed, for whoever lets other processes rest meanwhile.
+    until: when to give up what is still being built. turn: entered while blocks are timed, for whoever lets other
+    processes rest meanwhile.
     """
 
     job: TrialJob
     scratch: Path
     limit_s: float = LIMIT_S
+    until: float = math.inf
     turn: Callable[[], AbstractContextManager[object]] = nullcontext
     base: Child = field(init=False)
     rounding: float = 0.0
@@ -238,10 +242,13 @@ class Trials:
         pid = process.start()
         closing.callback(_tell, [pid], "SIGKILL")  # before it is closed: what it started would go on
         self._building.add(pid)
+        left_s = max(self.until - time.monotonic(), 0.0)
         try:
-            line = _asked(process, msgspec.json.encode(replace(job, out=str(file))), self.limit_s)
+            line = _asked(process, msgspec.json.encode(replace(job, out=str(file))), min(self.limit_s, left_s))
         except Wrong:
             closing.close()
+            if time.monotonic() >= self.until:
+                raise Wrong("not tried", NO_TIME) from None
             raise
         finally:
             self._building.discard(pid)

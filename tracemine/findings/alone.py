@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tracemine.findings.accounting import idle_of, most_saved, most_saved_by
 from tracemine.findings.context import ScanContext
 from tracemine.findings.inside import ALL_OF_IT, Inside
+from tracemine.findings.measured_fixes import MEASURED, corrected
 from tracemine.findings.ranking import RankScale, of_step, rated
 from tracemine.findings.record import NOTHING, Finding, Range
 from tracemine.findings.step_savings import Claim, Reported, claim_on_gpu, share_out
@@ -68,7 +69,8 @@ def _alone(context: ScanContext, finding: Finding, claims: Sequence[Claim]) -> R
     """Return what a finding saves over the trace, no more than there is of it."""
     most = most_saved(context.accounts, context.unprofiled, finding.gpu_saving_ns)
     given = share_out(claims, most, idle_of(context.accounts, context.unprofiled))
-    return sum(given, NOTHING).at_most(most_saved_by(finding, context.accounts))
+    saving = corrected(sum(given, NOTHING), MEASURED.get(finding.rule))
+    return saving.at_most(most_saved_by(finding, context.accounts))
 
 
 def _with(finding: Finding, alone: Range | None, scale: RankScale, inside: Mapping[str, Inside]) -> Finding:

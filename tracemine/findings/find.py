@@ -33,6 +33,7 @@ from tracemine.findings.inside import inside_steps
 from tracemine.findings.library_shares import shares_text
 from tracemine.findings.like_lost import like_lost, losing, lowered, lowered_ns
 from tracemine.findings.loops import with_loops
+from tracemine.findings.measured_fixes import MEASURED, corrected
 from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
@@ -211,7 +212,11 @@ def _ranked(
     accounts = context.accounts
     # High ends of variants do not add up: all of them together save no more than there is.
     findings = [
-        replace(one, step_saving_ns=one.step_saving_ns.at_most(most_saved_by(one, accounts))) for one in findings
+        replace(
+            one,
+            step_saving_ns=corrected(one.step_saving_ns, MEASURED.get(one.rule)).at_most(most_saved_by(one, accounts)),
+        )
+        for one in findings
     ]
     scale = RankScale(
         steps=accounts.steps,

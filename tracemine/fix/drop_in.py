@@ -95,6 +95,7 @@ def _holes(graph: Graph, source: SourceText, name: str) -> dict[str, str]:
         "imports": imports.removeprefix("import torch\n"),
         "kernel": kernel.strip("\n"),
         "kinds": "".join(f"{kind}, " for kind in _KIND.findall(planned[2])),
+        "typed": "".join(f"(type({n}), {n}), " for n in numbers),
         "plan": planned[2].strip(),
         "launched": f"    {planned[1]} = plan{fused[planned.end() :]}".rstrip(),
         "mark": f"{crc32(source.text.encode()):08x}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,11 +39,19 @@ class Kernel:
 
 
 class Compiled:
+    function, packed_metadata = 5, (4, 1)
+
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.module = kernel, "loaded"
 
-    def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        return lambda *given: self.kernel.again.append((grid, *given))
+    def run(self, x: int, y: int, z: int, stream: str, function: int, packed: Any, *given: Any) -> None:
+        """Stands for Triton's launcher; behind these it is given what hooks get, and two hooks."""
+        assert (stream, function, packed) == ("stream of device 3", self.function, self.packed_metadata)
+        assert given[:3] == (None, None, None)
+        self.kernel.again.append(((x, y, z), *given[3:]))
+
+
+DRIVER = SimpleNamespace(get_current_device=lambda: 3, get_current_stream="stream of device {}".format)
 
 
 def chain(dtype: str = "float32", number: float = 0.5) -> Graph:
@@ -62,6 +71,8 @@ def source(tmp_path: Path) -> Any:
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.kernel = module.scaled_kernel = Kernel()
+    runtime = SimpleNamespace(driver=SimpleNamespace(active=DRIVER))
+    module.triton = SimpleNamespace(**{**vars(module.triton), "runtime": runtime})
     return module
 
 

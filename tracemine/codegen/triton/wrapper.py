@@ -61,20 +61,22 @@ class _Launch:
     """A kernel, its number of blocks, and its arguments behind tensors and numbers.
 
     Triton inspects every argument of a launch to find the binary that it compiled for such. Plans are cached by all
-    that it inspects, so the binary is called directly from the second launch on.
+    that it inspects, so from the second launch on the binary's launcher is called, and no hook of Triton's.
     """
 
     def __init__(self, kernel, blocks, args, **options):
         self.kernel, self.grid, self.args, self.options = kernel, (blocks, 1, 1), args, options
-        self.compiled = None
+        self.launcher = None
 
     def __call__(self, *inputs):
-        if self.compiled is not None:
-            self.compiled(*inputs, *self.args)
+        if self.launcher is not None:
+            self.launcher(*self.grid, self.stream(self.device), *self.binary, None, None, None, *inputs, *self.args)
         elif self.grid[0] > 0:
             compiled = self.kernel[self.grid](*inputs, *self.args, **self.options)
             if getattr(compiled, "module", None) is not None:  # Triton's interpreter compiles nothing
-                self.compiled = compiled[self.grid]
+                driver = triton.runtime.driver.active
+                self.stream, self.device = driver.get_current_stream, driver.get_current_device()
+                self.binary, self.launcher = (compiled.function, compiled.packed_metadata), compiled.run
 '''
 _DESCRIBED = '''
 class _Described(_Launch):
@@ -100,11 +102,13 @@ def _cached_plan(plans, plan, known, tensors):
         if len(plans) >= 1024:
             plans.clear()
         new, *launches = plan(*tensors)
-        entry = plans.setdefault(key, ([(t.shape, t.stride(), t.dtype) for t in new], *launches))
+        entry = plans.setdefault(key, ([(tuple(t.shape), t.stride(), t.dtype) for t in new], *launches))
     return entry
 '''
 _MADE = """
 def _allocate(new, device):
+    if device.type == "cuda" and device.index == torch._C._cuda_getDevice():  # as code of torch.compile does: sooner
+        return [torch._C._dynamo.guards._empty_strided_cuda(*each) for each in new]
     return [torch.empty_strided(shape, strides, dtype=dtype, device=device) for shape, strides, dtype in new]
 """
 # Stands between the functions above and what a source has for itself alone.
