@@ -47,7 +47,10 @@ _OF_FORMAT: Mapping[str, Mapping[str, str]] = {
 
 _NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host --by operator adds up nodes' host times"}
 
-_NO_HOST: Mapping[str, str] = {"tensorrt": "nsys profile --trace=cuda,nvtx records what it does"}
+_NO_HOST: Mapping[str, str] = {
+    "tensorrt": "nsys profile --trace=cuda,nvtx records what it does",
+    "proton": 'proton.start(data="trace") of a newer Triton records launches and scopes',
+}
 
 KIND_WORDS: Mapping[str, str] = {
     "operator": "operators",
