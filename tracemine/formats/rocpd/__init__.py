@@ -3,5 +3,11 @@
 schema.py    the tables and columns that are read
 database.py  a database as the tables that `formats/nsys/assemble.py` makes a timeline of
 timeline.py  its timeline
-read.py      how a file begins
 """
+
+from __future__ import annotations
+
+from tracemine.formats.format import Format, reader
+from tracemine.formats.sqlite import MAGIC
+
+FORMAT = Format("rocpd", lambda head: head.startswith(MAGIC) and b"rocpd_" in head, reader(f"{__name__}.timeline"))

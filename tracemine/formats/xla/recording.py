@@ -51,8 +51,8 @@ class Recording(Struct, frozen=True, kw_only=True):
 
     `gpu`: name, start_ns, dur_ns, device, stream, those of GPU_NUMBERS and GPU_TEXTS, occupancy (float64), and launch,
     the row of `host` that launched it (-1: not recorded). `host`: name, start_ns, end_ns, thread (in
-    `threads`), those of HOST_NUMBERS and HOST_TEXTS; Python's frames are not in it but in `frames`: all of `frame_count`,
-    or those alone that ran when a host event began.
+    `threads`), those of HOST_NUMBERS and HOST_TEXTS; Python's frames are in `frames` instead: all `frame_count`, or
+    those alone that ran when a host event began.
     """
 
     source: str  # `xplane` or `json`
