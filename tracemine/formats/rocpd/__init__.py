@@ -8,6 +8,6 @@ timeline.py  its timeline
 from __future__ import annotations
 
 from tracemine.formats.format import Format, reader
-from tracemine.formats.sqlite import MAGIC
+from tracemine.formats.nsys.read import is_database
 
-FORMAT = Format("rocpd", lambda head: head.startswith(MAGIC) and b"rocpd_" in head, reader(f"{__name__}.timeline"))
+FORMAT = Format("rocpd", lambda head: is_database(head) and b"rocpd_" in head, reader(f"{__name__}.timeline"))
