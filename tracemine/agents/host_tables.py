@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tracemine.agents.answers import AskTop, TopAnswer, TopEntry, TopTexts
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, maybe, quoted, some
@@ -14,7 +16,7 @@ _NAME, _NOTES = 48, 3  # characters of a name; sentences
 
 def host_answer(reader: Reader, ask: AskTop, read: Read, tops: Tops) -> TopAnswer:
     """Return a page of the host's time, by line or as a tree, or of its waits for the device."""
-    found = tops.waits() if ask.by == "waits" else tops.host("tree" if ask.by == "host_tree" else "line")
+    found = tops.waits() if ask.by == "waits" else tops.host("tree") if ask.by == "host_tree" else _by_line(tops)
     if isinstance(found, HostTop):
         entries, whole_ns, notes = [_host_entry(row, found.steps) for row in found.rows], found.host_ns, found.notes
     else:
@@ -32,6 +34,13 @@ def host_answer(reader: Reader, ask: AskTop, read: Read, tops: Tops) -> TopAnswe
         next="scan it: host_sync findings say what to do about waits",
         untrusted=TopTexts(trace=quoted(reader.shown(read)), rows=tuple(rows), notes=some(notes, _NOTES, SENTENCE)),
     )
+
+
+def _by_line(tops: Tops) -> HostTop:
+    """Return the host's time by line; by operator, and why, where no lines were recorded."""
+    lines = tops.host("line")
+    named = any(row.name is not None for row in lines.rows)
+    return lines if named or not lines.rows else replace(tops.host("operator"), notes=lines.notes)
 
 
 def _host_entry(row: HostRow, steps: int) -> TopEntry:

@@ -133,7 +133,7 @@ def top(reader: Reader, ask: AskTop) -> TopAnswer:
         hfu=None if used is None else round(used.hfu, 4),
         total=len(found.rows),
         next_cursor=cursor,
-        next="scan it: no finding holds these" if claimed is None else f"explain {word(claimed)}",
+        next=f"explain {word(claimed)}" if claimed else "scan it: no finding holds these" if rows else "top by host",
         untrusted=TopTexts(
             trace=quoted(reader.shown(read)),
             rows=tuple(_top_entry(row, found.steps) for row in rows),
@@ -244,9 +244,9 @@ def why_not(reader: Reader, ask: AskWhyNot) -> WhyNotAnswer:
     return WhyNotAnswer(
         total=len(rows),
         next_cursor=cursor,
-        next="fuse none of these by hand; name an operator to see its pairs"
-        if ask.operator is None
-        else "fuse none of these by hand",
+        next="fuse none of these by hand" + ("" if ask.operator else "; name an operator to see its pairs")
+        if rows
+        else "no such pair: scan says what saves",
         untrusted=WhyNotTexts(
             trace=quoted(reader.shown(read)),
             refused=None if refused is None else tuple(shown),
@@ -351,7 +351,7 @@ def _after_scan(found: Scan, chosen: Sequence[Finding]) -> str:
     if unestimated(found):
         return "scan it with the GPU's name as gpu; top says where its time goes"
     if found.summary.per_step is None:
-        return "record three steps or more with a profiler schedule, with shapes and stacks"
+        return "record three steps or more, with shapes and stacks: doctor says how"
     return "no finding: top says where its time goes, why_not what was left out"
 
 

@@ -35,8 +35,7 @@ __all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace"
 __getattr__ = on_demand(__name__, {"ncu": f"{__name__}.ncu"})
 
 # Modules here, each with its FORMAT. The first that recognises a file reads it: the least specific come last.
-_COMPILERS = ("xla.read", "tensorrt.read", "onnxruntime.read")
-FORMATS = ("rocpd.read", "nsys.read", *_COMPILERS, "proton.read", "kineto.read")
+FORMATS = ("rocpd", "nsys.read", "xla.read", "tensorrt", "onnxruntime", "proton.read", "kineto.read")
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:

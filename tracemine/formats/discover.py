@@ -63,7 +63,8 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
     traces = list(filter(_holds_events, files))
     others = [path.name for path in files if path not in set(traces)]
     tables = {path.parent for kind in ("*.parquet", "*.arrow") for path in _files(folder, kind, timelines)}
-    exports = [*_files(folder, "*.sqlite", ()), *filter(is_nsys_folder, tables)]
+    databases = [*_files(folder, "*.sqlite", ()), *filter(_is_rocpd, _files(folder, "*.db", ()))]
+    exports = [*databases, *filter(is_nsys_folder, tables)]
     found = sorted({*timelines, *recordings, *exports, *profiles, *traces, *engines})
     if not found:
         raise InputError(
@@ -93,6 +94,15 @@ def _named_as_traces(folder: Path, without: Collection[Path]) -> list[Path]:
 def _files(folder: Path, kind: str, without: Collection[Path]) -> list[Path]:
     """List the files of a kind in the folder and below, sorted, but for those in some folders."""
     return sorted(path for path in folder.rglob(kind) if path.is_file() and path.parent not in without)
+
+
+def _is_rocpd(path: Path) -> bool:
+    """Return whether a database is one of rocprofv3: any program may call its own so."""
+    try:
+        with FileSource(path) as source:
+            return format_of(source).name == "rocpd"
+    except TracemineError:
+        return False
 
 
 def _holds_events(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Protocol
 
 from msgspec import Struct
@@ -24,3 +25,13 @@ class Format(Struct, frozen=True):
     recognises: Callable[[bytes], bool]  # takes the file's first 64 KB, inflated
     read: Callable[[FileSource, Progress | None], Timeline]
     has_parts: bool = False  # files of its own say how a recording's parts are joined, and no execution trace does
+
+
+def reader(module: str) -> Callable[[FileSource, Progress | None], Timeline]:
+    """Return what reads a format, `read_recording` of a module: who reads another format needs none of it."""
+
+    def read(source: FileSource, progress: Progress | None) -> Timeline:
+        timeline: Timeline = import_module(module).read_recording(source, progress)
+        return timeline
+
+    return read

@@ -28,6 +28,12 @@ _UNRECORDED: Mapping[str, str] = {
     "phase": "nothing was recorded that tells phases: record with CPU activities, or with NVTX ranges",
 }
 _OF_FORMAT: Mapping[str, Mapping[str, str]] = {
+    "xla": {
+        "module": "no name stacks of JAX were recorded: the .xplane.pb of a run holds them",
+        "line": "no Python lines were recorded: jax.profiler.ProfileOptions().python_tracer_level = 1 records them",
+        "operator": "no instructions of XLA were recorded: the .xplane.pb of a run holds them",
+        "phase": "nothing was recorded that tells phases: --by module shows name stacks",
+    },
     "proton": {
         "module": "no scopes were recorded: with proton.scope(NAME) names them",
         "line": 'no Python lines were recorded: proton.start(context="python") records them',
@@ -47,7 +53,10 @@ _OF_FORMAT: Mapping[str, Mapping[str, str]] = {
 
 _NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host --by operator adds up nodes' host times"}
 
-_NO_HOST: Mapping[str, str] = {"tensorrt": "nsys profile --trace=cuda,nvtx records what it does"}
+_NO_HOST: Mapping[str, str] = {
+    "tensorrt": "nsys profile --trace=cuda,nvtx records what it does",
+    "proton": 'proton.start(data="trace") of a newer Triton records launches and scopes',
+}
 
 KIND_WORDS: Mapping[str, str] = {
     "operator": "operators",

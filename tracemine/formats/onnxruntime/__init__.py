@@ -7,5 +7,14 @@ patterns.py   nodes that one node could be
 notes.py      what is to be said of a recording of host times
 assemble.py   a timeline of all that
 timeline.py   its reading, from the first to the last of these
-read.py       how one begins
 """
+
+from __future__ import annotations
+
+import re
+
+from tracemine.formats.format import Format, reader
+
+_BEGINS = re.compile(rb'\A\s*\[\s*\{[^{}]*"cat"\s*:\s*"(?:Session|Node)"')
+_READ = reader(f"{__name__}.timeline")
+FORMAT = Format("onnxruntime", lambda head: _BEGINS.match(head) is not None, _READ, has_parts=True)

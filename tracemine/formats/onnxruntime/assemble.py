@@ -76,7 +76,7 @@ def _rows(
     """Return operators, launches, activities and tensors of all runs."""
     ops, api, activities, tensors = (list[dict[str, Any]]() for _ in range(4))
     fused = [] if graph is None else [*graph.fused()]
-    parts = {name: f"{part.what}#{at}" for at, part in enumerate(fused) for name in part.nodes}
+    parts = {name: f"{what}#{at}" for at, (what, nodes) in enumerate(fused) for name in nodes}
     in_float = {} if graph is None else graph.quantised()
     parts |= {
         name: f"{what}#{len(parts) + at}" for at, (name, what) in enumerate(in_float.items()) if what in CONVERSIONS

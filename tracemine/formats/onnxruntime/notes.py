@@ -123,7 +123,7 @@ def _counted(kinds: Counter[str]) -> str:
 
 
 def _structure(graph: Graph, *, said: bool) -> Iterator[str]:
-    parts_apart = Counter(part.what for part in graph.fused())
+    parts_apart = Counter(what for what, _ in graph.fused())
     sizes = {what: len(path) for what, path in FUSED}
     if parts_apart and said:
         parts = ", ".join(f"{count} × {what} of {sizes[what]}" for what, count in parts_apart.items())

@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
 from tracemine.formats.onnxruntime.model import Model
 
 _SCALE, _ADD = ("Mul", "Div"), ("Add",)
@@ -46,13 +44,6 @@ SkipSimplifiedLayerNormalization Softmax Softplus Sqrt Sub Tanh Where"""
 _JOINED = frozenset(_WORDS.split())
 
 
-class FoundNodes(Struct, frozen=True):
-    """Nodes, by name, that are one thing."""
-
-    what: str
-    nodes: tuple[str, ...]
-
-
 class Graph:
     """The nodes of a model that were profiled, joined by tensors."""
 
@@ -69,15 +60,15 @@ class Graph:
             name: [r for tensor in node.writes for r in readers[tensor]] for name, node in self._nodes.items()
         }
 
-    def fused(self) -> Iterator[FoundNodes]:
-        """Yield what ONNX Runtime would fuse, no node twice; nothing where it has fused already."""
+    def fused(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield what ONNX Runtime would fuse, and of which nodes, none twice; nothing where it has fused already."""
         taken: set[str] = set()
         for what, path in () if _AT_EXTENDED & set(self.types.values()) else FUSED:
             for name in self.types:
                 nodes = self._along(name, path, taken)
                 if nodes:
                     taken.update(nodes)
-                    yield FoundNodes(what, nodes)
+                    yield what, nodes
 
     def quantised(self) -> dict[str, str]:
         """Return what of a quantised model each node is that nothing computes in integers."""

@@ -3,5 +3,11 @@
 schema.py    the tables and columns that are read
 database.py  a database as the tables that `formats/nsys/assemble.py` makes a timeline of
 timeline.py  its timeline
-read.py      how a file begins
 """
+
+from __future__ import annotations
+
+from tracemine.formats.format import Format, reader
+from tracemine.formats.nsys.read import is_database
+
+FORMAT = Format("rocpd", lambda head: is_database(head) and b"rocpd_" in head, reader(f"{__name__}.timeline"))

@@ -5,5 +5,11 @@ layers.py     layers: tensors with formats, tactics, precisions
 times.py      times of layers, and of whole runs
 assemble.py   a timeline of both
 timeline.py   its reading, from the first to the last of these
-read.py       how one begins
 """
+
+from __future__ import annotations
+
+from tracemine.formats.format import Format, reader
+from tracemine.formats.tensorrt.files import export_of
+
+FORMAT = Format("tensorrt", lambda head: export_of(head) is not None, reader(f"{__name__}.timeline"), has_parts=True)

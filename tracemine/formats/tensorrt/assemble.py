@@ -39,8 +39,7 @@ class _Timed(Struct, frozen=True):
 
 def assemble(layers: Sequence[Layer], profile: Profile, runs: WholeRuns, path: Path) -> Timeline:
     """Return the timeline of one run of an engine. Raises InputError where the layers are of another engine."""
-    spent = [spent_on.ns for spent_on in profile.times]
-    total_ns = sum(spent)
+    total_ns = sum(ns for _, ns in profile.times)
     scale = min(1.0, runs.compute_ns / total_ns) if runs.compute_ns and total_ns else 1.0
     timed = _timed(layers, profile, scale, path)
     ops, activities, tensors = (list[dict[str, Any]]() for _ in range(3))
@@ -80,12 +79,12 @@ def assemble(layers: Sequence[Layer], profile: Profile, runs: WholeRuns, path: P
 def _timed(layers: Sequence[Layer], profile: Profile, scale: float, path: Path) -> list[_Timed]:
     """Return each layer with its time, of several with one name in order."""
     times: dict[str, deque[float]] = defaultdict(deque)
-    for spent_on in profile.times:
-        times[spent_on.name].append(spent_on.ns)
+    for name, ns in profile.times:
+        times[name].append(ns)
     timed_layers = [
         _Timed(layer, round(scale * times[layer.name].popleft() if times[layer.name] else 0)) for layer in layers
     ]
-    left_ns, all_ns = sum(map(sum, times.values())), sum(spent_on.ns for spent_on in profile.times)
+    left_ns, all_ns = sum(map(sum, times.values())), sum(ns for _, ns in profile.times)
     if left_ns > (1 - _LEAST_KNOWN) * all_ns:
         raise damaged(path, "it is of another engine than the layers next to it")
     return timed_layers

@@ -17,17 +17,10 @@ _LONGEST_MS = 1e9
 _MEDIAN = 3  # of the Engine Explorer's least, most, mean, median, percentiles
 
 
-class LayerTime(Struct, frozen=True):
-    """How long a layer took, mean over the profiled runs."""
-
-    name: str
-    ns: float
-
-
 class Profile(Struct, frozen=True):
-    """The times of layers, in the engine's order, and over how many runs."""
+    """The mean times of layers, in the engine's order, and over how many runs."""
 
-    times: list[LayerTime]
+    times: list[tuple[str, float]]  # name, nanoseconds
     runs: int | None
 
 
@@ -52,7 +45,7 @@ def read_profile(path: Path) -> Profile:
         spent = _milliseconds(row.get("averageMs")) if isinstance(row, dict) else None
         if spent is None or not isinstance(row.get("name"), str):
             raise damaged(path, "a layer has no name, or no time")
-        times.append(LayerTime(row["name"], spent * _NS_OF_MS))
+        times.append((row["name"], spent * _NS_OF_MS))
     if not times:
         raise damaged(path, "it has no layer")
     return Profile(times, runs)

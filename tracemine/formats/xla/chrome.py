@@ -59,6 +59,7 @@ def recording_of(content: memoryview, truncated: bool) -> Recording:
         host=host,
         memory=of_host["memory"],
         frames=of_host["frame"],
+        frame_count=len(of_host["frame"]["name"]),
         threads=tuple(lines.get(key, "") for key in threads),
         tids=tuple(tid & 0xFFFFFFFF for _, tid in threads),
         pid=dict(zip(planes.values(), planes, strict=True)).get(HOST, 0),

@@ -260,11 +260,7 @@ def _instruction(data: memoryview, span: Span, computation: int, shapes: dict[by
         computation=computation,
         operands=tuple(fields["operands"]),
         called=tuple(fields["called"]),
-        op_name=metadata["op_name"],
-        frame=metadata["frame"],
-        file=metadata["file"],
-        line=metadata["line"],
-        kernel=metadata["kernel"],
+        **metadata,
         fusion_kind=fields["fusion_kind"],
         target=fields["target"],
         parameter=fields["parameter"],
@@ -301,19 +297,13 @@ def _entries(data: memoryview, span: Span | None) -> Iterator[Span]:
 
 
 def _sequences(data: memoryview, span: Span | None) -> dict[int, tuple[int, ...]]:
-    sequences = {}
-    for entry in _entries(data, span):
-        fields = read(data, entry, _ENTRY)
-        sequences[fields["key"]] = tuple(read(data, fields["value"], _SEQUENCE)["ids"])
-    return sequences
+    entries = (read(data, each, _ENTRY) for each in _entries(data, span))
+    return {each["key"]: tuple(read(data, each["value"], _SEQUENCE)["ids"]) for each in entries}
 
 
 def _aliases(data: memoryview, span: Span | None) -> dict[Index, tuple[int, Index]]:
-    aliases = {}
-    for entry in _entries(data, span):
-        fields = read(data, entry, _ALIAS)
-        aliases[tuple(fields["output"])] = (fields["parameter"], tuple(fields["parameter_index"]))
-    return aliases
+    entries = (read(data, each, _ALIAS) for each in _entries(data, span))
+    return {tuple(each["output"]): (each["parameter"], tuple(each["parameter_index"])) for each in entries}
 
 
 def _frames(data: memoryview, span: Span | None) -> tuple[tuple[Frame, int], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from mmap import mmap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -14,6 +15,9 @@ from tracemine.formats.format import Format, Progress
 from tracemine.formats.json_text import members
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
+
+if TYPE_CHECKING:
+    from tracemine.formats.xla.recording import Recording
 
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # XSpace { planes = 1 { id = 1, name = 2 } }: what the plane is called stands in front of what is in it.
@@ -57,13 +61,11 @@ def read(source: FileSource, progress: Progress | None = None) -> Timeline:
 
     Raises InputError where it is damaged, or says of no GPU what it did.
     """
-    if is_xplane(source.head):
-        return _of_xplane(source, progress)
-    better = xplane_of(Path(source.path))
+    better = None if is_xplane(source.head) else xplane_of(Path(source.path))
     if better is None:
-        return _of_json(source, progress)
+        return _timeline(source, progress)
     with FileSource(better) as other:
-        timeline = _of_xplane(other, progress)
+        timeline = _timeline(other, progress)
     report = timeline.meta.ingest
     says = f"{better.name} was read, which lies in the folder of {Path(source.path).name} and says more."
     return replace(timeline, meta=replace(timeline.meta, ingest=replace(report, warnings=(says, *report.warnings))))
@@ -97,25 +99,25 @@ def profiles_in(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.is_file())
 
 
-def _of_xplane(source: FileSource, progress: Progress | None) -> Timeline:
+def _timeline(source: FileSource, progress: Progress | None) -> Timeline:
     from tracemine.formats.xla.assemble import assemble
-    from tracemine.formats.xla.xplane import read_space
 
     try:
-        recording = read_space(_content(source, progress))  # which is all that is kept of the file
-        return assemble(replace(recording, truncated=recording.truncated or source.truncated), Path(source.path).name)
+        return assemble(_recording(source, progress), Path(source.path).name)
     except InputError as error:
         raise InputError(error.message, where=Location(source.path), hint=error.hint) from error
 
 
-def _of_json(source: FileSource, progress: Progress | None) -> Timeline:
-    from tracemine.formats.xla.assemble import assemble
+def _recording(source: FileSource, progress: Progress | None) -> Recording:
+    """Return what a file recorded, which is all that is kept of it."""
+    if is_xplane(source.head):
+        from tracemine.formats.xla.xplane import read_space
+
+        recording = read_space(_content(source, progress))
+        return replace(recording, truncated=recording.truncated or source.truncated)
     from tracemine.formats.xla.chrome import recording_of
 
-    try:
-        return assemble(recording_of(_content(source, progress), source.truncated), Path(source.path).name)
-    except InputError as error:
-        raise InputError(error.message, where=Location(source.path), hint=error.hint) from error
+    return recording_of(_content(source, progress), source.truncated)
 
 
 def _content(source: FileSource, progress: Progress | None) -> memoryview:

@@ -51,7 +51,8 @@ class Recording(Struct, frozen=True, kw_only=True):
 
     `gpu`: name, start_ns, dur_ns, device, stream, those of GPU_NUMBERS and GPU_TEXTS, occupancy (float64), and launch,
     the row of `host` that launched it (-1: not recorded). `host`: name, start_ns, end_ns, thread (in
-    `threads`), those of HOST_NUMBERS and HOST_TEXTS; Python's frames are not in it but in `frames`.
+    `threads`), those of HOST_NUMBERS and HOST_TEXTS; Python's frames are in `frames` instead: all `frame_count`, or
+    those alone that ran when a host event began.
     """
 
     source: str  # `xplane` or `json`
@@ -60,6 +61,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     host: Columns
     memory: Columns
     frames: Columns
+    frame_count: int
     threads: tuple[str, ...]
     tids: tuple[int, ...]
     pid: int
@@ -111,6 +113,18 @@ def in_order(columns: Columns, *ties: str) -> Columns:
     for name in columns:  # one after another, to free what was
         columns[name] = columns[name][order]
     return columns
+
+
+def running_at(moments: Array, columns: Columns) -> Columns:
+    """Return the rows that began no later than one of these moments, which are in order, and ended no earlier.
+
+    >>> rows = {"start_ns": np.array([0, 2, 4]), "dur_ns": np.array([3, 1, 1])}
+    >>> running_at(np.array([1]), rows)["start_ns"].tolist(), running_at(np.array([5]), rows)["start_ns"].tolist()
+    ([0], [4])
+    """
+    start = columns["start_ns"]
+    asked = np.searchsorted(moments, start) < np.searchsorted(moments, start + columns["dur_ns"], "right")
+    return {name: column[asked] for name, column in columns.items()}
 
 
 def launches(gpu: Columns, host: Columns) -> Array:

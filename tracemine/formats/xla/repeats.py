@@ -12,7 +12,7 @@ from tracemine.columns import Array, ranges
 from tracemine.formats.arrow import distinct
 
 _FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))  # odd
-_SHORT = 64  # rows: parts that are shorter are written out, which costs less than to keep them as parts
+_SHORT = 12  # rows: parts that are shorter are written out, which costs less than to keep them as parts
 
 
 def equal_segments(code: Array, first: Array) -> tuple[Array, Array]:

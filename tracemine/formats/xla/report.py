@@ -45,7 +45,7 @@ def events(recording: Recording) -> dict[str, int]:
     """Return how many events there are, by what they are."""
     counts = {
         "GPU activities": len(recording.gpu["name"]),
-        "Python frames": len(recording.frames["name"]),
+        "Python frames": recording.frame_count,
         "allocations": len(recording.memory["name"]),
         "host events": len(recording.host["name"]),
     }

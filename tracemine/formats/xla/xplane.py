@@ -60,7 +60,7 @@ def recording_of(space: XSpace) -> Recording:
     ]
     gpu = rec.joined(parts, rec.no_rows(rec.GPU_NUMBERS, rec.GPU_TEXTS, "device", "stream", "occupancy"))
     gpu = rec.in_order(gpu, "device", "stream")
-    of_host, threads = _host_columns(space, strings, base_ns)
+    of_host, threads, frames = _host_columns(space, strings, base_ns)
     gpu["launch"] = rec.launches(gpu, of_host["host"])
     return Recording(
         source="xplane",
@@ -69,6 +69,7 @@ def recording_of(space: XSpace) -> Recording:
         host=of_host["host"],
         memory=of_host["memory"],
         frames=of_host["frame"],
+        frame_count=frames,
         threads=tuple(line.name for line in threads),
         tids=tuple(line.number & 0xFFFFFFFF for line in threads),
         pid=_number(space, HOST, "process_id") or 0,
@@ -76,7 +77,7 @@ def recording_of(space: XSpace) -> Recording:
         vendors={number: str(plane.stats.get("device_vendor", "")) for number, plane in gpus.items()},
         versions=_versions(space),
         base_ns=base_ns,
-        without_frames=any(line.span[1] - line.span[0] > FRAMES_BYTES for line in threads),
+        without_frames=any(map(_too_many, threads)),
         truncated=space.truncated,
     )
 
@@ -122,20 +123,25 @@ def _columns(
     }
 
 
-def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[str, Columns], list[PlaneLine]]:
-    """Return events of the host's threads by what they are, in order, and the threads."""
+def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[str, Columns], list[PlaneLine], int]:
+    """Return events of the host's threads by what they are, in order, the threads, and how many frames they have."""
     parts: dict[str, list[Columns]] = {kind: [] for kind in HOST_PARTS}
     threads: list[PlaneLine] = []
+    frames = 0
     for plane in _named(space, HOST):
         for line in plane.lines:
             thread = len(threads)
             threads.append(line)
-            few = line.span[1] - line.span[0] <= FRAMES_BYTES
+            begun = np.empty(0, np.int64)  # when the thread's host events did, of which call paths are asked
             for kind, found in parts.items():
-                if kind != "frame" or few:
-                    events = _events_of_kind(space, plane, line, kind, strings, base_ns)
-                    for columns in events:
-                        found.append(columns | {"thread": np.full(len(columns["name"]), thread, np.int32)})
+                first = len(found)
+                for columns in _events_of_kind(space, plane, line, kind, strings, base_ns):
+                    if kind == "frame":
+                        frames += len(columns["name"])
+                        columns = rec.running_at(begun, columns)
+                    found.append(columns | {"thread": np.full(len(columns["name"]), thread, np.int32)})
+                if kind == "host":
+                    begun = np.sort(np.concatenate([begun, *(columns["start_ns"] for columns in found[first:])]))
             space.forget(line)
     of_kind = {}
     for kind, found in parts.items():
@@ -143,12 +149,14 @@ def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[s
         of_kind[kind] = rec.in_order(rec.joined(found, rec.no_rows(numbers, texts, "thread")))
     host = of_kind["host"]
     host["end_ns"] = host.pop("dur_ns") + host["start_ns"]
-    return of_kind, threads
+    return of_kind, threads, frames
 
 
 def _events_of_kind(
     space: XSpace, plane: Plane, line: PlaneLine, kind: str, strings: Strings, base_ns: int
 ) -> Iterator[Columns]:
+    if kind == "frame" and _too_many(line):
+        return
     numbers, texts, holds = HOST_PARTS[kind]
     skipped = [number for number, name in plane.event_names.items() if not holds(name)]
     for events in events_of(space, plane, line, (*numbers.values(), *texts.values()), skipped):
@@ -158,6 +166,10 @@ def _events_of_kind(
         yield columns | {
             name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in texts.items()
         }
+
+
+def _too_many(frames: PlaneLine) -> bool:
+    return frames.span[1] - frames.span[0] > FRAMES_BYTES
 
 
 def _small(values: Array) -> Array:
