@@ -12,7 +12,6 @@ pytest.importorskip("triton", reason='Triton is not installed: pip install ".[ve
 import torch
 import triton
 import triton.language as tl
-from triton.runtime import interpreter as triton_interpreter
 
 from tracemine.validate import interpreter, interpreter_cache
 
@@ -183,7 +182,7 @@ def halving_kernel(x, out, BLOCK: tl.constexpr):
 
 
 def test_types_and_patches_are_worked_out_once_for_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"_stock_block": 0, "_stock_tensor": 0, "_patch_lang": 0}
+    counts = dict.fromkeys(("_stock_block", "_stock_tensor", "_stock_patch"), 0)
 
     def counted(module: object, name: str) -> None:
         stock = getattr(module, name)
@@ -194,14 +193,33 @@ def test_types_and_patches_are_worked_out_once_for_all_programs(monkeypatch: pyt
 
         monkeypatch.setattr(module, name, count)
 
-    counted(interpreter_cache, "_stock_block")
-    counted(interpreter_cache, "_stock_tensor")
-    counted(triton_interpreter, "_patch_lang")
+    monkeypatch.setattr(interpreter_cache, "_patched", set())
+    for name in counts:
+        counted(interpreter_cache, name)
     x, out = torch.randn(512), torch.empty(512)
     halving_kernel[(1,)](x[:64], out, BLOCK=64)
-    assert counts["_patch_lang"] == 1
-    once_each = counts["_stock_block"], counts["_stock_tensor"]
+    assert counts["_stock_patch"] == 1
+    once_each = {**counts}
     halving_kernel[(8,)](x, out, BLOCK=64)
-    assert (counts["_stock_block"], counts["_stock_tensor"]) == once_each
-    assert counts["_patch_lang"] == 2
+    assert counts == once_each
     assert torch.equal(out, x * 0.5)
+
+
+@triton.jit
+def zeros_kernel(x, out, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    value = tl.load(x + place)
+    tl.store(out + place, value * 0.0)
+    tl.store(out + BLOCK + place, value * -0.0)
+    tl.store(out + 2 * BLOCK + place, value * 1)
+
+
+def test_numbers_that_are_kept_as_operands_are_told_apart_by_sign_and_by_what_they_meet() -> None:
+    """The same number again: beside another type, beside another shape, and made anew where too many were kept."""
+    x, out = torch.rand(16) + 1.0, torch.empty(48)
+    zeros_kernel[(1,)](x, out, BLOCK=16)
+    assert torch.equal(out.signbit(), torch.tensor([False] * 16 + [True] * 16 + [False] * 16))
+    whole, again = torch.arange(1, 9, dtype=torch.int64) << 40, torch.empty(24, dtype=torch.float64)
+    zeros_kernel[(1,)](whole, again, BLOCK=8)
+    assert torch.equal(again[16:], whole.double())
+    assert len(interpreter_cache._numbers) <= interpreter_cache._MOST_NUMBERS

@@ -17,12 +17,16 @@ from triton.runtime import interpreter
 _dtypes: dict[str, object] = {}  # of numpy, by the name of Triton's
 _blocks: dict[tuple, dict] = {}  # attributes of a block's type, by its elements' and its shape
 _tensors: dict[str, dict] = {}  # a tensor's attributes but its values, by the name of its type
-_patched = {id(tl)}
+_numbers: dict[tuple, object] = {}  # numbers as operands, by the type of the other operand and the operation's kind
+_MOST_NUMBERS = 4096
+_patched: set[int] = set()  # modules of the language, by identity
 _stock_dtype = interpreter._get_np_dtype
 _stock_block = core.block_type.__init__
 _stock_tensor = core.tensor.__init__
 _stock_broadcast = semantic.TritonSemantic.broadcast_impl_value
 _stock_checked = semantic.TritonSemantic.binary_op_type_checking_impl
+_stock_patch = interpreter._patch_lang
+_stock_unwrap = core._unwrap_if_constexpr
 _stock_where = semantic.TritonSemantic.where
 _PLAIN = ("fp32", "int32", "int64")  # two of one such type are computed in it, whatever the operation
 
@@ -68,7 +72,17 @@ def _alike(lhs, rhs):
 def _checked(self, lhs, rhs, *rest, **named):
     if _alike(lhs, rhs) and lhs.dtype.name in _PLAIN:
         return lhs, rhs
-    return _stock_checked(self, lhs, rhs, *rest, **named)
+    if type(rhs) not in (int, float) or type(lhs) is not core.tensor:
+        return _stock_checked(self, lhs, rhs, *rest, **named)
+    key = (lhs.type.name, repr(rhs), rest, *named.items())  # in text 0.0 is not -0.0, and 1 not 1.0
+    if (found := _numbers.get(key)) is not None:
+        return lhs, found
+    left, found = _stock_checked(self, lhs, rhs, *rest, **named)
+    if left is lhs:
+        if len(_numbers) == _MOST_NUMBERS:
+            _numbers.clear()
+        _numbers[key] = found
+    return left, found
 
 
 def _where(self, condition, x, y):
@@ -80,11 +94,8 @@ def _where(self, condition, x, y):
 
 
 def _helper(self, *given, **named):
-    """Call a helper of a kernel. A launch patches `tl`; what such a call patches besides stays patched."""
-    of = {id(each) for each in (tl, core) if each in _modules(self.fn)}
-    if not of <= _patched:
-        interpreter._patch_lang(self.fn)
-        _patched.update(of)
+    """Call a helper of a kernel."""
+    _patch(self.fn)
     function = self.rewrite()
     try:
         return function(*given, **named)
@@ -92,15 +103,33 @@ def _helper(self, *given, **named):
         raise interpreter.InterpreterError(repr(error)) from error
 
 
-def _patch_builtin(package, *rest):
-    """Patch what a launch patches. What there is to patch stays the same: to list it took longer than to do it."""
-    for name, member in _builtins(package):
-        interpreter._patch_attr(package, name, member, *rest)
+def _patch(function):
+    """Patch the modules of the language that a function uses, for good: nothing here needs them as they were.
+
+    Stock patches them for each launch, and lets each go; to do so took longer than many a launch.
+    """
+    modules = {id(each) for each in (tl, core) if each in _modules(function)}
+    if not modules <= _patched:
+        _stock_patch(function)
+        _patched.update(modules)
+    if not hasattr(function, "__signature__"):  # each launch asks for it three times
+        function.__signature__ = inspect.signature(function)
+    return interpreter._LangPatchScope()
 
 
-@cache
-def _builtins(package):
-    return [(name, member) for name, member in inspect.getmembers(package) if core.is_builtin(member)]
+def _patch_member(package, name, member, builder, scope):
+    """Let a function of the language have the interpreter's semantics; that it is given some is checked no more."""
+    inner, given = getattr(member, "__wrapped__", member), interpreter.interpreter_semantic
+
+    def call(*args, **named):
+        named["_semantic"] = given
+        return inner(*args, **named)
+
+    scope.set_attr(package, name, call)
+
+
+def _unwrap(value):
+    return value if type(value) is core.tensor else _stock_unwrap(value)
 
 
 @cache
@@ -119,4 +148,6 @@ def install():
     # Sums of integers are made again in 64 bits, for a check that a mode of debugging alone carries out.
     semantic.TritonSemantic.binary_op_sanitize_overflow_impl = lambda *_: None
     interpreter.InterpretedFunction.__call__ = _helper
-    interpreter._patch_builtin = _patch_builtin
+    interpreter._patch_lang = _patch
+    interpreter._patch_attr = _patch_member
+    core._unwrap_if_constexpr = _unwrap

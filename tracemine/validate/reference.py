@@ -70,8 +70,8 @@ def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth:
     It is infinite where a sum may overflow on the way.
     """
     offs = _offs(graph, inputs, scalars, masks)
-    wanted = (*truth.live, *truth.inputs)
-    drawn = Spread(wanted)
+    written = sorted(graph.written)
+    drawn = Spread((*truth.live, *(truth.inputs[k] for k in written)))
     signs = Signs()
     for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
         signs.begin(draw)
@@ -82,9 +82,11 @@ def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth:
                 signs.add(tensor, off, number)
             values += found
         other = _ran(graph, values)
-        drawn.add((*other.live, *other.inputs))
+        drawn.add((*other.live, *(other.inputs[k] for k in written)))
     roots = drawn.noise()
-    return ReferenceRun(live=tuple(roots[: len(truth.live)]), inputs=tuple(roots[len(truth.live) :]))
+    of_written = dict(zip(written, roots[len(truth.live) :], strict=True))
+    none = (of_written.get(k, torch.zeros(t.shape, dtype=torch.float64)) for k, t in enumerate(truth.inputs))
+    return ReferenceRun(live=tuple(roots[: len(truth.live)]), inputs=tuple(none))
 
 
 def _offs(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks) -> list[list[torch.Tensor | None]]:

@@ -18,7 +18,10 @@ from tests.verify.gpu import linear_cases as cases  # noqa: E402
 from tracemine.fix.pages import PAGES, page_text  # noqa: E402
 from tracemine.verify.gpu import linear_losses, strips, vocabulary_max  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:reduction. .mean.:UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:reduction. .mean.:UserWarning"),
+]
 CASES = [
     (linear_losses, cases.cross_entropy),
     (linear_losses, cases.sums_of_strips),
