@@ -43,7 +43,7 @@ def of_unknown_bytes(durations_ns: FloatArray, blocks: FloatArray, sm_count: int
     """Return how long one call takes in place of several of which it is not known what they move: what goes is what any
     kernel takes; or all run side by side, as far as their blocks (0: not recorded) find a place each.
 
-    >>> of_unknown_bytes(np.full(24, 30_000.0), np.full(24, 4.0), 132), of_unknown_bytes(np.full(2, 5e3), np.zeros(2), 1)
+    >>> of_unknown_bytes(np.full(24, 3e4), np.full(24, 4.0), 132), of_unknown_bytes(np.full(2, 5e3), np.zeros(2), 1)
     ((30000.0, 30000.0, 720000.0), (5000.0, 10000.0, 10000.0))
     """
     spent, longest = float(durations_ns.sum()), float(durations_ns.max())
