@@ -482,3 +482,12 @@ def test_only_a_copy_that_is_pinned_is_not_waited_for_any_more() -> None:
     for unblocks in (True, False):
         steps, fix = made_fix("operator", unblocks=unblocks)
         assert steps.change(fix).unblocked.tolist() == ([0, 2, 4, 6, 8] if unblocks else [])
+
+
+def test_what_a_call_costs_the_host_besides_comes_off() -> None:
+    steps, fix = made_fix("operator")
+    (gain,) = steps.gains([fix])
+    dearer = Fix(fix.matrices, fix.savings, fix.call, call_ns=Range(1_000, 2_000, 3_000))
+    (less,) = steps.gains([dearer])
+    assert less.mid == gain.mid - 4 * 2_000  # of five calls; the first is before the first start
+    assert less.high == gain.high - 4 * 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tracemine.findings.labels import Label
-from tracemine.perfmodel import Range, Traffic
+from tracemine.perfmodel import NOTHING, Range, Traffic
 from tracemine.rows.table import IntArray
 
 
@@ -23,3 +23,4 @@ class ClassEstimate(Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
     evidence: str
     label: Label
+    call_ns: Range = NOTHING  # what the host spends on what is called for each match, beyond an operator

@@ -313,6 +313,7 @@ def _variant(
         first=first_class(classes),
         placed=Placed(place_of(rule, classes[0].label), facts),
         call=call,
+        call_ns=sum((one.call_ns * len(one.matrix) for one in classes), NOTHING) // sum(map(len, matrices)),
     )
 
 

@@ -40,12 +40,13 @@ class Reported(Struct, frozen=True):
     first: int  # the class with the first occurrence
     placed: Placed
     call: str = "operator"  # what its fix calls: one of CALLS
+    call_ns: Range = NOTHING  # that each such call costs the host beyond what one of its kind does, mean
 
     @property
     def fix(self) -> Fix:
         """The effect of its fix on the timeline."""
         call = "graph" if self.call == "module" else self.call
-        return Fix(self.matrices, self.savings, call, self.rule.saving == "pin_memory")
+        return Fix(self.matrices, self.savings, call, self.rule.saving == "pin_memory", call_ns=self.call_ns)
 
 
 class Claim(Struct, frozen=True):
@@ -158,7 +159,7 @@ def claim_on_gpu(context: ScanContext, one: Reported, gained: Range) -> Claim:
     alone_ns = int(context.accounts.exclusive_ns[activity_rows([one.finding])].sum())  # besides, another kernel runs
     calls = sum(len(matrix) for matrix in one.matrices) if one.call == "compiled" else 0
     most, saved = Range(most_ns, most_ns, most_ns), one.finding.gpu_saving_ns.at_most(alone_ns)
-    calls_ns = calls * COMPILED_CALL_NS.mid
+    calls_ns = calls * COMPILED_CALL_NS.mid + sum(map(len, one.matrices)) * one.call_ns.mid
     if one.call == "iteration":  # how often it is called is not known, nor that any launch goes
         gained, calls_ns = Range(0, 0, gained.high), saved.mid
     return Claim(gained.at_most(most_ns), most, saved, calls_ns)

@@ -74,7 +74,7 @@ class Fix(Struct, frozen=True, eq=False):
 
     `call`: one of CALLS (matching/rule.py), or `graph`: the first launches a match whole, and nothing of what the host
     did in between is done. `unblocks`: the host does not wait for the first activity any more, nor in the calls
-    `unwaited`.
+    `unwaited`. `call_ns`: what each call costs the host besides.
     """
 
     matrices: Sequence[IntArray]
@@ -82,6 +82,7 @@ class Fix(Struct, frozen=True, eq=False):
     call: str = "operator"
     unblocks: bool = False
     unwaited: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    call_ns: Range = Range(0, 0, 0)
 
 
 class Outside(Struct, frozen=True):
@@ -234,14 +235,16 @@ class Steps(Struct, frozen=True, dict=True, eq=False):
         unlaunched.append(gone)
         graph = fix.call == "graph"
         fewer = graph or end is not _LOW
+        compiled = fix.call in ("compiled", "iteration")
+        call_ns = fix.call_ns + (COMPILED_CALL_NS if compiled else Range(0, 0, 0))
         return Change(
             rows=_joined(rows),
             saved_ns=_joined(saved),
             unlaunched=_joined(unlaunched) if fewer else first[:0],
             whole=end is _HIGH or fix.call in ("graph", "loop", "nothing"),
             most_ns=end.of({"graph": _GRAPH_NS, "loop": _LOOP_NS}.get(fix.call, _LAUNCH_NS)),
-            called=first if fix.call in ("compiled", "iteration") else first[:0],
-            call_ns=end.of(COMPILED_CALL_NS, against=True),
+            called=first if call_ns.high else first[:0],
+            call_ns=end.of(call_ns, against=True),
             unblocked=first if fix.unblocks and fewer else first[:0],
             unwaited=fix.unwaited if fewer else first[:0],
         )
