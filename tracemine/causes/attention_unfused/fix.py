@@ -10,9 +10,11 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
+from tracemine.causes.attention_unfused.flex import SAYS, flexible
 from tracemine.codegen.graph import (
     Graph,
     GraphCall,
@@ -28,7 +30,7 @@ from tracemine.codegen.graph import (
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
-from tracemine.verify.library import Found, Replacement, find
+from tracemine.verify.library import Found, find
 from tracemine.verify.repro.eager import arguments_text, eager_text
 
 BACKENDS = {
@@ -70,13 +72,14 @@ def attended(graph: Graph, around: Around) -> Fixed:
     delta = _delta_form(graph) if backward else None
     source = made.source if delta is None else f"{made.source}\n\n\n{delta}"
     prepare = "masked, " if made.masked else ""
+    kinds = BACKENDS if _FUSED in source else {}
     own = {
-        name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in BACKENDS.items()
+        name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in kinds.items()
     }
     return Fixed(
-        own=own,
+        own=own or {"flex": f'"{made.says}", call=fixed'},
         source=source,
-        uses=("backend",),
+        uses=("backend",) if kinds else (),
         rounds=None if delta is None else "delta_form",
         numbers=numbers,
         assumptions=(*made.assumptions, *([SCALED] if numbers else [])),
@@ -109,12 +112,12 @@ class _Made:
 
 
 def _inferred(graph: Graph, unread: Collection[int]) -> _Made:
-    found = _fused(graph, find(graph, unread))
+    found = _fused(graph, find(graph, unread), unread)
     text = _COPIED.sub(r"\1.contiguous()", found.text)  # no copy, where the fused result lies so
     text = text.replace("def library(", "def fixed(", 1)
     apart = _mask_apart(text)
     assumptions = (*found.assumptions, *([MASK_ONCE] if apart else []))
-    return _Made(apart or text, "F.scaled_dot_product_attention", assumptions, masked=apart is not None)
+    return _Made(apart or text, found.says, assumptions, masked=apart is not None)
 
 
 def _mask_apart(text: str) -> str | None:
@@ -151,15 +154,23 @@ def _mask_apart(text: str) -> str | None:
     return f"{head}\n\n\n{text}"
 
 
-def _fused(graph: Graph, found: Found) -> Replacement:
-    """Return the graph by the fused operator. Raises NoFixedForm where none was found."""
+class _Fused(NamedTuple):
+    """A function `library` in a graph's place, by one call."""
+
+    text: str
+    says: str
+    assumptions: tuple[str, ...] = ()
+
+
+def _fused(graph: Graph, found: Found, unread: Collection[int] = ()) -> _Fused:
+    """Return the graph by the fused operator, else by flex_attention. Raises NoFixedForm where neither does."""
     if found.replacement is not None and _FUSED in found.replacement.text:
-        return found.replacement
-    if any(call.operator == "aten::tanh" for call in graph.calls):
-        raise NoFixedForm(
-            "the fused operator takes no soft cap on scores; flex_attention does, compiled in the program itself"
-        )
-    raise NoFixedForm("; ".join(found.refused) or "no form of attention that the fused operator is known for")
+        return _Fused(found.replacement.text, _FUSED.rstrip("("), found.replacement.assumptions)
+    try:
+        return _Fused(flexible(graph, unread), SAYS)
+    except NoFixedForm as reason:
+        why = "; ".join(found.refused) or "no form of attention that the fused operator is known for"
+        raise NoFixedForm(f"{why}; flex_attention: {reason}") from None
 
 
 # -- forward and backward ----------------------------------------------------------------------------------------------
@@ -190,7 +201,7 @@ def _trained(graph: Graph, unread: Collection[int]) -> _Made:
     ]
     return _Made(
         "\n".join([f"{attend}\n\n", signature(graph), *(f"    {line}" for line in body)]),
-        "F.scaled_dot_product_attention and its gradient",
+        f"{found.says} and its gradient",
         found.assumptions,
     )
 

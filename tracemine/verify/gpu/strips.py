@@ -29,10 +29,16 @@ def wide(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
-def strip_rows(weight: Tensor) -> int:
-    """Return rows of a strip: its logits take as much memory as the weight, or a quarter of a gigabyte."""
+def strip_rows(weight: Tensor, rows: int = 0) -> int:
+    """Return rows of a strip: its logits take as much memory as the weight, or a quarter of a gigabyte.
+
+    rows: of all; where the weight has a gradient half of them, if their logits take no more than its sums in float32
+    would, which two strips do without.
+    """
     words, width = weight.shape
-    return max(width, (1 << 28) // (words * weight.element_size()), 256) // 128 * 128
+    half = -(-rows // 256) * 128 if weight.requires_grad and torch.is_grad_enabled() else 0
+    most = max(width, (1 << 28) // (words * weight.element_size()), 256) // 128 * 128
+    return half if most < half <= 2 * width else most
 
 
 def padded(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -62,15 +68,17 @@ def strips(hidden: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> It
 class Gradients:
     """Gradients of hidden states, weight and bias, strip by strip: the latter two are added up in float32 or wider.
 
-    words: how many of the weight's rows are no padding.
+    Of two strips the weight's are added up in its own type: one rounding more, 1.2 times the error at most.
+    words: how many of the weight's rows are no padding; strips: how many are added.
     """
 
     def __init__(
-        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: tuple[bool, ...], words: int
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: tuple[bool, ...], words: int, strips: int
     ) -> None:
         sums, self._weight, self._words, self._first = wide(weight), weight, words, True
+        kept = weight.dtype if strips <= 2 else sums
         self.hidden = torch.empty_like(hidden) if wanted[0] else None
-        self.weight = torch.empty(weight.shape, dtype=sums, device=weight.device) if wanted[1] else None
+        self.weight = torch.empty(weight.shape, dtype=kept, device=weight.device) if wanted[1] else None
         self.bias = torch.zeros(len(weight), dtype=sums, device=weight.device) if wanted[2] else None
 
     def add(self, place: slice, part: Tensor, gradient: Tensor) -> None:
