@@ -128,6 +128,21 @@ def feed_forward(small: bool) -> Step:
     return step
 
 
+def soft_capped(small: bool) -> Step:
+    """Attend as models with a soft cap do: scores through tanh, a causal mask added, without gradients."""
+    batch, heads, length, width = (1, 2, 16, 8) if small else (4, 16, 2048, 128)
+    q, k, v = (torch.randn(batch, heads, length, width, dtype=HALF) for _ in range(3))
+    mask = torch.full((1, 1, length, length), -torch.inf, dtype=HALF).triu(1)
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        scores = torch.matmul(q, k.transpose(2, 3)) * width**-0.5
+        scores = torch.tanh(scores / 50.0) * 50.0 + mask
+        return torch.matmul(scores.softmax(-1), v)
+
+    return step
+
+
 STEPS: dict[str, Callable[[bool], Step]] = {
     each.__name__: each
     for each in (
@@ -139,6 +154,7 @@ STEPS: dict[str, Callable[[bool], Step]] = {
         preferences,
         feed_forward,
         sparse_encoder_wide,
+        soft_capped,
     )
 }
 

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch.autograd.function import once_differentiable
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tracemine.verify.gpu.strips import _INTERPRETED, Gradients, Tensor, by_kernel, cast, padded, strip_rows, strips, wide
+from tracemine.verify.gpu.strips import Gradients, Tensor, by_kernel, cast, padded, strip_rows, strips, wide
 
 
 def vocabulary_max(
@@ -74,7 +74,7 @@ class _LargestOfTokens(torch.autograd.Function):
 def _in_flight(hidden: Tensor, weight: Tensor) -> bool:
     """Return whether a kernel multiplies and takes the maximum: operands in half precision that descriptors read."""
     lies = all(t.is_contiguous() and t.data_ptr() % 16 == 0 and t.element_size() == 2 for t in (hidden, weight))
-    able = _INTERPRETED and hidden.dtype == torch.float16  # triton's interpreter multiplies bfloat16 wrongly
+    able = by_kernel(hidden) and hidden.dtype == torch.float16  # triton's interpreter multiplies bfloat16 wrongly
     able = torch.cuda.get_device_capability(hidden.device) >= (9, 0) if hidden.is_cuda else able
     return lies and able and weight.shape[1] % 8 == 0 and hidden.numel() > 0
 
