@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 FIRST = ("cross_entropy", "sparse_head", "attention")
-LAST = ("log_probs", "recordings", "verified", "distillation")
+LAST = ("recordings", "verified", "log_probs", "distillation")
 
 
 class Run:

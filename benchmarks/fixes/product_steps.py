@@ -143,6 +143,24 @@ def soft_capped(small: bool) -> Step:
     return step
 
 
+def quantised_decode(small: bool) -> Step:
+    """Decode with weights of 8 bits that are dequantised in each layer."""
+    rows, width, layers = (4, 64, 2) if small else (16, 4096, 4)
+    x, codes, scales = torch.randn(rows, width, dtype=HALF), [], []
+    for _ in range(layers):
+        codes += [torch.randint(-127, 128, n, dtype=torch.int8) for n in ((3 * width, width), (width, 3 * width))]
+        scales += [torch.full((n, 1), 1 / 73 / width**0.5, dtype=HALF) for n in (3 * width, width)]
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        y = x
+        for code, scale in zip(codes, scales, strict=True):
+            y = F.linear(y, code.to(HALF) * scale)
+        return y
+
+    return step
+
+
 STEPS: dict[str, Callable[[bool], Step]] = {
     each.__name__: each
     for each in (
@@ -155,6 +173,7 @@ STEPS: dict[str, Callable[[bool], Step]] = {
         feed_forward,
         sparse_encoder_wide,
         soft_capped,
+        quantised_decode,
     )
 }
 
