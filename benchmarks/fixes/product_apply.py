@@ -25,7 +25,10 @@ PAGES = {"sparse_encoder": "vocabulary_max", "causal_language_model": "linear_lo
 CHANGES = {  # as a person makes them of the advice
     "sparse_encoder": (
         ("from torch import nn\n", "from torch import nn\n\nfrom vocabulary_max import vocabulary_max\n"),
-        ("        logits = self.head(self.body(self.words(words)))\n", "        hidden = self.body(self.words(words))\n"),
+        (
+            "        logits = self.head(self.body(self.words(words)))\n",
+            "        hidden = self.body(self.words(words))\n",
+        ),
         (
             "torch.max(torch.log1p(torch.relu(logits)) * mask.unsqueeze(-1), dim=1).values",
             "vocabulary_max(hidden, self.head.weight, self.head.bias, mask)",
@@ -48,8 +51,8 @@ def diff_of(text: str, name: str) -> str:
     for old, new in CHANGES[name]:
         assert changed.count(old) == 1, old
         changed = changed.replace(old, new)
-    lines = (each.splitlines(keepends=True) for each in (text, changed))
-    return "".join(difflib.unified_diff(*lines, f"a/{name}.py", f"b/{name}.py"))
+    before, after = (each.splitlines(keepends=True) for each in (text, changed))
+    return "".join(difflib.unified_diff(before, after, f"a/{name}.py", f"b/{name}.py"))
 
 
 def record(name: str, out: Path) -> None:
@@ -83,8 +86,10 @@ class Taken:
         """Run this package's command, or this file; write a line of what it did."""
         begun, left = time.monotonic(), self.until - time.monotonic()
         said: dict[str, Any] = {"step": self.name, "part": part}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen([sys.executable, "-m", *given], start_new_session=True, **pipes) as running:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            [sys.executable, "-m", *given], stdout=pipe, stderr=pipe, start_new_session=True
+        ) as running:
             try:
                 found, errors = running.communicate(timeout=max(left, 1))
             except subprocess.TimeoutExpired:
@@ -115,7 +120,19 @@ class Taken:
         command += ["--edit", f"{rule}={change}", "-o", str(self.out / "applied.jsonl"), "--format", "json"]
         budget = max(self.until - time.monotonic() - 60, 20)
         self.ran("apply", "tracemine", *command, "--budget", f"{budget:.0f}s", to="applied.json")
-        self.ran("verify", "tracemine", "verify", here, "--rule", rule, "--quick", "--format", "json", "--quiet", to="verdicts.json")
+        self.ran(
+            "verify",
+            "tracemine",
+            "verify",
+            here,
+            "--rule",
+            rule,
+            "--quick",
+            "--format",
+            "json",
+            "--quiet",
+            to="verdicts.json",
+        )
 
 
 def main(out: Path, seconds: float) -> int:

@@ -1,9 +1,9 @@
 """Measure what is open of kernels around products: `python -m benchmarks.fixes.product_run OUT --within SECONDS`.
 
 On a first GPU heads over a vocabulary and attention (products.py), then 40 shapes that nothing was fitted to
-(product_kernels.py --unseen), then heads again from their recordings; steps from a trace to `apply` (product_apply.py)
-on a second one, or behind these. OUT/products.jsonl, OUT/unseen/results.jsonl, OUT/apply/applied.jsonl and OUT/run.jsonl
-are written line by line. `--device cpu` tries the machinery.
+(product_kernels.py --unseen), then heads from their recordings; steps from a trace to `apply` (product_apply.py) on a
+second one, or behind these. OUT/products.jsonl, OUT/unseen/results.jsonl, OUT/apply/applied.jsonl and OUT/run.jsonl are
+written line by line. `--device cpu` tries the machinery.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Time what stands in place of heads over a vocabulary and of epilogues: `python -m benchmarks products OUT`.
 
 Cross-entropy of a linear layer (forward and backward), log-probabilities, distillation, the largest over tokens, bias
-and activation, residual sums, attention whose scores go through a function: each in eager PyTorch, by torch.compile, and as `verify` tries them. OUT/products.jsonl
-gets a line a variant as soon as it is known: median and its 95 % interval of interleaved blocks with a cold cache, peak
-memory beyond the inputs, errors against float32. OUT/PROGRAM/: recordings of steps that have such products. After
+and activation, residual sums, attention whose scores go through a function: each in eager PyTorch, by torch.compile,
+and as `verify` tries them. OUT/products.jsonl gets a line a variant as soon as it is known: median and its 95 % interval
+of interleaved blocks with a cold cache, peak memory beyond the inputs, errors against float32. OUT/PROGRAM/: recordings of steps that have such products. After
 `--seconds` nothing new is begun. `--device cpu` tries the machinery at small sizes.
 """
 
@@ -319,7 +319,7 @@ def attention(report: Report, sizes: Sequence[tuple[int, int, int, int]]) -> Non
         works: dict[str, Work] = {
             "eager": partial(eager, q, k, v),
             "compiled": partial(torch.compile(eager, dynamic=False), q, k, v),
-            "ours": lambda q=q, k=k, v=v, m=mask: fixed(q, k, v, m)[0],
+            "ours": lambda q=q, k=k, v=v, m=mask, f=fixed: f(q, k, v, m)[0],
             "by hand, block mask": lambda q=q, k=k, v=v, m=blocks_of, f=flex, s=capped: f(
                 q, k, v, score_mod=s, block_mask=m, scale=1.0
             ),
@@ -397,7 +397,9 @@ def sparse_head(report: Report, sizes: Sequence[tuple[int, int, int, int]], mode
         variants = {name: trained(work, (hidden, weight, bias), upstream) for name, work in works.items()}
         truth = true_scores(given, mask)
         for name, work in works.items():
-            report.line(case=f"largest over tokens {case} errors", variant=name, scores=errors([forward(work)()], [truth])[0])
+            report.line(
+                case=f"largest over tokens {case} errors", variant=name, scores=errors([forward(work)()], [truth])[0]
+            )
         del truth
         compared(report, f"largest over tokens {case}", variants, 1.5, **of_size)
 

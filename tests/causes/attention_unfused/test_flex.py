@@ -1,4 +1,4 @@
-"""Attention whose scores go through a function is tried as flex_attention, which computes the same; else it says why."""
+"""Attention whose scores go through a function, as flex_attention, which computes the same; else it says why not."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ def attention(of_scores: Function, *, trained: bool = False, behind: str = "") -
     """Attention as torch.matmul and softmax are recorded; behind: an operator on the probabilities."""
     b = GraphBuilder("attention")
     given = b.input("given", *GIVEN[of_scores]) if of_scores in GIVEN else None
-    q, k, v = (b.input(n, (BATCH, HEADS, rows, WIDTH), "float32") for n, rows in (("q", QUERIES), ("k", KEYS), ("v", KEYS)))
+    q, k, v = (
+        b.input(n, (BATCH, HEADS, rows, WIDTH), "float32") for n, rows in (("q", QUERIES), ("k", KEYS), ("v", KEYS))
+    )
     turned = b.call("aten::clone", b.call("aten::permute", k, [0, 1, 3, 2]), memory_format=0)
     left, right = b.call("aten::view", q, [LINES, QUERIES, WIDTH]), b.call("aten::view", turned, [LINES, WIDTH, KEYS])
     scores = b.call("aten::view", b.call("aten::bmm", left, right), [BATCH, HEADS, QUERIES, KEYS])
     weights = b.call("aten::_softmax", of_scores(b, scores, q if given is None else given), -1, False)
     weights = b.call(behind, weights) if behind else weights
-    flat, values = (b.call("aten::view", x, [LINES, rows, n]) for x, rows, n in ((weights, QUERIES, KEYS), (v, KEYS, WIDTH)))
+    flat, values = (
+        b.call("aten::view", x, [LINES, rows, n]) for x, rows, n in ((weights, QUERIES, KEYS), (v, KEYS, WIDTH))
+    )
     out = b.call("aten::bmm", flat, values)
     found = b.call("aten::permute", b.call("aten::view", out, [BATCH, HEADS, QUERIES, WIDTH]), [0, 2, 1, 3])
     return b.done(b.call("aten::clone", found, memory_format=0), *([weights] if trained else []))
