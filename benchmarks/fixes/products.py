@@ -2,9 +2,9 @@
 
 Cross-entropy of a linear layer (forward and backward), log-probabilities, distillation, the largest over tokens, bias
 and activation, residual sums, attention whose scores go through a function: each in eager PyTorch, by torch.compile,
-and as `verify` tries them. OUT/products.jsonl gets a line a variant as soon as it is known: median and its 95 % interval
-of interleaved blocks with a cold cache, peak memory beyond the inputs, errors against float32. OUT/PROGRAM/: recordings of steps that have such products. After
-`--seconds` nothing new is begun. `--device cpu` tries the machinery at small sizes.
+and as `verify` tries them. OUT/products.jsonl gets a line a variant as soon as it is known: median and its 95 %
+interval of interleaved blocks with a cold cache, peak memory beyond the inputs, errors against float32. OUT/PROGRAM/:
+recordings of steps that have such products. After `--seconds` nothing new is begun. `--device cpu` tries the machinery at small sizes.
 """
 
 from __future__ import annotations
