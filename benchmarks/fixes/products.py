@@ -4,7 +4,8 @@ Cross-entropy of a linear layer (forward and backward), log-probabilities, disti
 and activation, residual sums, attention whose scores go through a function: each in eager PyTorch, by torch.compile,
 and as `verify` tries them. OUT/products.jsonl gets a line a variant as soon as it is known: median and its 95 %
 interval of interleaved blocks with a cold cache, peak memory beyond the inputs, errors against float32. OUT/PROGRAM/:
-recordings of steps that have such products. After `--seconds` nothing new is begun. `--device cpu` tries the machinery at small sizes.
+recordings of steps that have such products. After `--seconds` nothing new is begun.
+`--device cpu` tries the machinery at small sizes.
 """
 
 from __future__ import annotations
