@@ -10,11 +10,10 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
-from tracemine.causes.attention_unfused.flex import SAYS, flexible
+from tracemine.causes.attention_unfused.flex import FUSED, fused
 from tracemine.codegen.graph import (
     Graph,
     GraphCall,
@@ -30,7 +29,7 @@ from tracemine.codegen.graph import (
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
-from tracemine.verify.library import Found, find
+from tracemine.verify.library import find
 from tracemine.verify.repro.eager import arguments_text, eager_text
 
 BACKENDS = {
@@ -57,7 +56,6 @@ _SCALES: Mapping[str, Callable[[float], float]] = {
 MASK_ONCE = "the mask is made once, before the layers that read it"
 SCALED = "the number that scales scores is not recorded: it is taken as the root of the heads' width has it"
 _LEAVES = ("leaf_0", "leaf_1", "leaf_2")  # queries, keys and values whose gradients are asked for
-_FUSED = "F.scaled_dot_product_attention("
 
 
 def attended(graph: Graph, around: Around) -> Fixed:
@@ -72,7 +70,7 @@ def attended(graph: Graph, around: Around) -> Fixed:
     delta = _delta_form(graph) if backward else None
     source = made.source if delta is None else f"{made.source}\n\n\n{delta}"
     prepare = "masked, " if made.masked else ""
-    kinds = BACKENDS if _FUSED in source else {}
+    kinds = BACKENDS if FUSED in source else {}
     own = {
         name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in kinds.items()
     }
@@ -112,7 +110,7 @@ class _Made:
 
 
 def _inferred(graph: Graph, unread: Collection[int]) -> _Made:
-    found = _fused(graph, find(graph, unread), unread)
+    found = fused(graph, find(graph, unread), unread)
     text = _COPIED.sub(r"\1.contiguous()", found.text)  # no copy, where the fused result lies so
     text = text.replace("def library(", "def fixed(", 1)
     apart = _mask_apart(text)
@@ -154,25 +152,6 @@ def _mask_apart(text: str) -> str | None:
     return f"{head}\n\n\n{text}"
 
 
-class _Fused(NamedTuple):
-    """A function `library` in a graph's place, by one call."""
-
-    text: str
-    says: str
-    assumptions: tuple[str, ...] = ()
-
-
-def _fused(graph: Graph, found: Found, unread: Collection[int] = ()) -> _Fused:
-    """Return the graph by the fused operator, else by flex_attention. Raises NoFixedForm where neither does."""
-    if found.replacement is not None and _FUSED in found.replacement.text:
-        return _Fused(found.replacement.text, _FUSED.rstrip("("), found.replacement.assumptions)
-    try:
-        return _Fused(flexible(graph, unread), SAYS)
-    except NoFixedForm as reason:
-        why = "; ".join(found.refused) or "no form of attention that the fused operator is known for"
-        raise NoFixedForm(f"{why}; flex_attention: {reason}") from None
-
-
 # -- forward and backward ----------------------------------------------------------------------------------------------
 
 
@@ -184,7 +163,7 @@ def _trained(graph: Graph, unread: Collection[int]) -> _Made:
     if gradient.turned or gradient.value in values:
         raise NoFixedForm("the gradient of its result is not read as it was given")
     forward, inputs = _cut(graph, parts.result, values)
-    found = _fused(forward, find(forward, heads_apart=True))
+    found = fused(forward, find(forward, heads_apart=True))
     attend = found.text.replace("def library(", "def attend(", 1)
     before = sorted(_before(graph, [*values, gradient.value, *inputs]))
     spelled = dict(zip(values, _LEAVES, strict=True))

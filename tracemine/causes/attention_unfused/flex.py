@@ -7,13 +7,15 @@ else they read is looked up by the score's place.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 from tracemine.codegen.graph import Graph, GraphCall, Ref, Value, reads
 from tracemine.verify.fixes.record import NoFixedForm
 from tracemine.verify.fixes.written import line, outputs_of, plain, producers, signature
+from tracemine.verify.library import Found
 from tracemine.verify.repro.eager import number_text
 
+FUSED: Final = "F.scaled_dot_product_attention("
 SAYS: Final = "flex_attention with its score function, compiled"
 HEAD: Final = """from torch.nn.attention.flex_attention import flex_attention
 
@@ -201,3 +203,22 @@ def flexible(graph: Graph, unread: Collection[int]) -> str:
     unread: live values that nothing reads.
     """
     return _Attention(graph).text(unread)
+
+
+class FusedCall(NamedTuple):
+    """A function `library` in a graph's place, by one call."""
+
+    text: str
+    says: str
+    assumptions: tuple[str, ...] = ()
+
+
+def fused(graph: Graph, found: Found, unread: Collection[int] = ()) -> FusedCall:
+    """Return the graph by the fused operator, else by flex_attention. Raises NoFixedForm where neither does."""
+    if found.replacement is not None and FUSED in found.replacement.text:
+        return FusedCall(found.replacement.text, FUSED.rstrip("("), found.replacement.assumptions)
+    try:
+        return FusedCall(flexible(graph, unread), SAYS)
+    except NoFixedForm as reason:
+        why = "; ".join(found.refused) or "no form of attention that the fused operator is known for"
+        raise NoFixedForm(f"{why}; flex_attention: {reason}") from None
