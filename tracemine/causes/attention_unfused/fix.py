@@ -69,19 +69,25 @@ def attended(graph: Graph, around: Around) -> Fixed:
     made = _trained(graph, around.unread) if backward else _inferred(graph, around.unread)
     delta = _delta_form(graph) if backward else None
     source = made.source if delta is None else f"{made.source}\n\n\n{delta}"
-    prepare = "masked, " if made.masked else ""
-    kinds = BACKENDS if FUSED in source else {}
-    own = {
-        name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in kinds.items()
-    }
+    own = _ways(made)
     return Fixed(
-        own=own or {"flex": f'"{made.says}", call=fixed'},
+        own=own,
         source=source,
-        uses=("backend",) if kinds else (),
+        uses=() if "flex" in own else ("backend",),
         rounds=None if delta is None else "delta_form",
         numbers=numbers,
         assumptions=(*made.assumptions, *([SCALED] if numbers else [])),
     )
+
+
+def _ways(made: _Made) -> dict[str, str]:
+    """Return the fused operator by each of its backends, or flex_attention."""
+    if FUSED not in made.source:
+        return {"flex": f'"{made.says}", call=fixed'}
+    prepare = "masked, " if made.masked else ""
+    return {
+        name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in BACKENDS.items()
+    }
 
 
 def _scales(graph: Graph) -> dict[str, float]:
