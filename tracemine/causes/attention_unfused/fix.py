@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tracemine.causes.attention_unfused.flex import FUSED, fused
 from tracemine.codegen.graph import (
     Graph,
     GraphCall,
@@ -27,6 +26,7 @@ from tracemine.codegen.graph import (
     settled,
 )
 from tracemine.verify.fixes.by_rule import Maker
+from tracemine.verify.fixes.flex import FUSED, fused
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
 from tracemine.verify.library import find
