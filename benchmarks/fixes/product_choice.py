@@ -21,7 +21,7 @@ from tracemine.codegen.choice import ClassRates, refusal, times_us
 from tracemine.codegen.loop_ir import LoopKernel, LoopProgram
 from tracemine.codegen.options import WHATEVER
 from tracemine.codegen.partition import plan
-from tracemine.codegen.products import product_tiles
+from tracemine.codegen.products import predicted, product_tiles
 
 RECORDED = Path(__file__).parents[1] / "results/h200/product_kernels/results.jsonl"
 CLASSES = {"head": "columns held", "gate": "two products"}
@@ -89,8 +89,25 @@ def fit(found: Mapping[str, Mapping[str, float]]) -> set[str]:
     return used
 
 
+def resources(path: Path) -> None:
+    """Print registers and shared memory of each compiled kernel beside what was predicted, and its programs."""
+    by_name = {case.name: case for case in [*cases(), *unseen()]}
+    for row in map(json.loads, path.read_text("utf-8").splitlines()):
+        if row["what"] != "resources" or "registers" not in row:
+            continue
+        program = plan(graph_of(by_name[row["case"]]), WHATEVER)
+        kernel, config = of_products(program), tuple(map(int, row["form"].split()[1:]))
+        if kernel is not None:
+            registers, shared = predicted(program.buffers, kernel, config)
+            taken = f"{row['registers']:3} registers ({registers}), {row['spills']:4} spilled"
+            print(
+                f"{row['case']:32} {row['form'][5:]:22} {taken}, {row['shared']:7} bytes ({shared}), {row['resident']}"
+            )
+
+
 def main(path: Path) -> int:
     """Return 0 where nothing is chosen that measured slower."""
+    resources(path)
     found = measured(path)
     used = fit(found)
     wrong = 0
