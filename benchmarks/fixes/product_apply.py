@@ -108,7 +108,7 @@ class Taken:
         source, rule, here = self.out / "source", RULES[self.name], str(self.out / "run")
         self.ran("record", "benchmarks.fixes.product_apply", "--record", self.name, str(self.out))
         scan = self.ran("scan", "tracemine", "scan", here, "--format", "json", "--quiet", to="scan.json")
-        ids = [f["id"] for f in json.loads(scan or b"{}").get("findings", []) if f["rule"] == rule]
+        ids = [f["fingerprint"] for f in json.loads(scan or b"{}").get("findings", []) if f["rule"] == rule]
         for each in ids[:1]:
             self.ran("fix", "tracemine", "fix", each, here, "--source", str(source), "--quiet", to="fixed.txt")
         from tracemine.fix.pages import page_text

@@ -7,7 +7,8 @@ when it is measured: `time` of one form in one tile config (milliseconds, median
 cold cache), `right` (errors against float64), `peak` (bytes beyond the inputs), `resources` (registers, spills, shared
 memory, programs of a multiprocessor). Bars come first, then shapes that no table was fitted on, then torch.compile's
 max-autotune of these as time allows. Kernels are compiled beforehand by processes beside each other. `--unseen`: 40
-other shapes, which were written down before any was measured and which no rate is fitted to, each beside max-autotune.
+other shapes, which were written down before any was measured and which no rate is fitted to, each beside torch.compile,
+with `--tuned` its max-autotune.
 """
 
 from __future__ import annotations
@@ -515,7 +516,8 @@ def started(folder: Path, every: list[Case], names: tuple[str, ...]) -> list[sub
     judged = bool(names)  # these are all held against max-autotune
     running = []
     tuned = len(every) if judged else sum(case.bar for case in every)
-    for flag, count, workers in (("--tune", tuned, 2 * TUNERS if judged else TUNERS), ("--warm", len(every), WORKERS)):
+    tuners = 0 if judged and "--tuned" not in sys.argv else 2 * TUNERS if judged else TUNERS
+    for flag, count, workers in (("--tune", tuned, tuners), ("--warm", len(every), WORKERS)):
         for k in range(workers):
             numbers = ",".join(map(str, range(k, count, workers)))
             command = [sys.executable, "-m", "benchmarks.fixes.product_kernels", str(folder), flag, numbers, *names]
@@ -566,7 +568,8 @@ def measured_all(bench: Bench, every: list[Case], judged: bool) -> None:
         if bench.left() < (4 if judged else 12):
             break
         try:
-            bench.case(case, (TUNED,) if judged else MODES if case.bar else ())
+            one = (TUNED if "--tuned" in sys.argv else "default",)
+            bench.case(case, one if judged else MODES if case.bar else ())
             later += [case] * (not case.bar)
         except Exception as error:
             bench.say(what="failed", case=case.name, form="all", why=f"{type(error).__name__}: {str(error)[:300]}")
@@ -581,7 +584,7 @@ def measured_all(bench: Bench, every: list[Case], judged: bool) -> None:
 
 if __name__ == "__main__":
     judged = "--unseen" in sys.argv
-    given = [each for each in sys.argv[1:] if each != "--unseen"]
+    given = [each for each in sys.argv[1:] if each not in ("--unseen", "--tuned")]
     if "--warm" in given or "--tune" in given:
         warm(list(map(int, given[2].split(","))), SOURCES, given[1] == "--tune", unseen() if judged else cases())
     else:

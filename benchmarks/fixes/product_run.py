@@ -59,6 +59,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--within", type=float, default=330.0)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--second", action="store_true", help="the shapes and a step alone, then cross-entropy")
     given = parser.parse_args()
     import torch
 
@@ -66,6 +67,21 @@ def main() -> int:
     run, out = Run(given.out, given.within - 5), str(given.out)
     apply_ = ("benchmarks.fixes.product_apply", f"{out}/apply")
     products = ("benchmarks", "products", out, "--device", given.device)
+    if given.second:
+        seconds = min(80.0, run.left - 30)
+        run.wait(
+            "unseen",
+            run.begin("unseen", 0, "benchmarks.fixes.product_kernels", f"{out}/unseen", f"{seconds}", "--unseen"),
+            seconds + 8,
+        )
+        seconds = min(90.0, run.left - 5)
+        run.wait("apply", run.begin("apply", 0, *apply_, f"{2 * seconds - 10:.0f}"), seconds)
+        run.wait(
+            "first",
+            run.begin("first", 0, *products, "--seconds", f"{max(run.left - 5, 1):.0f}", "--only", FIRST[0]),
+            run.left,
+        )
+        return 0
     beside = run.begin("apply", 1, *apply_, f"{run.left - 10:.0f}") if two else None
     seconds = min(75.0, run.left)
     run.wait("first", run.begin("first", 0, *products, "--seconds", f"{seconds}", "--only", *FIRST), seconds + 10)

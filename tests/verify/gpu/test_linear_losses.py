@@ -107,7 +107,7 @@ MUTANTS = [
     ("vocabulary_max", cases.largest, "at[:, None] == which[None, :]", "at[:, None] >= which[None, :]"),
     ("vocabulary_max", cases.largest, "largest > 0, gradient", "largest > -9, gradient"),
     ("vocabulary_max", cases.largest, "gradient / (1 + largest)", "gradient"),
-    ("vocabulary_max", cases.largest, "clamp_min(0).log1p_()", "clamp_min(0)"),
+    ("vocabulary_max", cases.largest, "positive.log1p_()", "positive"),
     ("vocabulary_max", cases.largest, "mask[own], largest[own]", "mask[: own.stop - own.start], largest[own]"),
     ("vocabulary_max", cases.largest, "gradient[own], token[own]", "gradient[own], token[: own.stop - own.start]"),
     ("vocabulary_max", cases.largest, "made.add(place, flat[place]", "made.add(place, flat[: place.stop - place.start]"),

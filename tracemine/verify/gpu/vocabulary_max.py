@@ -50,7 +50,8 @@ class _LargestOfTokens(torch.autograd.Function):
         if bias is not None:
             largest += bias  # of every token the same
         ctx.save_for_backward(hidden, weight, bias, largest, token)
-        return largest.clamp_min(0).log1p_().to(hidden.dtype)
+        positive = largest.clamp_min(0) if trained else largest.clamp_min_(0)
+        return positive.log1p_().to(hidden.dtype)
 
     @staticmethod
     @once_differentiable
