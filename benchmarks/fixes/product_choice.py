@@ -2,7 +2,8 @@
 
 FILE is what product_kernels.py wrote. Rates of a class are fitted to every second shape of it, and printed for
 product_rates.toml; then every shape, fitted or not, is asked for, and what was measured of the choice is held against
-the best of what else there is. Exits with 1 where a kernel is chosen that measured more than 3 % slower.
+the best of what else there is. Of a FILE of `--unseen` nothing is fitted. Exits with 1 where a kernel is chosen that
+measured more than 3 % slower.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from itertools import product
 from math import log
 from pathlib import Path
 
-from benchmarks.fixes.product_kernels import Case, cases, graph_of
+from benchmarks.fixes.product_kernels import Case, cases, graph_of, unseen
 from tracemine.codegen.choice import ClassRates, refusal, times_us
 from tracemine.codegen.loop_ir import LoopKernel, LoopProgram
 from tracemine.codegen.options import WHATEVER
 from tracemine.codegen.partition import plan
-from tracemine.codegen.products import product_tiles
+from tracemine.codegen.products import predicted, product_tiles
 
 RECORDED = Path(__file__).parents[1] / "results/h200/product_kernels/results.jsonl"
 CLASSES = {"head": "columns held", "gate": "two products"}
@@ -79,6 +80,8 @@ def fit(found: Mapping[str, Mapping[str, float]]) -> set[str]:
     used: set[str] = set()
     for kind in CLASSES:
         mine = [case for case in cases() if case.kind == kind and case.name in found][::2]
+        if not mine:
+            continue
         kernels = [(case, of_products(plan(graph_of(case), WHATEVER))) for case in mine]
         seen = [(kernel, *ours_and_others(found[case.name], None)) for case, kernel in kernels if kernel is not None]
         print(fitted(kind, seen))
@@ -86,12 +89,29 @@ def fit(found: Mapping[str, Mapping[str, float]]) -> set[str]:
     return used
 
 
+def resources(path: Path) -> None:
+    """Print registers and shared memory of each compiled kernel beside what was predicted, and its programs."""
+    by_name = {case.name: case for case in [*cases(), *unseen()]}
+    for row in map(json.loads, path.read_text("utf-8").splitlines()):
+        if row["what"] != "resources" or "registers" not in row:
+            continue
+        program = plan(graph_of(by_name[row["case"]]), WHATEVER)
+        kernel, config = of_products(program), tuple(map(int, row["form"].split()[1:]))
+        if kernel is not None:
+            registers, shared = predicted(program.buffers, kernel, config)
+            taken = f"{row['registers']:3} registers ({registers}), {row['spills']:4} spilled"
+            print(
+                f"{row['case']:32} {row['form'][5:]:22} {taken}, {row['shared']:7} bytes ({shared}), {row['resident']}"
+            )
+
+
 def main(path: Path) -> int:
     """Return 0 where nothing is chosen that measured slower."""
+    resources(path)
     found = measured(path)
     used = fit(found)
     wrong = 0
-    for case in cases():
+    for case in [*cases(), *unseen()]:
         if case.name in found:
             wrong += judged(case, found[case.name], case.name in used)
     print(f"{wrong} of {len(found)} shapes have a kernel chosen that measured more than {SLOWER - 1:.0%} slower")

@@ -6,7 +6,9 @@ with a kernel of ours behind it, torch.compile, and what a class has of its own.
 when it is measured: `time` of one form in one tile config (milliseconds, median and quartiles, the forms in turns, a
 cold cache), `right` (errors against float64), `peak` (bytes beyond the inputs), `resources` (registers, spills, shared
 memory, programs of a multiprocessor). Bars come first, then shapes that no table was fitted on, then torch.compile's
-max-autotune of these as time allows. Kernels are compiled beforehand by processes beside each other.
+max-autotune of these as time allows. Kernels are compiled beforehand by processes beside each other. `--unseen`: 40
+other shapes, which were written down before any was measured and which no rate is fitted to, each beside torch.compile,
+with `--tuned` its max-autotune.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ WORKERS, TUNERS = 10, 5  # processes that compile: our kernels, and what torch.c
 SOURCES = Path(tempfile.gettempdir()) / "product_kernels"
 BEGAN = time.monotonic()
 TUNED = "max-autotune-no-cudagraphs"
+MODES = ("default", TUNED)
 Forms = dict[str, Callable[[], Any]]
 
 
@@ -101,6 +104,30 @@ def cases() -> list[Case]:
     sums = ((4096, 128256, 1024), (2048, 50257, 768), (8192, 151936, 896), (1024, 30522, 768))
     found = [Case("head", s) for s in heads] + [Case("gate", s) for s in gates] + [Case("int8", s) for s in codes]
     return bars + found + [Case("residual", s) for s in adds] + [Case("logsumexp", s) for s in sums]
+
+
+def unseen() -> list[Case]:
+    """Return 40 shapes to judge by, of models: heads, gates, and codes of 8 bits at few rows."""
+    # fmt: off
+    heads = (
+        *((8, 128, 50257, 768), (16, 512, 30522, 768), (64, 256, 30522, 384), (24, 96, 28996, 768)),
+        *((32, 64, 105879, 768), (12, 256, 31090, 1024), (4, 256, 256000, 2048), (8, 192, 32128, 512)),
+        *((2, 1024, 30522, 768), (48, 32, 30522, 768), (8, 256, 151936, 896), (16, 224, 64001, 768)),
+        *((6, 160, 21128, 768), (32, 256, 30522, 256)),
+    )
+    gates = (
+        *((4096, 8192, 1024), (8192, 4096, 1024), (16384, 2048, 768), (2048, 3072, 768), (8192, 6912, 2560)),
+        *((4096, 5632, 1536), (12288, 8960, 1536), (1024, 11008, 4096), (32768, 1536, 576), (6000, 7168, 2048)),
+        *((2048, 28672, 8192), (4096, 2816, 1024), (20480, 3584, 1280), (777, 4096, 1024)),
+    )
+    codes = (
+        *((1, 4096, 4096), (1, 28672, 8192), (2, 14336, 4096), (3, 9728, 2560), (6, 11008, 2048), (12, 5120, 5120)),
+        *((16, 22016, 4096), (20, 4096, 11008), (32, 3072, 8192), (8, 32000, 2048), (28, 12288, 4096)),
+        (16, 1536, 8960),
+    )
+    # fmt: on
+    named = (("head", heads), ("gate", gates), ("int8", codes))
+    return [Case(kind, sizes) for kind, each in named for sizes in each]
 
 
 # A case's graph, its inputs, and the forms beside.
@@ -258,9 +285,8 @@ def configs_of(case: Case, module: ModuleType) -> list[tuple[int, ...]]:
     return list(dict.fromkeys([*module.BLOCKS[main_kernel(module)], *case.configs]))
 
 
-def warm(numbers: list[int], folder: Path, tunes: bool) -> None:
+def warm(numbers: list[int], folder: Path, tunes: bool, every: list[Case]) -> None:
     """Compile what some cases need: every form runs once. tunes: torch.compile's instead of ours."""
-    every = cases()
     for number in numbers:
         case = every[number]
         try:
@@ -400,13 +426,13 @@ class Bench:
     def left(self) -> float:
         return self.limit_s - (time.monotonic() - BEGAN)
 
-    def case(self, case: Case, compiled: bool) -> None:
-        """Measure one case. compiled: torch.compile too."""
+    def case(self, case: Case, modes: tuple[str, ...]) -> None:
+        """Measure one case. modes: of torch.compile."""
         graph = graph_of(case)
         eager, t = eager_of(case), inputs_of(graph)
         module, rest = (module_of(g, SOURCES, n) for g, n in ((graph, case.name), (rest_of(case), f"{case.name}_rest")))
         forms: Forms = {"eager": lambda: eager(*t), **others(case, t, rest.fused)}
-        forms |= dict(self._compiled(case, eager, t)) if compiled else {}
+        forms |= dict(self._compiled(case, eager, t, modes))
         configs = configs_of(case, module)
         truth = right_of(case, eager, t)
         made = self._own(case, module, t, configs, truth)
@@ -458,8 +484,10 @@ class Bench:
 
         return form
 
-    def _compiled(self, case: Case, eager: Callable[..., Any], t: list[torch.Tensor]) -> Iterator[tuple[str, Any]]:
-        for mode in ("default", TUNED) if CUDA else ():
+    def _compiled(
+        self, case: Case, eager: Callable[..., Any], t: list[torch.Tensor], modes: tuple[str, ...] = MODES
+    ) -> Iterator[tuple[str, Any]]:
+        for mode in modes if CUDA else ():
             try:
                 torch._dynamo.reset()
                 function = torch.compile(eager, mode=mode, dynamic=False)
@@ -483,25 +511,36 @@ class Bench:
                      ms=middle, low_ms=low, high_ms=high, again=True)  # fmt: skip
 
 
-def main(folder: Path, limit_s: float) -> None:
-    """Measure everything that time allows."""
+def started(folder: Path, every: list[Case], names: tuple[str, ...]) -> list[subprocess.Popen[bytes]]:
+    """Return processes that compile: our kernels, and what torch.compile tries. names: of the cases."""
+    judged = bool(names)  # these are all held against max-autotune
+    running = []
+    tuned = len(every) if judged else sum(case.bar for case in every)
+    tuners = 0 if judged and "--tuned" not in sys.argv else 2 * TUNERS if judged else TUNERS
+    for flag, count, workers in (("--tune", tuned, tuners), ("--warm", len(every), WORKERS)):
+        for k in range(workers):
+            numbers = ",".join(map(str, range(k, count, workers)))
+            command = [sys.executable, "-m", "benchmarks.fixes.product_kernels", str(folder), flag, numbers, *names]
+            beside = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2" if judged else "3"}
+            running.append(subprocess.Popen(command, env=beside))
+    return running
+
+
+def main(folder: Path, limit_s: float, judged: bool) -> None:
+    """Measure everything that time allows. judged: the shapes that nothing was fitted to."""
     folder.mkdir(parents=True, exist_ok=True)
     SOURCES.mkdir(parents=True, exist_ok=True)
-    every = cases() if CUDA else [case.small() for case in cases()]
+    listed = unseen() if judged else cases()
+    every = listed if CUDA else [case.small() for case in listed]
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "12")
     running = []
     if CUDA:
-        bars = sum(case.bar for case in every)
-        for flag, count, workers in (("--tune", bars, TUNERS), ("--warm", len(every), WORKERS)):
-            for k in range(workers):
-                numbers = ",".join(map(str, range(k, count, workers)))
-                command = [sys.executable, "-m", "benchmarks.fixes.product_kernels", str(folder), flag, numbers]
-                beside = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "3"}
-                running.append(subprocess.Popen(command, env=beside))
+        running = started(folder, every, ("--unseen",) * judged)
         torch.cuda.init()
         # What was chosen while others ran beside is not to be trusted: what is compiled is kept, what was chosen not.
-        torch._inductor.config.fx_graph_cache = False
-        torch._inductor.config.autotune_local_cache = False
+        # Of 40 shapes there is no time to choose again: the fastest of what was chosen is among what is measured.
+        torch._inductor.config.fx_graph_cache = judged
+        torch._inductor.config.autotune_local_cache = judged
     else:
         from tracemine.validate import interpreter
 
@@ -517,27 +556,36 @@ def main(folder: Path, limit_s: float) -> None:
             process.kill()
             bench.say(what="late", case="all", form=str(process.args))
     bench.say(what="compiled", case="all", form="ours")
+    measured_all(bench, every, judged)
+    bench.say(what="end")
+
+
+def measured_all(bench: Bench, every: list[Case], judged: bool) -> None:
+    """Measure cases: bars first; of those to judge by one of each kind in turn."""
     later: list[Case] = []
-    for case in sorted(every, key=lambda c: not c.bar):
-        if bench.left() < 12:
+    turn = {case: sum(c.kind == case.kind for c in every[:k]) for k, case in enumerate(every)} if judged else {}
+    for case in sorted(every, key=lambda c: turn.get(c, not c.bar)):
+        if bench.left() < (4 if judged else 12):
             break
         try:
-            bench.case(case, compiled=case.bar)
+            one = (TUNED if "--tuned" in sys.argv else "default",)
+            bench.case(case, one if judged else MODES if case.bar else ())
             later += [case] * (not case.bar)
         except Exception as error:
             bench.say(what="failed", case=case.name, form="all", why=f"{type(error).__name__}: {str(error)[:300]}")
         if CUDA:
             torch.cuda.empty_cache()
-    for case in (later[k] for k in sorted(range(len(later)), key=lambda k: (k % 4, k))) if CUDA else ():
+    for case in (later[k] for k in sorted(range(len(later)), key=lambda k: (k % 4, k))) if CUDA and not judged else ():
         if bench.left() < 20:
             break
         bench.autotuned(case)
         torch.cuda.empty_cache()
-    bench.say(what="end")
 
 
 if __name__ == "__main__":
-    if "--warm" in sys.argv or "--tune" in sys.argv:
-        warm(list(map(int, sys.argv[3].split(","))), SOURCES, sys.argv[2] == "--tune")
+    judged = "--unseen" in sys.argv
+    given = [each for each in sys.argv[1:] if each not in ("--unseen", "--tuned")]
+    if "--warm" in given or "--tune" in given:
+        warm(list(map(int, given[2].split(","))), SOURCES, given[1] == "--tune", unseen() if judged else cases())
     else:
-        main(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 255.0)
+        main(Path(given[0]), float(given[1]) if len(given) > 1 else 255.0, judged)

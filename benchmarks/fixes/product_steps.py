@@ -128,6 +128,39 @@ def feed_forward(small: bool) -> Step:
     return step
 
 
+def soft_capped(small: bool) -> Step:
+    """Attend as models with a soft cap do: scores through tanh, a causal mask added, without gradients."""
+    batch, heads, length, width = (1, 2, 16, 8) if small else (4, 16, 2048, 128)
+    q, k, v = (torch.randn(batch, heads, length, width, dtype=HALF) for _ in range(3))
+    mask = torch.full((1, 1, length, length), -torch.inf, dtype=HALF).triu(1)
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        scores = torch.matmul(q, k.transpose(2, 3)) * width**-0.5
+        scores = torch.tanh(scores / 50.0) * 50.0 + mask
+        return torch.matmul(scores.softmax(-1), v)
+
+    return step
+
+
+def quantised_decode(small: bool) -> Step:
+    """Decode with weights of 8 bits that are dequantised in each layer."""
+    rows, width, layers = (4, 64, 2) if small else (16, 4096, 4)
+    x, codes, scales = torch.randn(rows, width, dtype=HALF), [], []
+    for _ in range(layers):
+        codes += [torch.randint(-127, 128, n, dtype=torch.int8) for n in ((3 * width, width), (width, 3 * width))]
+        scales += [torch.full((n, 1), 1 / 73 / width**0.5, dtype=HALF) for n in (3 * width, width)]
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        y = x
+        for code, scale in zip(codes, scales, strict=True):
+            y = F.linear(y, code.to(HALF) * scale)
+        return y
+
+    return step
+
+
 STEPS: dict[str, Callable[[bool], Step]] = {
     each.__name__: each
     for each in (
@@ -139,6 +172,8 @@ STEPS: dict[str, Callable[[bool], Step]] = {
         preferences,
         feed_forward,
         sparse_encoder_wide,
+        soft_capped,
+        quantised_decode,
     )
 }
 

@@ -1,10 +1,11 @@
 """Time what stands in place of heads over a vocabulary and of epilogues: `python -m benchmarks products OUT`.
 
 Cross-entropy of a linear layer (forward and backward), log-probabilities, distillation, the largest over tokens, bias
-and activation, residual sums: each in eager PyTorch, by torch.compile, and as `verify` tries them. OUT/products.jsonl
-gets a line a variant as soon as it is known: median and its 95 % interval of interleaved blocks with a cold cache, peak
-memory beyond the inputs, errors against float32. OUT/PROGRAM/: recordings of steps that have such products. After
-`--seconds` nothing new is begun. `--device cpu` tries the machinery at small sizes.
+and activation, residual sums, attention whose scores go through a function: each in eager PyTorch, by torch.compile,
+and as `verify` tries them. OUT/products.jsonl gets a line a variant as soon as it is known: median and its 95 %
+interval of interleaved blocks with a cold cache, peak memory beyond the inputs, errors against float32. OUT/PROGRAM/:
+recordings of steps that have such products. After `--seconds` nothing new is begun.
+`--device cpu` tries the machinery at small sizes.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import importlib.util
 import json
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -32,11 +35,13 @@ from fixes.product_steps import STEPS, step_of
 
 from programs.run import machine
 from tracemine.verify.gpu import linear_losses, strips
+from tracemine.verify.gpu import vocabulary_max as heads_module
 from tracemine.verify.gpu.linear_losses import chosen_log_probs, linear_cross_entropy, linear_kl_div
 from tracemine.verify.gpu.vocabulary_max import vocabulary_max
 
 Work = Callable[[], Any]
 LEAST, MOST = 5, 25  # blocks
+NEWEST = ("soft_capped", "quantised_decode", "sparse_encoder", "sparse_encoding")  # recorded and verified first
 PEERS = {"liger": "liger_kernel", "cut_cross_entropy": "cut_cross_entropy"}
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -198,7 +203,7 @@ def cross_entropy(report: Report, sizes: Sequence[tuple[int, int, int]]) -> None
 
         works = {"eager": eager, "compiled": torch.compile(eager, dynamic=False)}
         works["strips"] = lambda h, w, y=labels: linear_cross_entropy(h, w, y)
-        for count in (1024, 1408, 2048, 4096):
+        for count in (1024, 2048):
             works[f"strips of {count}"] = lambda h, w, y=labels, n=count: linear_cross_entropy(h, w, y, rows=n)
         for name, module in peers():
             if isinstance(module, Exception):
@@ -272,6 +277,90 @@ def distillation(report: Report, sizes: Sequence[tuple[int, int, int]]) -> None:
         compared(report, f"divergence {rows}x{width}x{words}", variants, 1.5, rows=rows, width=width, words=words)
 
 
+def in_strips(function: Callable[..., Any], *given: Any) -> Any:
+    """Return what a function makes of its logits where these are written."""
+    kept = heads_module._in_flight
+    heads_module._in_flight = lambda *_: False
+    try:
+        return function(*given)
+    finally:
+        heads_module._in_flight = kept
+
+
+def true_scores(given: Sequence[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
+    """Return the largest over tokens in float32, a document at a time."""
+    hidden, weight, bias = (each.float() for each in given)
+    found = [
+        (F.linear(h, weight, bias).relu().log1p() * m.unsqueeze(-1)).amax(0) for h, m in zip(hidden, mask, strict=True)
+    ]
+    return torch.stack(found)
+
+
+def attention(report: Report, sizes: Sequence[tuple[int, int, int, int]]) -> None:
+    """Attention with a soft cap and a causal mask: as the fix writes it, and by hand with a block mask."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    for batch, lines, length, width in sizes:
+        q, k, v = (torch.randn(batch, lines, length, width, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
+        mask = torch.full((1, 1, length, length), -torch.inf, device=DEVICE, dtype=torch.bfloat16).triu(1)
+
+        def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor = mask) -> torch.Tensor:
+            scores = torch.matmul(q, k.transpose(2, 3)) * q.shape[-1] ** -0.5
+            return torch.matmul((torch.tanh(scores / 50.0) * 50.0 + m).softmax(-1), v)
+
+        def capped(score: Any, b: Any, h: Any, q_at: Any, k_at: Any, width: int = width) -> Any:
+            return torch.tanh(score * width**-0.5 / 50.0) * 50.0
+
+        def causal(b: Any, h: Any, q_at: Any, k_at: Any) -> Any:
+            return q_at >= k_at
+
+        fixed = written_flex(batch, lines, length, width)
+        flex = torch.compile(flex_attention, dynamic=False) if ON_GPU else flex_attention
+        blocks_of = create_block_mask(causal, None, None, length, length, device=DEVICE)
+        works: dict[str, Work] = {
+            "eager": partial(eager, q, k, v),
+            "compiled": partial(torch.compile(eager, dynamic=False), q, k, v),
+            "ours": lambda q=q, k=k, v=v, m=mask, f=fixed: f(q, k, v, m)[0],
+            "by hand, block mask": lambda q=q, k=k, v=v, m=blocks_of, f=flex, s=capped: f(
+                q, k, v, score_mod=s, block_mask=m, scale=1.0
+            ),
+        }
+        truth = eager(q.float(), k.float(), v.float(), mask.float())
+        for name, work in works.items():
+            report.line(case="soft cap errors", variant=name, of_result=errors([work()], [truth])[0])
+        del truth
+        compared(report, f"soft cap {batch}x{lines}x{length}x{width}", works, 1.0, rows=length, width=width)
+
+
+def written_flex(batch: int, lines: int, length: int, width: int) -> Callable[..., Any]:
+    """Return the function that the fix writes for attention with a soft cap."""
+    from tracemine.causes.attention_unfused.fix import attended
+    from tracemine.codegen import GraphBuilder
+    from tracemine.verify.fixes.record import Around
+
+    b, flat = GraphBuilder("soft_cap"), batch * lines
+    q, k, v = (b.input(name, (batch, lines, length, width), "bfloat16") for name in "qkv")
+    mask = b.input("added", (1, 1, length, length), "bfloat16")
+    turned = b.call("aten::clone", b.call("aten::permute", k, [0, 1, 3, 2]), memory_format=0)
+    sides = b.call("aten::view", q, [flat, length, width]), b.call("aten::view", turned, [flat, width, length])
+    scores = b.call("aten::view", b.call("aten::bmm", *sides), [batch, lines, length, length])
+    squeezed = b.call("aten::tanh", b.call("aten::div.Tensor", b.call("aten::mul.Tensor", scores, width**-0.5), 50.0))
+    added = b.call("aten::add.Tensor", b.call("aten::mul.Tensor", squeezed, 50.0), mask)
+    weights = b.call("aten::view", b.call("aten::_softmax", added, -1, False), [flat, length, length])
+    out = b.call("aten::bmm", weights, b.call("aten::view", v, [flat, length, width]))
+    graph = b.done(b.call("aten::view", out, [batch, lines, length, width]))
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
+        file.write(f"import torch\n\n{attended(graph, Around()).source}\n")
+    spec = importlib.util.spec_from_file_location(Path(file.name).stem, file.name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # what compiles its functions asks for it by name
+    spec.loader.exec_module(module)
+    found: Callable[..., Any] = module.fixed
+    return found
+
+
 def sparse_head(report: Report, sizes: Sequence[tuple[int, int, int, int]], modes: Mapping[str, str | None]) -> None:
     """The largest over tokens of log1p(relu(logits)): forward, and with gradients."""
     for documents, tokens, width, words in sizes:
@@ -293,11 +382,7 @@ def sparse_head(report: Report, sizes: Sequence[tuple[int, int, int, int]], mode
         works |= {f"{name}": torch.compile(eager, dynamic=False, mode=mode) for name, mode in modes.items()}
         if "compiled" in modes:
             works["ours"] = lambda h, w, b, m=mask: vocabulary_max(h, w, b, m)
-            works["ours, without bias"] = lambda h, w, b, m=mask: vocabulary_max(h, w, None, m)
-            for count in (1, 2, 4, documents):
-                works[f"ours, {count} a strip"] = lambda h, w, b, m=mask, n=count: vocabulary_max(
-                    h, w, b, m, documents=n
-                )
+            works["ours, strips"] = lambda h, w, b, m=mask: in_strips(vocabulary_max, h, w, b, m)
         given = [each.detach() for each in (hidden, weight, bias)]
 
         def forward(work: Callable[..., Any], given: Any = given) -> Work:
@@ -310,8 +395,13 @@ def sparse_head(report: Report, sizes: Sequence[tuple[int, int, int, int]], mode
             variants["product alone, padded weight"] = lambda flat=flat, w=padded: F.linear(flat, w)
         compared(report, f"largest over tokens, forward {case}", variants, 1.5, **of_size)
         upstream = torch.rand(documents, words, device=DEVICE).bfloat16()
-        kept = {name: work for name, work in works.items() if "a strip" not in name}
-        variants = {name: trained(work, (hidden, weight, bias), upstream) for name, work in kept.items()}
+        variants = {name: trained(work, (hidden, weight, bias), upstream) for name, work in works.items()}
+        truth = true_scores(given, mask)
+        for name, work in works.items():
+            report.line(
+                case=f"largest over tokens {case} errors", variant=name, scores=errors([forward(work)()], [truth])[0]
+            )
+        del truth
         compared(report, f"largest over tokens {case}", variants, 1.5, **of_size)
 
 
@@ -346,8 +436,10 @@ def recordings(report: Report, out: Path, names: Sequence[str]) -> None:
     """Record steps that have such products, as their user would."""
     from tracemine.recording import capture
 
-    for name in names:
+    for name in sorted(names, key=lambda name: NEWEST.index(name) if name in NEWEST else len(NEWEST)):
         begun = time.monotonic()
+        if report.left < 20:
+            break
         try:
             step, _ = step_of(name, DEVICE)
             for _ in range(5):
@@ -364,11 +456,13 @@ def recordings(report: Report, out: Path, names: Sequence[str]) -> None:
 
 def verified(report: Report, out: Path, names: Sequence[str]) -> None:
     """What `verify` says of the recordings: OUT/NAME.verdicts.json."""
-    for name in names:
+    for name in sorted(names, key=lambda name: NEWEST.index(name) if name in NEWEST else len(NEWEST)):
         if report.left < 15 or not (out / name).is_dir():
             continue
         command = [sys.executable, "-m", "tracemine", "verify", str(out / name), "--format", "json", "--quiet"]
-        command += [*("--rule", "logits_written"), *("--rule", "vocabulary_maximum"), *("--rule", "epilogue_apart")]
+        rules = ("logits_written", "vocabulary_maximum", "epilogue_apart", "attention_unfused", "dequantised_product")
+        command += [each for rule in rules for each in ("--rule", rule)]
+        command += ["--quick"] * (report.left < 90)
         begun = time.monotonic()
         try:
             ran = subprocess.run(command, capture_output=True, timeout=min(60, report.left), check=False)
@@ -402,11 +496,12 @@ def main() -> int:
         "cross_entropy": lambda: cross_entropy(report, heads),
         "sparse_head": lambda: sparse_head(report, documents, plain),
         "recordings": lambda: recordings(report, given.out, list(STEPS)),
+        "verified": lambda: verified(report, given.out, list(STEPS)),
+        "attention": lambda: attention(report, [(4, 16, 2048, 128), (1, 8, 8192, 256)] if large else [(1, 2, 16, 8)]),
         "log_probs": lambda: log_probs(report, heads[:2]),
         "epilogues": lambda: epilogues(report, products, plain),
         "distillation": lambda: distillation(report, [(4096, 2048, 128_256)] if large else heads),
         "blocks": lambda: blocks(report) if large else None,
-        "verified": lambda: verified(report, given.out, list(STEPS)),
         "sparse_head_tuned": lambda: sparse_head(report, documents[:1], tuned),
         "epilogues_tuned": lambda: epilogues(report, products[1:3], tuned),
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Scalar, Value, reads, tensors
+from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Scalar, Value, mutated, reads, tensors
 from tracemine.ops.facts import base_name, keeping_values
 
 # Operator and the argument that is an average of squares, or else not negative.
@@ -107,10 +107,12 @@ def scales_of_codes(graph: Graph) -> frozenset[str]:
     whole = {v for v, e in enumerate(graph.inputs) if e.spec.dtype in ("int8", "uint8")}
     for number, call in enumerate(graph.calls):
         taken = [behind.get(v, set()) for v in reads(call)]
+        taken = taken[-1:] if base_name(call.operator) == "copy" else taken  # what is written over is gone
         if base_name(call.operator) == "mul" and any(made and made <= whole for made in taken):
             found |= {graph.inputs[v].name for made in taken if not made & whole for v in made}
         first = graph.first_output(number)
-        behind |= {first + at: set().union(*taken) for at in range(len(call.outputs))}
+        made_here = [*range(first, first + len(call.outputs)), *mutated(call)]
+        behind |= {value: set().union(*taken) for value in made_here}
     return frozenset(found)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import msgspec
+
 from tracemine.codegen.graph import Graph, Unsupported, settled
 from tracemine.codegen.lowering.context import ADDS_UP
 from tracemine.codegen.triton.source import generate
@@ -25,7 +27,7 @@ from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.validation_job import LIBRARY_ULP, Sizes, job
 from tracemine.verify.rebuild.arguments import NotRecorded
-from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.rebuild.rebuilder import PRODUCTS, NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import kernels_of
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.repro.facts import facts, file_name
@@ -34,6 +36,8 @@ from tracemine.verify.repro.text import repro
 from tracemine.verify.workers.validators import Machines
 
 _MOST_ON_CPU = 1 << 23  # elements of all tensors of a reproduction's graph
+OWN = "one kernel"  # that multiplies and does what stands behind
+LET_GO = "what nothing was seen to read is not kept"
 _MARK = re.compile(r"[0-9a-f]{16}")
 
 # The fingerprints that a variant may go by in the trace; None: not known.
@@ -103,10 +107,10 @@ def _candidates(
     )
     if fix is not None:
         return (fix,)
-    rebuilt = rebuilder.rebuild(finding.activities[0], finding.rule)
+    rebuilt = let_go(rebuilder.rebuild(finding.activities[0], finding.rule))
     search = bugs.tried(lambda: find(rebuilt.graph, rebuilt.unread))
     replacement = None if isinstance(search, str) else search.replacement
-    around = bugs.tried(lambda: _around(finding, rebuilder))
+    around = bugs.tried(lambda: _around(finding, rebuilder, emitter, bugs))
     kernel = _kernel(finding, rebuilt, rebuilder.flow, replacement, emitter, bugs)
     if replacement is None and kernel.refused is not None and ADDS_UP in kernel.refused:
         with contextlib.suppress(NoFixedForm):
@@ -166,9 +170,47 @@ def _is_of(finding: Finding, flow: Flow) -> bool:
     return known and sum(activities.column("dur_ns").take(rows).to_pylist()) == finding.measured_ns
 
 
-def _around(finding: Finding, rebuilder: Rebuilder) -> Candidate | None:
+def _around(finding: Finding, rebuilder: Rebuilder, emitter: Emitter, bugs: Bugs) -> Candidate | None:
+    """Return what does the products around a chain too: a library call, else a kernel where its class is faster."""
     found = with_products(finding, rebuilder)
-    return None if found is None else _call(finding, *found, rebuilder.flow, by=WITH_PRODUCTS)
+    if found is not None:
+        return _call(finding, *found, rebuilder.flow, by=WITH_PRODUCTS)
+    rebuilt = gated(finding, rebuilder)
+    if rebuilt is None:
+        return None
+    kernel = _kernel(finding, rebuilt, rebuilder.flow, None, emitter, bugs)
+    return None if kernel.refused else replace(kernel, by=WITH_PRODUCTS, products=True, call=OWN, says=OWN)
+
+
+def gated(finding: Finding, rebuilder: Rebuilder) -> Rebuilt | None:
+    """Return a chain with the products that it reads, where it is of two or more: a gate; None: it is not."""
+    try:
+        rebuilt = rebuilder.with_products(finding.activities[0], finding.rule)
+    except NotRebuilt:
+        return None
+    return let_go(rebuilt) if rebuilt is not None and _products(rebuilt) > 1 else None
+
+
+def let_go(rebuilt: Rebuilt) -> Rebuilt:
+    """Return a graph without what nothing was seen to read, where it multiplies: a kernel that keeps products, or wide
+    weights, gains nothing.
+    """
+    graph = rebuilt.graph
+    live = tuple(value for value in graph.live if value not in rebuilt.unread)
+    if not live or len(live) == len(graph.live) or not _products(rebuilt):
+        return rebuilt
+    inputs, outputs = rebuilt.lies[: len(graph.inputs)], rebuilt.lies[len(graph.inputs) :]
+    return replace(
+        rebuilt,
+        graph=msgspec.structs.replace(graph, live=live),
+        lies=(*inputs, *(lie for value, lie in zip(graph.live, outputs, strict=True) if value in live)),
+        unread=(),
+        assumptions=(*rebuilt.assumptions, LET_GO),
+    )
+
+
+def _products(rebuilt: Rebuilt) -> int:
+    return sum(call.operator in PRODUCTS for call in rebuilt.graph.calls)
 
 
 def with_products(finding: Finding, rebuilder: Rebuilder) -> tuple[Rebuilt, Replacement] | None:

@@ -54,13 +54,15 @@ def checked_on_cpu(fixed: Fixed, graph: Graph, folder: Path, spoil: tuple[str, s
     harness = ModuleType("tracemine_repro")
     for module in (library_call, fixed_forms, linear_losses, vocabulary_max, check, call_checks):
         vars(harness).update({name: each for name, each in vars(module).items() if not name.startswith("__")})
-    sys.modules["tracemine_repro"], space = harness, {"__file__": str(path), "__name__": "chain"}
+    sys.modules["tracemine_repro"], sys.modules["chain"] = harness, (own := ModuleType("chain"))
+    space = vars(own)  # a module by its name: what is compiled asks for it
+    space["__file__"] = str(path)
     try:
         exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
         reproduction: Any = space["CHECK"]
         return {name: each["faults"] for name, each in reproduction.without_gpu()["ways"].items()}
     finally:
-        del sys.modules["tracemine_repro"]
+        del sys.modules["tracemine_repro"], sys.modules["chain"]
 
 
 def average(other: float = 0.01) -> Graph:

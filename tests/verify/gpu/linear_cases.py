@@ -200,11 +200,30 @@ def largest(space: Space) -> Iterator[str]:
             return space.vocabulary_max(h.view(documents, tokens, WIDTH), w, b, mask, documents=2)
 
         yield from _faults(f"largest of {kind}, bias {bias}", inputs, ours, eager, upstream)
-    h, w, b = _drawn(torch.bfloat16, bias=True, rows=documents * tokens)
-    wide = F.linear(h.float(), w.float(), b.float()).view(documents, tokens, WORDS).relu().log1p() * mask.unsqueeze(-1)
-    off = (space.vocabulary_max(h.view(documents, tokens, WIDTH), w, b, mask).float() - wide.amax(1)).abs().max()
-    if off > 0.02:
-        yield f"largest of bfloat16 is off by {off:.3g}"
-    h[3, 0] = torch.nan
-    if not space.vocabulary_max(h.view(documents, tokens, WIDTH), w, b, mask.clamp_min(1))[0].isnan().all():
-        yield "a NaN is lost"
+    for kind in (torch.bfloat16, torch.float16):
+        h, w, b = _drawn(kind, bias=True, rows=documents * tokens)
+        scores = F.linear(h.float(), w.float(), b.float()).view(documents, tokens, WORDS).relu().log1p()
+        wide = scores * mask.unsqueeze(-1)
+        off = (space.vocabulary_max(h.view(documents, tokens, WIDTH), w, b, mask).float() - wide.amax(1)).abs().max()
+        if off > 0.02:
+            yield f"largest of {kind} is off by {off:.3g}"
+        h[3, 0] = torch.nan
+        if not space.vocabulary_max(h.view(documents, tokens, WIDTH), w, b, mask.clamp_min(1))[0].isnan().all():
+            yield f"a NaN of {kind} is lost"
+    yield from _long_documents(space)
+
+
+def _long_documents(space: Space) -> Iterator[str]:
+    """Yield faults of documents of more tokens than a program takes: their halves' largest are joined."""
+    inputs = _drawn(torch.float16, bias=True, rows=2 * 300)
+    mask = (torch.rand(2, 300, generator=torch.Generator().manual_seed(8)) < 0.5).long()
+    found = []
+    for work in (space.vocabulary_max, None):
+        h, w, b = _leaves(inputs, torch.float16 if work else torch.float64)
+        scores = F.linear(h.view(2, 300, WIDTH), w, b).relu().log1p() * mask.unsqueeze(-1)
+        made = scores.amax(1) if work is None else work(h.view(2, 300, WIDTH), w, b, mask)
+        made.sum().backward()
+        found.append([made.detach().double(), h.grad.double(), w.grad.double()])
+    for name, ours, truth in zip(("largest", "gradient of hidden", "gradient of the weight"), *found, strict=True):
+        if (ours - truth).square().mean().sqrt() > 0.02 * truth.square().mean().sqrt():
+            yield f"{name} of long documents is off by {(ours - truth).abs().max():.3g}"

@@ -26,9 +26,10 @@ from tracemine.codegen.graph import (
     settled,
 )
 from tracemine.verify.fixes.by_rule import Maker
+from tracemine.verify.fixes.flex import FUSED, fused
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
-from tracemine.verify.library import Found, Replacement, find
+from tracemine.verify.library import find
 from tracemine.verify.repro.eager import arguments_text, eager_text
 
 BACKENDS = {
@@ -55,7 +56,6 @@ _SCALES: Mapping[str, Callable[[float], float]] = {
 MASK_ONCE = "the mask is made once, before the layers that read it"
 SCALED = "the number that scales scores is not recorded: it is taken as the root of the heads' width has it"
 _LEAVES = ("leaf_0", "leaf_1", "leaf_2")  # queries, keys and values whose gradients are asked for
-_FUSED = "F.scaled_dot_product_attention("
 
 
 def attended(graph: Graph, around: Around) -> Fixed:
@@ -69,18 +69,25 @@ def attended(graph: Graph, around: Around) -> Fixed:
     made = _trained(graph, around.unread) if backward else _inferred(graph, around.unread)
     delta = _delta_form(graph) if backward else None
     source = made.source if delta is None else f"{made.source}\n\n\n{delta}"
-    prepare = "masked, " if made.masked else ""
-    own = {
-        name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in BACKENDS.items()
-    }
+    own = _ways(made)
     return Fixed(
         own=own,
         source=source,
-        uses=("backend",),
+        uses=() if "flex" in own else ("backend",),
         rounds=None if delta is None else "delta_form",
         numbers=numbers,
         assumptions=(*made.assumptions, *([SCALED] if numbers else [])),
     )
+
+
+def _ways(made: _Made) -> dict[str, str]:
+    """Return the fused operator by each of its backends, or flex_attention."""
+    if FUSED not in made.source:
+        return {"flex": f'"{made.says}", call=fixed'}
+    prepare = "masked, " if made.masked else ""
+    return {
+        name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in BACKENDS.items()
+    }
 
 
 def _scales(graph: Graph) -> dict[str, float]:
@@ -109,12 +116,12 @@ class _Made:
 
 
 def _inferred(graph: Graph, unread: Collection[int]) -> _Made:
-    found = _fused(graph, find(graph, unread))
+    found = fused(graph, find(graph, unread), unread)
     text = _COPIED.sub(r"\1.contiguous()", found.text)  # no copy, where the fused result lies so
     text = text.replace("def library(", "def fixed(", 1)
     apart = _mask_apart(text)
     assumptions = (*found.assumptions, *([MASK_ONCE] if apart else []))
-    return _Made(apart or text, "F.scaled_dot_product_attention", assumptions, masked=apart is not None)
+    return _Made(apart or text, found.says, assumptions, masked=apart is not None)
 
 
 def _mask_apart(text: str) -> str | None:
@@ -151,17 +158,6 @@ def _mask_apart(text: str) -> str | None:
     return f"{head}\n\n\n{text}"
 
 
-def _fused(graph: Graph, found: Found) -> Replacement:
-    """Return the graph by the fused operator. Raises NoFixedForm where none was found."""
-    if found.replacement is not None and _FUSED in found.replacement.text:
-        return found.replacement
-    if any(call.operator == "aten::tanh" for call in graph.calls):
-        raise NoFixedForm(
-            "the fused operator takes no soft cap on scores; flex_attention does, compiled in the program itself"
-        )
-    raise NoFixedForm("; ".join(found.refused) or "no form of attention that the fused operator is known for")
-
-
 # -- forward and backward ----------------------------------------------------------------------------------------------
 
 
@@ -173,7 +169,7 @@ def _trained(graph: Graph, unread: Collection[int]) -> _Made:
     if gradient.turned or gradient.value in values:
         raise NoFixedForm("the gradient of its result is not read as it was given")
     forward, inputs = _cut(graph, parts.result, values)
-    found = _fused(forward, find(forward, heads_apart=True))
+    found = fused(forward, find(forward, heads_apart=True))
     attend = found.text.replace("def library(", "def attend(", 1)
     before = sorted(_before(graph, [*values, gradient.value, *inputs]))
     spelled = dict(zip(values, _LEAVES, strict=True))
@@ -190,7 +186,7 @@ def _trained(graph: Graph, unread: Collection[int]) -> _Made:
     ]
     return _Made(
         "\n".join([f"{attend}\n\n", signature(graph), *(f"    {line}" for line in body)]),
-        "F.scaled_dot_product_attention and its gradient",
+        f"{found.says} and its gradient",
         found.assumptions,
     )
 

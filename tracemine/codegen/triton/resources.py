@@ -18,6 +18,7 @@ import msgspec
 from tracemine.codegen.tiles import table_text
 from tracemine.processes import Ended, Process, TooLate, worker
 
+_REGISTERS, _THREADS, _SHARED_BYTES = 65_536, 2_048, 233_472  # of a multiprocessor of sm_90
 _TABLE = re.compile(r"^BLOCKS = (\{\n.*?^\}|\{[^\n]*\})", re.MULTILINE | re.DOTALL)
 
 
@@ -25,10 +26,18 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """What a kernel takes, in one tile config. stack_bytes: of a thread, in memory: where spilled registers lie."""
 
     kernel: str
-    tile_config: tuple[int, int]
+    tile_config: tuple[int, ...]
     warps: int
     registers: int
     stack_bytes: int
+    shared_bytes: int = 0  # of a program
+
+    @property
+    def resident(self) -> int:
+        """Return how many programs a multiprocessor of sm_90 has at once, by registers, threads and shared memory."""
+        threads = 32 * self.warps
+        registers = -(-self.registers // 8) * 8 * threads
+        return min(_REGISTERS // max(registers, 1), _THREADS // threads, _SHARED_BYTES // (self.shared_bytes + 1024))
 
 
 class Compiler:
@@ -87,6 +96,17 @@ def fitting(text: str, found: Iterable[Resources]) -> str:
         least = min((r.stack_bytes for r in told), default=0)
         kept = [r for r in told if r.stack_bytes == least]
         listed = tuple(r.tile_config for r in kept) if told else tile_configs
-        says = f"  # registers on sm_90: {', '.join(str(r.registers) for r in kept)}" if told else ""
+        says = f"  # registers on sm_90: {', '.join(map(_says, kept))}" if told else ""
         rows.append((kernel, listed, says))
     return text[: table.start(1)] + table_text(rows) + text[table.end(1) :]
+
+
+def _says(found: Resources) -> str:
+    """Return a tile config's registers; of a product's also shared memory, and programs of a multiprocessor.
+
+    >>> _says(Resources(kernel="k", tile_config=(128, 256, 64, 8, 4, 1, 1), warps=8, registers=160, stack_bytes=0,
+    ...                 shared_bytes=197_152))
+    '160 and 197,152 bytes shared, 1 a multiprocessor'
+    """
+    more = f" and {found.shared_bytes:,} bytes shared, {found.resident} a multiprocessor"
+    return f"{found.registers}{more if len(found.tile_config) > 2 else ''}"

@@ -48,7 +48,14 @@ def compiled(path):
     """Yield the resources of each kernel and tile config of a file; skip tile configs that cannot be compiled."""
     for name, tile_config, kernel, (registers, stack) in compiling(path):
         warps = kernel.metadata.num_warps
-        yield Resources(kernel=name, tile_config=tile_config, warps=warps, registers=registers, stack_bytes=stack)
+        yield Resources(
+            kernel=name,
+            tile_config=tile_config,
+            warps=warps,
+            registers=registers,
+            stack_bytes=stack,
+            shared_bytes=kernel.metadata.shared,
+        )
 
 
 def compiling(path, most=None):

@@ -4,6 +4,7 @@ reproduction.py  finding → its calls, a fixed form of them, and the file that 
 calls.py       of one library call
 by_rule.py     how causes make one of an occurrence's calls
 before_step.py of work that is taken out of the step
+flex.py        attention with a score function
 lanes.py       the iterations of a loop
 written.py     calls as lines of Python
 """

@@ -50,11 +50,11 @@ def linear_cross_entropy(
     """Compute cross-entropy of a linear layer's logits. hidden: [..., width]; labels: [...]; weight: [words, width].
 
     The loss is in float32. Of a mean or a sum gradients are made in the forward pass, and those of the weight added up
-    in float32; of "none" logits are computed again in the backward pass. rows: of a strip.
+    in float32 of more than two strips; of "none" logits are computed again in the backward pass. rows: of a strip.
     """
     hidden, weight, bias = cast(hidden, weight, bias)
     flat, words = hidden.flatten(0, -2), labels.flatten()
-    rows = rows or strip_rows(weight)
+    rows = rows or strip_rows(weight, len(flat))
     of = _Words(words, weight, class_weights, ignore_index, label_smoothing)
     if reduction == "none":
         return _EachRow.apply(flat, weight, bias, of, rows).view(labels.shape)
@@ -103,7 +103,7 @@ def linear_kl_div(
     counted = kept.sum(dtype=wide(flat))
     divisor = torch.ones_like(counted) if count is None else counted * count
     of = _Teacher(teacher[0].flatten(0, -2), teacher[1], teacher[2], kept, temperature)
-    return _Summed.apply(flat, weight, bias, divisor, of.strip, rows or strip_rows(weight))
+    return _Summed.apply(flat, weight, bias, divisor, of.strip, rows or strip_rows(weight, len(flat)))
 
 
 class _Summed(torch.autograd.Function):
@@ -123,7 +123,7 @@ class _Summed(torch.autograd.Function):
         mantissa = torch.frexp(above).mantissa
         ctx.power, factor = mantissa / above, mantissa.reciprocal() if any(wanted) else None
         words, (weight, bias) = len(weight), padded(weight, bias)
-        ctx.made = made = Gradients(hidden, weight, bias, wanted, words)
+        ctx.made = made = Gradients(hidden, weight, bias, wanted, words, triton.cdiv(len(hidden), rows))
         total = torch.zeros((), dtype=wide(hidden), device=hidden.device)
         for place, part, logits in strips(hidden, weight, bias, rows):
             total += strip(logits[:, :words], place, factor).sum(dtype=total.dtype)
@@ -157,7 +157,8 @@ class _EachRow(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias = ctx.saved_tensors
         words, (weight, bias) = len(weight), padded(weight, bias)
-        made = Gradients(hidden, weight, bias, ctx.needs_input_grad[:3], words)
+        count = triton.cdiv(len(hidden), ctx.rows)
+        made = Gradients(hidden, weight, bias, ctx.needs_input_grad[:3], words, count)
         for place, part, logits in strips(hidden, weight, bias, ctx.rows):
             ctx.of.strip(logits[:, :words], place, gradient[place].contiguous(), ctx.sums[place], known=True)
             made.add(place, part, logits)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The largest logits over a document's tokens, as sparse encoders have them, in strips of documents.
+"""The largest logits over a document's tokens, as sparse encoders have them: no logits are written, or strips of them.
 
 vocabulary_max  log1p(relu(·)) of the logits of each document's tokens, the largest for each word: with gradients
 """
@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch.autograd.function import once_differentiable
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tracemine.verify.gpu.strips import Gradients, Tensor, by_kernel, cast, padded, strip_rows, strips, wide
 
@@ -22,10 +23,11 @@ def vocabulary_max(
     """Compute (log1p(relu(F.linear(hidden, weight, bias))) * mask[..., None]).max(1).values: [documents, words].
 
     hidden: [documents, tokens, width]; mask: [documents, tokens]. documents: of a strip. The maximum is taken first:
-    what it is taken of rises with the logits.
+    what it is taken of rises with the logits. Half precision on a GPU with descriptors needs no logits: a kernel takes
+    the maximum of what it multiplies.
     """
     hidden, weight, bias = cast(hidden, weight, bias)
-    strip = documents or max(strip_rows(weight) // hidden.shape[1], 1)
+    strip = documents or max(strip_rows(weight, hidden.shape[:2].numel()) // hidden.shape[1], 1)
     return _LargestOfTokens.apply(hidden, weight, bias, mask.bool(), strip)
 
 
@@ -39,13 +41,17 @@ class _LargestOfTokens(torch.autograd.Function):
         trained = any(ctx.needs_input_grad)
         token = torch.empty(largest.shape, dtype=torch.int32, device=hidden.device) if trained else None
         mask, ctx.rows = mask.contiguous(), documents * tokens
-        for place, _, logits in strips(hidden.reshape(-1, width), *padded(weight, None), ctx.rows):
-            own = slice(place.start // tokens, place.stop // tokens)
-            _largest(logits, mask[own], largest[own], token if token is None else token[own])
+        if _in_flight(hidden, weight):
+            _multiply(hidden, weight, mask, largest, token)
+        else:
+            for place, _, logits in strips(hidden.reshape(-1, width), *padded(weight, None), ctx.rows):
+                own = slice(place.start // tokens, place.stop // tokens)
+                _largest(logits, mask[own], largest[own], token if token is None else token[own])
         if bias is not None:
             largest += bias  # of every token the same
         ctx.save_for_backward(hidden, weight, bias, largest, token)
-        return largest.clamp_min(0).log1p_().to(hidden.dtype)
+        positive = largest.clamp_min(0) if trained else largest.clamp_min_(0)
+        return positive.log1p_().to(hidden.dtype)
 
     @staticmethod
     @once_differentiable
@@ -54,7 +60,7 @@ class _LargestOfTokens(torch.autograd.Function):
         tokens, words, wanted = hidden.shape[1], len(weight), ctx.needs_input_grad[:3]
         gradient = torch.where(largest > 0, gradient / (1 + largest), 0).to(weight.dtype)
         flat, (filled, _) = hidden.reshape(-1, hidden.shape[2]), padded(weight, None)
-        made = Gradients(flat, filled, None, (*wanted[:2], False), words)
+        made = Gradients(flat, filled, None, (*wanted[:2], False), words, triton.cdiv(len(flat), ctx.rows))
         buffer = weight.new_zeros(min(ctx.rows, len(flat)), len(filled))
         for first in range(0, len(flat), ctx.rows):
             place = slice(first, min(first + ctx.rows, len(flat)))
@@ -64,6 +70,36 @@ class _LargestOfTokens(torch.autograd.Function):
         of_hidden, of_weight, _ = made.times(torch.ones((), device=hidden.device))
         of_bias = gradient.sum(0, dtype=wide(weight)).to(weight.dtype) if wanted[2] else None
         return None if of_hidden is None else of_hidden.view(hidden.shape), of_weight, of_bias, None, None
+
+
+def _in_flight(hidden: Tensor, weight: Tensor) -> bool:
+    """Return whether a kernel multiplies and takes the maximum: operands in half precision that descriptors read."""
+    lies = all(t.is_contiguous() and t.data_ptr() % 16 == 0 and t.element_size() == 2 for t in (hidden, weight))
+    able = by_kernel(hidden) and hidden.dtype == torch.float16  # triton's interpreter multiplies bfloat16 wrongly
+    able = torch.cuda.get_device_capability(hidden.device) >= (9, 0) if hidden.is_cuda else able
+    return lies and able and weight.shape[1] % 8 == 0 and hidden.numel() > 0
+
+
+def _multiply(hidden: Tensor, weight: Tensor, mask: Tensor, largest: Tensor, token: Tensor | None) -> None:
+    """Write the largest logit of each document's tokens that count, and which token has it, without the logits."""
+    (documents, tokens, width), words = hidden.shape, len(weight)
+    block = min(max(triton.next_power_of_2(tokens), 16), 256)
+    parts = triton.cdiv(tokens, block)
+    high = 128 if token is None or block < 256 else 64  # of which token it is registers are needed too
+    found = largest if parts == 1 else largest.new_empty(documents, parts, words)
+    which = token if token is None or parts == 1 else token.new_empty(found.shape)
+    tiles = triton.cdiv(words, high) * documents * parts
+    most = torch.cuda.get_device_properties(hidden.device).multi_processor_count if hidden.is_cuda else 2
+    _multiply_kernel[(min(tiles, most),)](
+        TensorDescriptor(weight, [words, width], [width, 1], [high, 64]),
+        TensorDescriptor(hidden, [documents, tokens, width], [tokens * width, width, 1], [1, block, 64]),
+        mask.view(torch.uint8), found, which, documents * parts, parts, tokens, words,
+        WIDTH=width, WORDS=high, TOKENS=block, DEPTH=64, WHICH=token is not None, num_warps=8, num_stages=4,
+    )  # fmt: skip
+    if parts > 1:
+        found = torch.max(found, 1, out=(largest, largest.new_empty(largest.shape, dtype=torch.int64))).indices
+        if token is not None:
+            token.copy_(which.gather(1, found.unsqueeze(1)).squeeze(1))
 
 
 def _largest(logits: Tensor, mask: Tensor, largest: Tensor, token: Tensor | None) -> None:
@@ -92,6 +128,35 @@ def _spread_gradient(gradient: Tensor, token: Tensor, tokens: int, out: Tensor) 
     _spread_kernel[(triton.cdiv(words, 256), count)](
         gradient, token, out, out.stride(0), tokens, words, TOKENS=16, WORDS=256, num_warps=8
     )
+
+
+@triton.jit
+def _larger(x, y):
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _multiply_kernel(
+    weight, hidden, mask, largest, token, lines, parts, tokens, words,
+    WIDTH: tl.constexpr, WORDS: tl.constexpr, TOKENS: tl.constexpr, DEPTH: tl.constexpr, WHICH: tl.constexpr,
+):  # fmt: skip
+    for tile in tl.range(tl.program_id(0), lines * tl.cdiv(words, WORDS), tl.num_programs(0), flatten=True):
+        line, block = tile % lines, tile // lines  # documents in turn: they share the weight's rows
+        document, begin = line // parts, line % parts * TOKENS
+        z = tl.zeros((WORDS, TOKENS), tl.float32)
+        for first in range(0, WIDTH, DEPTH):
+            rows = weight.load([block * WORDS, first])
+            z = tl.dot(rows, hidden.load([document, begin, first]).reshape(TOKENS, DEPTH).T, z)
+        at = begin + tl.arange(0, TOKENS)
+        kept = tl.load(mask + document.to(tl.int64) * tokens + at, mask=at < tokens, other=0) != 0
+        z = tl.where(kept[None, :], z, -float("inf"))
+        best = tl.reduce(z, 1, _larger)
+        word = block * WORDS + tl.arange(0, WORDS)
+        place = line.to(tl.int64) * words + word
+        tl.store(largest + place, best, mask=word < words)
+        if WHICH:
+            which = tl.min(tl.where(z == best[:, None], at[None, :], tokens - 1), 1)
+            tl.store(token + place, which, mask=word < words)
 
 
 @triton.jit

@@ -1,0 +1,153 @@
+"""Take heads over a vocabulary from a trace to `apply`: `python -m benchmarks.fixes.product_apply OUT [SECONDS]`.
+
+Each step of `steps_of_heads/` is copied to OUT/NAME/source and recorded; `scan` finds its head, `fix` writes the page
+and, where it can, the diff, else the lines of CHANGES make one; `verify` times the fix alone, `apply` in the step, next
+to torch.compile. OUT/applied.jsonl: what came of each, a line a part; OUT/NAME/: what the commands wrote.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+STEPS = Path(__file__).parent / "steps_of_heads"
+RULES = {"sparse_encoder": "vocabulary_maximum", "causal_language_model": "logits_written"}
+PAGES = {"sparse_encoder": "vocabulary_max", "causal_language_model": "linear_losses"}
+CHANGES = {  # as a person makes them of the advice
+    "sparse_encoder": (
+        ("from torch import nn\n", "from torch import nn\n\nfrom vocabulary_max import vocabulary_max\n"),
+        (
+            "        logits = self.head(self.body(self.words(words)))\n",
+            "        hidden = self.body(self.words(words))\n",
+        ),
+        (
+            "torch.max(torch.log1p(torch.relu(logits)) * mask.unsqueeze(-1), dim=1).values",
+            "vocabulary_max(hidden, self.head.weight, self.head.bias, mask)",
+        ),
+    ),
+    "causal_language_model": (
+        ("from torch import nn\n", "from torch import nn\n\nfrom linear_losses import linear_cross_entropy\n"),
+        ("        logits = self.head(hidden).float()\n", ""),
+        (
+            "F.cross_entropy(logits.flatten(0, 1), labels.flatten())",
+            "linear_cross_entropy(hidden, self.head.weight, labels)",
+        ),
+    ),
+}
+
+
+def diff_of(text: str, name: str) -> str:
+    """Return a step's change as a diff."""
+    changed = text
+    for old, new in CHANGES[name]:
+        assert changed.count(old) == 1, old
+        changed = changed.replace(old, new)
+    before, after = (each.splitlines(keepends=True) for each in (text, changed))
+    return "".join(difflib.unified_diff(before, after, f"a/{name}.py", f"b/{name}.py"))
+
+
+def record(name: str, out: Path) -> None:
+    """Record a step; in a process of its own."""
+    import torch
+
+    from tracemine.recording import capture
+
+    sys.path.insert(0, str(out / "source"))
+    step = __import__(name).build()
+    batches = itertools.cycle(step.batches)
+    for _ in range(5):
+        step.run(next(batches))
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    with capture(out / "run", steps=2, timed=10, quiet=True) as run:
+        for batch in run.steps(batches):
+            step.run(batch)
+
+
+class Taken:
+    """A step on its way: its folder, and how much time is left."""
+
+    def __init__(self, out: Path, name: str, until: float) -> None:
+        self.out, self.name, self.until, self.log = out / name, name, until, out / "applied.jsonl"
+        shutil.rmtree(self.out, ignore_errors=True)
+        (self.out / "source").mkdir(parents=True)
+        shutil.copy(STEPS / f"{name}.py", self.out / "source")
+
+    def ran(self, part: str, *given: str, to: str = "") -> bytes:
+        """Run this package's command, or this file; write a line of what it did."""
+        begun, left = time.monotonic(), self.until - time.monotonic()
+        said: dict[str, Any] = {"step": self.name, "part": part}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            [sys.executable, "-m", *given], stdout=pipe, stderr=pipe, start_new_session=True
+        ) as running:
+            try:
+                found, errors = running.communicate(timeout=max(left, 1))
+            except subprocess.TimeoutExpired:
+                os.killpg(running.pid, signal.SIGKILL)  # and what it has started
+                found, errors = running.communicate()
+                said["raised"] = "took too long"
+        said |= {"code": running.returncode, "said": errors.decode("utf-8", "replace")[-400:]}
+        if to:
+            (self.out / to).write_bytes(found)
+        with self.log.open("a") as file:
+            file.write(json.dumps({**said, "seconds": round(time.monotonic() - begun, 1)}) + "\n")
+        return found
+
+    def go(self) -> None:
+        """Take it from the recording to what `apply` says."""
+        source, rule, here = self.out / "source", RULES[self.name], str(self.out / "run")
+        self.ran("record", "benchmarks.fixes.product_apply", "--record", self.name, str(self.out))
+        scan = self.ran("scan", "tracemine", "scan", here, "--format", "json", "--quiet", to="scan.json")
+        ids = [f["fingerprint"] for f in json.loads(scan or b"{}").get("findings", []) if f["rule"] == rule]
+        for each in ids[:1]:
+            self.ran("fix", "tracemine", "fix", each, here, "--source", str(source), "--quiet", to="fixed.txt")
+        from tracemine.fix.pages import page_text
+
+        page, change = PAGES[self.name], self.out / f"{self.name}.diff"
+        (source / f"{page}.py").write_text(page_text(page))
+        change.write_text(diff_of((source / f"{self.name}.py").read_text(), self.name))
+        command = ["apply", here, "--entry", f"{self.name}:build", "--source", str(source), "--try", "compile"]
+        command += ["--edit", f"{rule}={change}", "-o", str(self.out / "applied.jsonl"), "--format", "json"]
+        budget = max(self.until - time.monotonic() - 60, 20)
+        self.ran("apply", "tracemine", *command, "--budget", f"{budget:.0f}s", to="applied.json")
+        self.ran(
+            "verify",
+            "tracemine",
+            "verify",
+            here,
+            "--rule",
+            rule,
+            "--quick",
+            "--format",
+            "json",
+            "--quiet",
+            to="verdicts.json",
+        )
+
+
+def main(out: Path, seconds: float) -> int:
+    """Take every step; each has its share of the time that is left."""
+    out.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + seconds
+    for k, name in enumerate(RULES):
+        now = time.monotonic()
+        Taken(out, name, now + (until - now) / (len(RULES) - k)).go()
+    print((out / "applied.jsonl").read_text(), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--record":
+        record(sys.argv[2], Path(sys.argv[3]))
+        sys.exit(0)
+    sys.exit(main(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 150.0))

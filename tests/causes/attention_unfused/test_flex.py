@@ -1,0 +1,116 @@
+"""Attention whose scores go through a function, as flex_attention, which computes the same; else it says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.verify.fixes.test_by_rule import checked_on_cpu
+from tracemine.causes.attention_unfused.fix import attended
+from tracemine.codegen.graph import Graph
+from tracemine.codegen.graph_builder import GraphBuilder
+from tracemine.verify.fixes.record import Around, NoFixedForm
+
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+BATCH, HEADS, QUERIES, KEYS, WIDTH = 2, 3, 5, 7, 8
+LINES = BATCH * HEADS
+Function = Callable[[GraphBuilder, Any, Any], Any]  # of the builder, scores and queries
+
+
+def attention(of_scores: Function, *, trained: bool = False, behind: str = "") -> Graph:
+    """Attention as torch.matmul and softmax are recorded; behind: an operator on the probabilities."""
+    b = GraphBuilder("attention")
+    given = b.input("given", *GIVEN[of_scores]) if of_scores in GIVEN else None
+    q, k, v = (
+        b.input(n, (BATCH, HEADS, rows, WIDTH), "float32") for n, rows in (("q", QUERIES), ("k", KEYS), ("v", KEYS))
+    )
+    turned = b.call("aten::clone", b.call("aten::permute", k, [0, 1, 3, 2]), memory_format=0)
+    left, right = b.call("aten::view", q, [LINES, QUERIES, WIDTH]), b.call("aten::view", turned, [LINES, WIDTH, KEYS])
+    scores = b.call("aten::view", b.call("aten::bmm", left, right), [BATCH, HEADS, QUERIES, KEYS])
+    weights = b.call("aten::_softmax", of_scores(b, scores, q if given is None else given), -1, False)
+    weights = b.call(behind, weights) if behind else weights
+    flat, values = (
+        b.call("aten::view", x, [LINES, rows, n]) for x, rows, n in ((weights, QUERIES, KEYS), (v, KEYS, WIDTH))
+    )
+    out = b.call("aten::bmm", flat, values)
+    found = b.call("aten::permute", b.call("aten::view", out, [BATCH, HEADS, QUERIES, WIDTH]), [0, 2, 1, 3])
+    return b.done(b.call("aten::clone", found, memory_format=0), *([weights] if trained else []))
+
+
+def capped(b: GraphBuilder, scores: Any, mask: Any) -> Any:
+    squeezed = b.call("aten::tanh", b.call("aten::div.Tensor", b.call("aten::mul.Tensor", scores, 0.3), 5.0))
+    return b.call("aten::add.Tensor", b.call("aten::mul.Tensor", squeezed, 5.0), mask)
+
+
+def gated(b: GraphBuilder, scores: Any, factor: Any) -> Any:
+    return b.call("aten::mul.Tensor", scores, factor)
+
+
+def chosen(b: GraphBuilder, scores: Any, far: Any) -> Any:
+    return b.call("aten::where.self", b.call("aten::gt.Scalar", far, 0.1), scores, far)
+
+
+def hidden(b: GraphBuilder, scores: Any, out_of_sight: Any) -> Any:
+    return b.call("aten::masked_fill.Scalar", b.call("aten::sigmoid", scores), out_of_sight, -9.0)
+
+
+def of_queries(b: GraphBuilder, scores: Any, q: Any) -> Any:
+    """A term that is computed of the queries before."""
+    return b.call("aten::mul.Tensor", b.call("aten::tanh", scores), b.call("aten::mean.dim", q, [-1], True))
+
+
+GIVEN: dict[Function, Any] = {
+    capped: ((BATCH, 1, QUERIES, KEYS), "float32"),
+    gated: ((HEADS, 1, KEYS), "float32"),
+    chosen: ((QUERIES, KEYS), "float32"),
+    hidden: ((BATCH, 1, 1, KEYS), "bool"),
+}
+FUNCTIONS = (capped, gated, chosen, hidden, of_queries)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_of_scores_computes_the_same_as_a_score_function(function: Function, tmp_path: Path) -> None:
+    graph = attention(function)
+    fixed = attended(graph, Around())
+    assert list(fixed.own) == ["flex"] and "score_mod=score_function" in fixed.source
+    assert checked_on_cpu(fixed, graph, tmp_path) == {"flex": []}
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new"),
+    [
+        (capped, "torch.tanh", "torch.abs"),
+        (capped, "given[batch, 0, query, key]", "given[0, 0, query, key]"),
+        (capped, "k.reshape", "k.sort(dim=2).values.reshape"),
+        (gated, "given[head, 0, key]", "given[0, 0, key]"),
+        (chosen, "[query, key], score", "[query, 0], score"),
+        (hidden, "given[batch, 0, 0, key]", "given[batch, 0, 0, 0]"),
+        (of_queries, "scale=1.0", "scale=0.5"),
+        (of_queries, "[batch, head, query, 0]", "[batch, 0, query, 0]"),
+    ],
+)
+def test_a_mistake_in_a_score_function_is_seen(function: Function, old: str, new: str, tmp_path: Path) -> None:
+    graph = attention(function)
+    assert checked_on_cpu(attended(graph, Around()), graph, tmp_path, (old, new))["flex"]
+
+
+def sorted_scores(b: GraphBuilder, scores: Any, _: Any) -> Any:
+    return b.call("aten::cumsum", b.call("aten::tanh", scores), 3)
+
+
+@pytest.mark.parametrize(
+    ("graph", "why"),
+    [
+        (attention(sorted_scores), "cumsum"),
+        (attention(capped, trained=True), "read elsewhere"),
+        (attention(capped, behind="aten::relu"), "stands behind it"),
+    ],
+)
+def test_what_no_score_function_says_is_refused_with_the_reason(graph: Graph, why: str) -> None:
+    with pytest.raises(NoFixedForm, match=why):
+        attended(graph, Around())

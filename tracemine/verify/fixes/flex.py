@@ -1,0 +1,224 @@
+"""Attention whose scores go through a function that the fused operator does not take, as a call of flex_attention.
+
+The calls between the first product and the softmax become the score function: what is computed of a score stays, what
+else they read is looked up by the score's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from tracemine.codegen.graph import Graph, GraphCall, Ref, Value, reads
+from tracemine.verify.fixes.record import NoFixedForm
+from tracemine.verify.fixes.written import line, outputs_of, plain, producers, signature
+from tracemine.verify.library import Found
+from tracemine.verify.repro.eager import number_text
+
+FUSED: Final = "F.scaled_dot_product_attention("
+SAYS: Final = "flex_attention with its score function, compiled"
+HEAD: Final = """from torch.nn.attention.flex_attention import flex_attention
+
+attention = torch.compile(flex_attention, dynamic=False) if torch.cuda.is_available() else flex_attention"""
+_PRODUCTS: Final = frozenset({"aten::bmm", "aten::baddbmm"})
+_VIEWS: Final = frozenset(f"aten::{n}" for n in ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"))
+_SAME: Final = _VIEWS | {"aten::_to_copy", "aten::clone", "aten::detach", "aten::alias", "aten::expand"}
+_LAID_OUT: Final = _VIEWS | {"aten::clone", "aten::permute", "aten::transpose"}
+# What an operator is of a score, by its arguments in order.
+_OF_A_SCORE: Final = {
+    "mul": "({} * {})",
+    "div": "({} / {})",
+    "add": "({} + {})",
+    "sub": "({} - {})",
+    "neg": "(-{})",
+    "tanh": "torch.tanh({})",
+    "sigmoid": "torch.sigmoid({})",
+    "relu": "torch.relu({})",
+    "abs": "torch.abs({})",
+    "exp": "torch.exp({})",
+    "masked_fill": "torch.where({1}, {2}, {0})",
+    "where": "torch.where({}, {}, {})",
+    "maximum": "torch.maximum({}, {})",
+    "minimum": "torch.minimum({}, {})",
+}
+_PLACES: Final = ("batch", "head", "query", "key")
+
+
+class _Attention:
+    """A forward graph: its two products, the softmax between them, and the lines of the function in its place."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.makers = graph, producers(graph)
+        products = [n for n, call in enumerate(graph.calls) if call.operator in _PRODUCTS]
+        softmax = [n for n, call in enumerate(graph.calls) if call.operator == "aten::_softmax"]
+        if len(products) != 2 or len(softmax) != 1 or not products[0] < softmax[0] < products[1]:
+            raise NoFixedForm("it is no softmax between two products")
+        self.scores, self.values = (graph.first_output(n) for n in products)
+        self.softmax = softmax[0]
+        axis, shape = plain(graph.calls[self.softmax].given()["dim"]), self._shape(graph.first_output(self.softmax))
+        if axis not in (-1, len(shape) - 1) or self._root(reads(graph.calls[products[1]])[-2], _SAME) != (
+            graph.first_output(self.softmax)
+        ):
+            raise NoFixedForm("its softmax is not over keys, or something stands behind it")
+        lines = self._shape(self.scores)
+        self.heads = (shape[0], shape[1]) if len(shape) == 4 else (1, lines[0])
+        self.names = {k: i.name for k, i in enumerate(graph.inputs)}
+        self.of_scores = self._following(self.scores)
+
+    def _shape(self, value: int) -> tuple[int, ...]:
+        return tuple(self.graph.specs[value].shape)
+
+    def _root(self, value: int, through: Collection[str]) -> int:
+        while value in self.makers and self.graph.calls[self.makers[value]].operator in through:
+            value = reads(self.graph.calls[self.makers[value]])[0]
+        return value
+
+    def _following(self, value: int) -> set[int]:
+        """Return a value and all that is computed of it."""
+        found = {value}
+        for number, call in enumerate(self.graph.calls):
+            if found & {*reads(call)}:
+                found.update(outputs_of(self.graph, number))
+        return found
+
+    def text(self, unread: Collection[int]) -> str:
+        """Return the function's source. Raises NoFixedForm."""
+        graph = self.graph
+        score, needs = self._score(reads(graph.calls[self.softmax])[0])
+        (query, key), value = self._sides(self.scores), self._sides(self.values)[1]
+        needs = [*needs, *(v for v, _ in (query, key, value))]
+        lines = self._lines(needs)
+        shapes = [self._shape(self.scores)[-2:], self._shape(self.values)[-2:]]
+        (rows, columns), width = shapes[0], shapes[1][-1]
+        inner = self._shape(reads(graph.calls[self.makers[self.scores]])[-2])[-1]
+        q = self._operand(query, turned=query[1], shape=(*self.heads, rows, inner))
+        k = self._operand(key, turned=not key[1], shape=(*self.heads, columns, inner))
+        v = self._operand(value, turned=value[1], shape=(*self.heads, columns, width))
+        lines += [
+            "    def score_function(score, batch, head, query, key):",
+            f"        return {score.format(**{f'v{value}': name for value, name in self.names.items()})}",
+            "",
+            f"    out = attention({q}, {k}, {v}, score_mod=score_function, scale=1.0)",
+            f"    out = out.reshape({self._shape(self.values)!r})",
+        ]
+        self.names[self.values] = "out"
+        lines += self._lines([each for each in graph.live if each not in unread])
+        live = ", ".join("None" if each in unread else self.names[each] for each in graph.live)
+        head = signature(graph).replace("def fixed(", "def library(", 1)
+        return "\n".join([HEAD, "", "", head, "    aten = torch.ops.aten", *lines, f"    return ({live},)"])
+
+    def _sides(self, product: int) -> tuple[tuple[int, bool], tuple[int, bool]]:
+        """Return what a product multiplies before it was laid out, and whether its last two axes are exchanged."""
+        left, right = reads(self.graph.calls[self.makers[product]])[-2:]
+        return (left, False) if product == self.values else self._leaf(left), self._leaf(right)
+
+    def _leaf(self, value: int) -> tuple[int, bool]:
+        turned = False
+        while value in self.makers and (call := self.graph.calls[self.makers[value]]).operator in _LAID_OUT:
+            source, rank = reads(call)[0], len(self._shape(value))
+            if call.operator not in _VIEWS | {"aten::clone"}:
+                axes = plain(call.given()["dims"]) if call.operator == "aten::permute" else None
+                if axes is None or [a % rank for a in axes] != [*range(rank - 2), rank - 1, rank - 2]:  # type: ignore[attr-defined]
+                    break
+                turned = not turned
+            elif turned and self._shape(source)[-2:] != self._shape(value)[-2:]:
+                break
+            value = source
+        return value, turned
+
+    def _operand(self, leaf: tuple[int, bool], *, turned: bool, shape: tuple[int, ...]) -> str:
+        name = f"{self.names[leaf[0]]}.mT" if turned else self.names[leaf[0]]
+        return f"{name}.reshape{shape!r}"
+
+    def _lines(self, values: Collection[int]) -> list[str]:
+        """Return the calls that compute values of what is there. Raises NoFixedForm where they read scores."""
+        todo, numbers = [v for v in values if v not in self.names], set[int]()
+        while todo:
+            value = todo.pop()
+            if value in self.of_scores and self.values not in self.names:
+                raise NoFixedForm("its scores are read elsewhere too")
+            if value in self.names:
+                continue
+            if value in (self.scores, self.graph.first_output(self.softmax)):
+                raise NoFixedForm("its scores or probabilities are read elsewhere too")
+            numbers.add(self.makers[value])
+            todo += reads(self.graph.calls[self.makers[value]])
+        return [line(self.graph, number, self.names) for number in sorted(numbers)]
+
+    # The score function.
+
+    def _score(self, value: int) -> tuple[str, list[int]]:
+        """Return an expression of a score, and the values that it looks up, named by their numbers."""
+        if value not in self.of_scores:
+            raise NoFixedForm("its softmax reads no scores")
+        call = self.graph.calls[self.makers[value]]
+        if value == self.scores:
+            return self._product(call)
+        if call.operator in _SAME:
+            return self._score(reads(call)[0])
+        form = _OF_A_SCORE.get(call.operator.removeprefix("aten::").removesuffix("_"))
+        factor = call.given().get("alpha")
+        if form is None or (factor is not None and plain(factor) != 1):
+            raise NoFixedForm(f"{call.label} is done to its scores")
+        count = form.count("{")
+        parts = [self._part(each, value) for each in call.arguments[:count]]
+        return form.format(*(text for text, _ in parts)), [v for _, read in parts for v in read]
+
+    def _part(self, argument: Value, at: int) -> tuple[str, list[int]]:
+        """Return an argument of what is computed of a score."""
+        if not isinstance(argument, Ref):
+            return _number(argument), []
+        if argument.value in self.of_scores:
+            return self._score(argument.value)
+        shape, rank = self._shape(argument.value), len(self._shape(at))
+        places = [*_PLACES] if rank == 4 else ["head", "query", "key"]
+        index = [("0" if size == 1 else place) for size, place in zip(shape, places[rank - len(shape) :], strict=True)]
+        text = f"{{v{argument.value}}}"
+        return f"{text}[{', '.join(index)}]" if index else text, [argument.value]
+
+    def _product(self, call: GraphCall) -> tuple[str, list[int]]:
+        """Return a score with what its product adds."""
+        if call.operator == "aten::bmm":
+            return "score", []
+        given = call.given()
+        added, needs = self._part(call.arguments[0], self.scores)
+        factors = [_number(given[name]) if given.get(name) is not None else "1" for name in ("beta", "alpha")]
+        return f"({factors[0]} * {added} + {factors[1]} * score)", needs
+
+
+def _number(value: Value) -> str:
+    """Return a number as it is written, or by the name that the function takes it by."""
+    name = getattr(value, "name", None)
+    found = plain(value)
+    if name is not None:
+        return str(name)
+    if not isinstance(found, bool | int | float):
+        raise NoFixedForm("a number of its score function is not recorded")
+    return number_text(found)
+
+
+def flexible(graph: Graph, unread: Collection[int]) -> str:
+    """Return `library`, a function that attends by flex_attention. Raises NoFixedForm with the reason.
+
+    unread: live values that nothing reads.
+    """
+    return _Attention(graph).text(unread)
+
+
+class FusedCall(NamedTuple):
+    """A function `library` in a graph's place, by one call."""
+
+    text: str
+    says: str
+    assumptions: tuple[str, ...] = ()
+
+
+def fused(graph: Graph, found: Found, unread: Collection[int] = ()) -> FusedCall:
+    """Return the graph by the fused operator, else by flex_attention. Raises NoFixedForm where neither does."""
+    if found.replacement is not None and FUSED in found.replacement.text:
+        return FusedCall(found.replacement.text, FUSED.rstrip("("), found.replacement.assumptions)
+    try:
+        return FusedCall(flexible(graph, unread), SAYS)
+    except NoFixedForm as reason:
+        why = "; ".join(found.refused) or "no form of attention that the fused operator is known for"
+        raise NoFixedForm(f"{why}; flex_attention: {reason}") from None
