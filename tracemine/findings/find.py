@@ -212,11 +212,9 @@ def _ranked(
     accounts = context.accounts
     # High ends of variants do not add up: all of them together save no more than there is.
     findings = [
-        replace(
-            one,
-            step_saving_ns=corrected(one.step_saving_ns, MEASURED.get(one.rule)).at_most(most_saved_by(one, accounts)),
-        )
+        replace(one, step_saving_ns=said.at_most(most_saved_by(one, accounts)))
         for one in findings
+        for said in [corrected(one.step_saving_ns, MEASURED.get(one.rule))]
     ]
     scale = RankScale(
         steps=accounts.steps,

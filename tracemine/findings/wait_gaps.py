@@ -181,7 +181,7 @@ def _tested(timeline: Timeline, waits: Waits, chosen: BoolArray, place: IntArray
     found = np.full(timeline.activities.num_rows, -1)
     if graph is None or not tested.any():
         return found
-    line = take(source_lines(timeline.stacks), rows_of(timeline.ops["stack_row"])).codes
+    line = take(source_lines(timeline.stacks), rows_of(timeline.ops["stack_row"])).codes.astype(np.int64)
     op_row, of_op = rows_of(timeline.activities["op_row"]), np.full(len(line) + 1, -1)
     of_op[waits.op_row[tested]] = np.flatnonzero(tested)
     of_op[-1] = -1

@@ -92,7 +92,7 @@ def _together(context: ScanContext, members: IntArray, durations: IntArray) -> t
     read, written = (number(rows, name, null=-1)[members] for name in ("bytes_read", "bytes_written"))
     if (read < 0).any() or (written < 0).any():
         blocks = blocks_of(context.timeline.activities.take(members))
-        return of_unknown_bytes(durations, blocks, curves.calibration.sm_count), 0
+        return of_unknown_bytes(durations.astype(np.float64), blocks.astype(np.float64), curves.calibration.sm_count), 0
     reads, writes = int(read.sum()), int(written.sum())
     least = max(curves.memory_ns(reads, writes, 0.0), KERNEL_NS)
     return tuple(min(factor * least, max(spent, least)) for factor in _BYTES), reads + writes

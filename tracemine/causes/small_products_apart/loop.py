@@ -39,6 +39,7 @@ def loop_operators(
         reads, each_reads = _read(graph, own)
         row = int(members[at[slot]])
         call = recorded_call(timeline, op_row[row].as_py())
+        writes: int | None
         if call is not None and call.operation == "product":
             writes = max(call.nbytes - each_reads, 0) * turns
         else:
