@@ -103,7 +103,7 @@ MUTANTS = [
     ("vocabulary_max", cases.largest, "hidden.load([document, begin, first])", "hidden.load([document, 0, first])"),
     ("vocabulary_max", cases.largest, "weight.load([block * WORDS, first])", "weight.load([0, first])"),
     ("vocabulary_max", cases.largest, "at = begin + tl.arange", "at = tl.arange"),
-    ("vocabulary_max", cases.largest, "tl.reduce(z, 1, _larger)", "tl.max(z, 1)"),
+    ("vocabulary_max", cases.largest, "tl.reduce(z, 1, _larger_logit)", "tl.max(z, 1)"),
     ("vocabulary_max", cases.largest, "z == best[:, None]", "z >= 0"),
     ("vocabulary_max", cases.largest, "document, begin = line // parts", "document, begin = line % parts"),
     ("vocabulary_max", cases.largest, "which.gather(1, found.unsqueeze(1)).squeeze(1)", "which[:, 0]"),

@@ -131,7 +131,7 @@ def _spread_gradient(gradient: Tensor, token: Tensor, tokens: int, out: Tensor) 
 
 
 @triton.jit
-def _larger(x, y):
+def _larger_logit(x, y):
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -150,7 +150,7 @@ def _multiply_kernel(
         at = begin + tl.arange(0, TOKENS)
         kept = tl.load(mask + document.to(tl.int64) * tokens + at, mask=at < tokens, other=0) != 0
         z = tl.where(kept[None, :], z, -float("inf"))
-        best = tl.reduce(z, 1, _larger)
+        best = tl.reduce(z, 1, _larger_logit)
         word = block * WORDS + tl.arange(0, WORDS)
         place = line.to(tl.int64) * words + word
         tl.store(largest + place, best, mask=word < words)
