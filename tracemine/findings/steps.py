@@ -22,7 +22,7 @@ from tracemine.findings.light_cost import fitted, host_takes, left, told
 from tracemine.findings.recorder import slowdown_of
 from tracemine.findings.replay import Replay, ReplayResult, gained
 from tracemine.findings.scenarios import Change
-from tracemine.perfmodel import COMPILED_CALL_NS, Range, Slowdown, Unprofiled, fitted_slowdown
+from tracemine.perfmodel import COMPILED_CALL_NS, NOTHING, Range, Slowdown, Unprofiled, fitted_slowdown
 from tracemine.perfmodel.ranges import outwards
 from tracemine.perfmodel.unprofiled import as_recorded, captured, estimated, timing_spread
 from tracemine.rows.arrow import rows_of
@@ -82,7 +82,7 @@ class Fix(Struct, frozen=True, eq=False):
     call: str = "operator"
     unblocks: bool = False
     unwaited: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    call_ns: Range = Range(0, 0, 0)
+    call_ns: Range = NOTHING
 
 
 class Outside(Struct, frozen=True):
@@ -236,7 +236,7 @@ class Steps(Struct, frozen=True, dict=True, eq=False):
         graph = fix.call == "graph"
         fewer = graph or end is not _LOW
         compiled = fix.call in ("compiled", "iteration")
-        call_ns = fix.call_ns + (COMPILED_CALL_NS if compiled else Range(0, 0, 0))
+        call_ns = fix.call_ns + (COMPILED_CALL_NS if compiled else NOTHING)
         return Change(
             rows=_joined(rows),
             saved_ns=_joined(saved),

@@ -242,7 +242,6 @@ class Calls:
         self.launched_ns = np.concatenate((begin + 1, readers))
         self.backward, self.place = np.zeros(count, np.bool_), np.arange(span)
         self.forward = np.concatenate((np.arange(span), np.full(len(readers), -1)))
-        self.timeline = SimpleNamespace(activities={"op_row": None})
         producer = np.array([call for call, _ in read])
         self.graph = SimpleNamespace(
             first_activity=np.arange(count), producer=producer, consumer=span + np.arange(len(readers))

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.causes.small_products_apart.batching import KERNEL_NS, fills_device, of_unknown_bytes
+from tracemine.causes.small_products_apart.batching import fills_device, of_unknown_bytes
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
@@ -15,7 +15,7 @@ from tracemine.findings.gap_estimates import idle_before_ns
 from tracemine.findings.labels import text_at
 from tracemine.matching.rule import Rule
 from tracemine.ops.arithmetic import unit_of
-from tracemine.perfmodel import Abstained, Estimate, Range, Traffic
+from tracemine.perfmodel import KERNEL_NS, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.library_rates import ARITHMETIC
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.arrow import blocks_of

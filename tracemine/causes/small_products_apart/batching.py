@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from tracemine.ops.infer.library import LibraryCall
 from tracemine.perfmodel.fused_time import Curves
+from tracemine.perfmodel.gaps import KERNEL_NS
 from tracemine.perfmodel.library_rates import ARITHMETIC, Rates
 from tracemine.perfmodel.ranges import Abstained, Estimate, Traffic, outwards
 from tracemine.rows.table import FloatArray
 
 _WORTH: Final = 1.5  # measured, of what is predicted
 _POINTWISE: Final = (0.8, 1.5)  # of the bytes at the device's rate
-KERNEL_NS: Final = 2_500  # what any kernel takes, however little it does
 
 
 class LoopOperator(Struct, frozen=True, kw_only=True):

@@ -24,13 +24,11 @@ def overwritten(program: Program, calls: IntArray, graph: NodeGraph, *, by_step:
     rows = program.rows[np.flatnonzero(calls >= 0)[first]]
     begin = program.op_begin[rows]
     node = graph.first_activity
-    op, time = program.timeline.activities["op_row"], program.launched_ns[node]
-    back = program.backward[node]
+    time, back = program.launched_ns[node], program.backward[node]
     own = np.where(node >= 0, taken(calls, taken(program.place, program.forward[node])), -1)
     moments = np.sort(time[back & (own >= 0)])
     generation = program.step_at(begin) if by_step else _generations(begin, moments)
     at = np.where(back, generation[np.searchsorted(begin, time, side="right") - 1], taken(generation, own))
-    del op
     made, read = graph.producer, graph.consumer
     inside = own[made] >= 0
     made, read = made[inside], read[inside]
