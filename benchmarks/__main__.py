@@ -14,6 +14,7 @@ OTHERS = {
     "causes": "causes/check.py",
     "drop_ins": "fixes/drop_ins.py",
     "products": "fixes/products.py",
+    "public_rows": "fixes/public_rows.py",
     "product_kernels": "fixes/product_kernels.py",
     "programs": "programs/run.py",
     "programs_applied": "programs/applied.py",
