@@ -174,6 +174,14 @@ class Contraction(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RowSum(Value):
+    """Sum over the rows that a program takes one after another; `axes` are the kernel's rows."""
+
+    arg: LoopNode
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RunningSum(Value):
     """Running sum along the columns."""
 
@@ -222,7 +230,7 @@ class LoopKernel:
     columns: tuple[Axis, ...]
     level: int
     stores: tuple[Store, ...]
-    split: Axis | None = None  # the columns are looped over in so many parts, each by a program of its own
+    split: Axis | None = None  # columns, or rows in turn, are looped over in so many parts, each by one program
     column_tiles: int = 1  # of the axis that the columns are one tile of: a program loops over them all
     batch: tuple[Axis, ...] = ()  # rows of which a program has one place: both operands of its products change along
     contracted: tuple[Axis, ...] = ()  # what its products sum over
@@ -389,7 +397,7 @@ class FreeAxes:
                 found = frozenset().union(*(self(child) for child in children(node)))
             if isinstance(node, Reduce):
                 found -= self._columns
-            if isinstance(node, Contraction):
+            if isinstance(node, Contraction | RowSum):
                 found -= {axis.number for axis in node.axes}
             self._known[node] = found
         return found

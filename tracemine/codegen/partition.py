@@ -17,6 +17,7 @@ from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.lowering.product import PRODUCTS
 from tracemine.codegen.options import DEFAULT, CodegenOptions
+from tracemine.codegen.passes.rows_in_turn import rows_in_turn
 from tracemine.codegen.passes.split_reduction import split
 from tracemine.codegen.products import looped_again
 from tracemine.codegen.schedule import by_memory, few_programs
@@ -104,7 +105,7 @@ def _planned(
         if few_programs(p.buffers, kernel, options.longest_row):
             flight = reduces - p.products.keys()  # what is reduced of a product is; else the product itself
             starved |= flight or reduces
-    kernels = _ordered(p, kernels)
+    kernels = _ordered(p, rows_in_turn(p.nodes, p.buffers, kernels))
     _check_in_place(p, kernels)
     _check_stored(p, kernels)
     scalars = tuple((s.name, s.value) for s in graph.scalars)

@@ -1,4 +1,7 @@
-"""Choose the schedule of a kernel: pointwise, persistent or looped reduction, by its rows and their contiguity."""
+"""Choose the schedule of a kernel: pointwise, persistent or looped reduction, by its rows and their contiguity.
+
+Or rows in turn: a program takes one after another, and adds up along them what is summed over all rows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tracemine.codegen.loop_ir import Axis, KernelBuffer, LoopKernel, LoopNode, 
 from tracemine.codegen.options import LONGEST_ROW, CodegenOptions
 from tracemine.codegen.products import PRODUCT, few_tiles
 
-POINTWISE, PERSISTENT, LOOPED = "pointwise", "persistent", "looped"
+POINTWISE, PERSISTENT, LOOPED, IN_TURN = "pointwise", "persistent", "looped", "rows in turn"
 INNER, OUTER, MIXED = "inner-contiguous", "outer-contiguous", "mixed"
 
 # Elements of a row that is held with others, where elements side by side in memory are of several rows: so many rows
@@ -28,8 +31,10 @@ SHARE = 4  # a tensor of less than one part in so many of the largest one's elem
 
 
 def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_row: int) -> str:
-    """Return which of the three schedules a kernel has: see body.py. Raises Unsupported for too long a running sum."""
+    """Return which of the schedules a kernel has: see body.py. Raises Unsupported for too long a running sum."""
     nodes = ir.nodes_of(kernel)
+    if any(isinstance(n, ir.RowSum) for n in nodes):
+        return IN_TURN
     if kernel.contracted:
         if any(isinstance(n, ir.RunningSum | ir.Random) for n in nodes):
             raise Unsupported("a running sum, or random numbers, behind a product in one loop")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracemine.codegen.products import TileConfigs
-from tracemine.codegen.schedule import INNER, LOOPED, MIXED, OUTER, PERSISTENT, POINTWISE
+from tracemine.codegen.schedule import IN_TURN, INNER, LOOPED, MIXED, OUTER, PERSISTENT, POINTWISE
 
 _INNER: dict[str, TileConfigs] = {
     POINTWISE: ((1024, 8), (1024, 16), (2048, 16)),
@@ -25,6 +25,7 @@ _OTHERWISE: dict[
     PERSISTENT: ((1024, 32), (1024, 16), (1024, 64)),
     LOOPED: ((1024, 32), (1024, 16), (1024, 8)),
 }
+_TURNS: TileConfigs = ((4096, 16, 4), (4096, 8, 4), (4096, 16, 2), (4096, 32, 4), (4096, 16, 8), (8192, 16, 2))
 _LOOPED_OUTER: TileConfigs = ((4096, 16), (2048, 8), (2048, 16))
 _PARTS_OUTER: TileConfigs = ((2048, 8), (2048, 16), (1024, 8))
 _PARTS_MIXED: TileConfigs = ((1024, 8), (1024, 16), (1024, 32))
@@ -69,6 +70,8 @@ def tile_configs(
     [(1024, 8), (512, 4), (256, 2)]
     """
     case = (mode, contiguity)
+    if mode == IN_TURN:
+        return _TURNS
     for holds, special in (
         ((*case, parts) == (LOOPED, OUTER, True), _PARTS_OUTER),
         (case == (LOOPED, OUTER), _LOOPED_OUTER),

@@ -1,20 +1,22 @@
 """The body of one kernel as text: where a program stands, and its loops over rows and columns.
 
-Three shapes of kernel: `pointwise` tiles rows and columns; `persistent` holds rows in registers; `looped` loops over
-rows that are too long for that, once for each reduction that needs an earlier one's result, and once more to store.
+Four shapes of kernel: `pointwise` tiles rows and columns; `persistent` holds rows in registers; `looped` loops over
+rows that are too long for that, once for each reduction that needs an earlier one's result, and once more to store;
+`rows in turn` holds rows as well, one block of them after another, and what it adds up along them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from math import prod
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.indexing import spans
 from tracemine.codegen.loop_ir import Axis, LoopNode
 from tracemine.codegen.online_reductions import ONLINE
 from tracemine.codegen.operators import table
-from tracemine.codegen.schedule import LOOPED, PERSISTENT, POINTWISE, Schedule
+from tracemine.codegen.schedule import IN_TURN, LOOPED, PERSISTENT, POINTWISE, Schedule
 from tracemine.codegen.triton.expressions import TRITON_TYPE, Names, sizes
 from tracemine.codegen.triton.printer import COLUMN, Printer, grouped, least
 
@@ -30,11 +32,13 @@ _HEADS = {
     ),
     PERSISTENT: (*_ROW_HEAD, "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
     LOOPED: _ROW_HEAD,
+    IN_TURN: ("part = {block}", "column = tl.arange(0, RBLOCK)[None, :].to(INDEX)", "column_mask = column < columns"),
 }
 # Loads that come before everything else: of a row, each some 8 registers of a thread; of tiles fewer, as `tile_configs`
 # gives a thread fewer elements the more it loads. More go to its stack: on an H200 63, of 8 each, took a recurrence of
 # 64 calls from 44 µs to 206.
 _MOST_HELD, _MOST_OF_TILES = 16, 64
+_MANY_ROWS, _WIDE_ROW = 1024, 2048
 # Where there are no rows, blocks are of one dimension: no division says which row, and loads are as wide as can be.
 # Rows in parts: `parts` programs for each block of rows, which alternate at the blocks of columns: all of them read in
 # one place of memory at a time, and what was read last is what the cache still has. `length`: columns of a part.
@@ -66,6 +70,9 @@ class Body(Printer):
         if split:
             self._note_sizes((split,))
             self._names |= {n: "part" for n in self._all() if isinstance(n, ir.LoopIndex) and n.axis == split}
+        if self.mode == IN_TURN:
+            self._print_in_turn()
+            return self.lines
         self._indices(self.kernel.rows, _ROW)
         if self.mode == LOOPED:
             self._print_loops()
@@ -93,6 +100,37 @@ class Body(Printer):
             with self._loop():
                 self._store_all(inside)
 
+    def _print_in_turn(self) -> None:
+        """Print a loop over rows, which adds up along them what is stored behind it."""
+        self._indices(self.kernel.columns, COLUMN)
+        sums = {s: s.value for s in self.kernel.stores if isinstance(s.value, ir.RowSum)}
+        columns = [n for n in self._all() if isinstance(n, ir.Load) and not self._down(n)]
+        self._value_all(columns[:_MOST_HELD])
+        lanes = {node: self._fresh("acc") for node in sums.values()}
+        for node, acc in lanes.items():
+            self.say(f"{acc} = tl.full((XBLOCK, RBLOCK), 0, {TRITON_TYPE[node.type]})")
+        before, split = dict(self._names), self.kernel.split
+        assert split is not None  # noqa: S101  (what is added up is stored for each program)
+        self.say(f"for start in range(part * XBLOCK, rows, {self.names.axis(split)} * XBLOCK):")
+        self._indent += 1
+        self.say("row = (start + tl.arange(0, XBLOCK)[:, None]).to(INDEX)")
+        self.say(_ROW_MASK)
+        self.say("mask = row_mask & column_mask")
+        self._indices(self.kernel.rows, _ROW)
+        self._load_first()
+        for node, acc in lanes.items():
+            self.say(f"{acc} = tl.where(mask, {acc} + {self.value(node.arg)}, {acc})", node)
+        self._store_all(s for s in self.kernel.stores if s not in sums)
+        self._indent -= 1
+        self._names = before
+        for store, node in sums.items():
+            self._named(node, f"tl.sum({lanes[node]}, 0)[None, :]")
+            self.store(store, down=False)
+
+    def _value_all(self, nodes: Iterable[LoopNode]) -> None:
+        for node in nodes:
+            self.value(node)
+
     def _store_all(self, stores: Iterable[ir.Store]) -> None:
         for store in stores:
             self.store(store)
@@ -100,7 +138,7 @@ class Body(Printer):
     def _head(self) -> tuple[str, ...]:
         if self.flat:
             return _FLAT_HEAD
-        if self.kernel.split:
+        if self.kernel.split and self.mode != IN_TURN:
             return _SPLIT_HEAD
         return _HEADS[self.mode][self.one_row :]  # where all may be one row, the launcher says how many blocks one has
 
@@ -185,17 +223,25 @@ class Body(Printer):
         waits = (ir.Load, ir.Reduce, ir.RunningSum, ir.Random)
         loads = [n for n in reversed(self._all()) if isinstance(n, ir.Load)]
         first = [n for n in loads if not any(isinstance(below, waits) for below in ir.below(n))]
+        if self.mode == PERSISTENT and self._wide():
+            first = [n for n in first if self._down(n)]
         if len(first) <= (_MOST_OF_TILES if self.mode == POINTWISE else _MOST_HELD):
-            for node in first:
-                self.value(node)
+            self._value_all(first)
+
+    def _wide(self) -> bool:
+        """Return whether rows are so wide, and so many, that what all have in common is better loaded where it is used.
+
+        Held through the reductions it takes registers that another block of the multiprocessor would have.
+        """
+        rows, columns = (prod(axis.size for axis in axes) for axes in (self.kernel.rows, self.kernel.columns))
+        return rows >= _MANY_ROWS and columns >= _WIDE_ROW
 
     def _load_rows(self) -> None:
         """Print early what rows have one of each, as a target's score: its wait overlaps with the loop over columns."""
         loads = (n for n in reversed(self._all()) if isinstance(n, ir.Load))
         first = [n for n in loads if self._depth(n) == 0 and not self._outer(n)]
         if len(first) <= _MOST_HELD:
-            for node in first:
-                self.value(node)
+            self._value_all(first)
 
     # Passes of a looped kernel.
 

@@ -15,7 +15,7 @@ from tracemine.codegen.loop_ir import Axis, LoopProgram, Random, in_flight, load
 from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import AxisRun, runs
 from tracemine.codegen.products import PRODUCT, TileConfigs, product_tiles
-from tracemine.codegen.schedule import POINTWISE, Schedule, large_reads, reads_windows
+from tracemine.codegen.schedule import IN_TURN, POINTWISE, Schedule, large_reads, reads_windows
 from tracemine.codegen.tiles import tile_configs
 from tracemine.codegen.triton.expressions import SizeNames
 from tracemine.codegen.triton.foreach import ForeachMembers, adjacent, choice, chosen, members, planned
@@ -25,6 +25,7 @@ from tracemine.codegen.triton.tiling import PRODUCT_CONSTANTS, PRODUCT_TAKES, pr
 _FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
 _MOST_PARTS = 32  # of one launch: 161 tensors of an SGD step took 130 µs so, by 16 140
 _TAKES = 112  # characters of a line
+_ALONE = frozenset({PRODUCT, IN_TURN})  # kernels of these share no launch
 _SMALL = 2  # a part of so many times fewer elements than the first costs less with it than in a launch of its own
 
 
@@ -135,7 +136,7 @@ class KernelLaunch:
     @property
     def merged(self) -> list[AxisRun]:
         """Axes that are looped over as one."""
-        if any(part.flat or part.mode == PRODUCT for part in self.parts):
+        if any(part.flat or part.mode in _ALONE for part in self.parts):
             return []
         kernels = [(part.kernel, part.mode == POINTWISE) for part in self.parts]
         return runs(self.parts[0].program.buffers, kernels)
@@ -237,7 +238,7 @@ def launches(program: LoopProgram, stem: str, options: CodegenOptions) -> list[K
     groups = _grouped([Schedule(program, kernel, options) for kernel in program.kernels])
     found: list[KernelLaunch] = []
     for k, group in enumerate(groups):
-        turned = group[0].mode != PRODUCT and _turned(group, found)
+        turned = group[0].mode not in _ALONE and _turned(group, found)
         parts, shared = _parts(group, "block" if turned or len(group) > 1 else PROGRAM)
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
         called = tuple(members(*_kinds(shared, parts)))
@@ -272,7 +273,7 @@ def _turned(group: list[Schedule], before: list[KernelLaunch]) -> bool:
 def _fits(schedule: Schedule, group: list[Schedule]) -> bool:
     """Return whether a kernel may share a launch: all programs get as many registers as the one that needs most."""
     first = group[0]
-    if PRODUCT in (schedule.mode, first.mode):
+    if {schedule.mode, first.mode} & _ALONE:
         return False
     alike = schedule.mode == first.mode or schedule.elements * _SMALL <= first.elements
     return schedule.kernel.level == first.kernel.level and alike and len(group) < _MOST_PARTS

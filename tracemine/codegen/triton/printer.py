@@ -254,15 +254,15 @@ class Printer:
         """Return whether a number that is computed with as a float was given as a whole one."""
         return node.type == FLOAT and isinstance(self._given.get(node.name), int)
 
-    def store(self, store: ir.Store) -> None:
-        """Write one value."""
+    def store(self, store: ir.Store, down: bool = True) -> None:
+        """Write one value. down: along the rows."""
         buffer = self.program.buffers[store.buffer]
         node = store.value
         if isinstance(node, ir.Rounded) and node.dtype == buffer.dtype:  # the store casts
             node = node.arg
         value = self.value(node)
         across = self._outer(*store.index)
-        pointer = self._pointer(buffer, store.index, across, True)
+        pointer = self._pointer(buffer, store.index, across, down)
         assert isinstance(node, ir.Value)  # noqa: S101
         # A number is no tensor: it takes the buffer's type as it is stored, but for codes and truths: a half is true.
         plain = isinstance(node, ir.Constant | ir.KernelScalar | ir.SizeValue)
@@ -274,7 +274,7 @@ class Printer:
         text = value if plain else typed(value, node.type, buffer.dtype)
         if isinstance(node, ir.KernelScalar) and text == self.names.other(node.name) and self._is_whole(node):
             text = f"({text} * 1.0)"  # as 16 bits Triton's interpreter would store its bits, not its value
-        mask = "column_mask" if self.flat else "mask" if across else "row_mask"
+        mask = "column_mask" if self.flat else self.masks[across, down]
         kept = self._kept(across and self._loops == self.loops)
         self.say(f"tl.store({pointer}, {text}, mask={mask}{kept})", store.value if node is not store.value else None)
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from tracemine.codegen.loop_ir import loads
 from tracemine.codegen.options import LONGEST_ROW
+from tracemine.codegen.passes.rows_in_turn import LONGEST_IN_TURN
 from tracemine.codegen.products import FEW_ROWS, MOST_HELD, MULTIPROCESSORS, PRODUCT, reduces
-from tracemine.codegen.schedule import INNER, OUTER, PERSISTENT, POINTWISE, writes_outer_contiguous
+from tracemine.codegen.schedule import IN_TURN, INNER, OUTER, PERSISTENT, POINTWISE, writes_outer_contiguous
 from tracemine.codegen.triton.expressions import Names, sizes
 from tracemine.codegen.triton.product import ProductBody
 from tracemine.codegen.triton.subkernel import SubKernel
@@ -44,6 +45,16 @@ def _persistent_tiles(elements, elements_per_thread, rows, columns, min_rows=0, 
     if not min_rows and blocks < 1024:  # few blocks: fewer elements a thread give more threads
         elements_per_thread = min(elements_per_thread, 8)
     return rows, columns, blocks, xblock, rblock, _warps(xblock * rblock, elements_per_thread)
+'''
+_TURNS = f'''
+def _turns(elements, elements_per_thread, programs, rows, columns):
+    """Return programs that take rows in turn, so many a multiprocessor at most, and the tiles of their blocks."""
+    if columns > {LONGEST_IN_TURN}:
+        raise ValueError(f"rows of {{columns}} elements: the kernel holds {LONGEST_IN_TURN} at most")
+    rblock = triton.next_power_of_2(max(columns, 1))
+    xblock = max(1, elements // rblock)
+    blocks = max(1, min(triton.cdiv(rows, xblock), programs * _multiprocessors()))
+    return blocks, xblock, rblock, _warps(xblock * rblock, elements_per_thread)
 '''
 STEP = "max(32, triton.next_power_of_2(columns // 16))"  # columns at a time of a loop that takes several steps
 _LOOPED_TILES = '''
@@ -125,15 +136,18 @@ def cutting(short_steps: bool) -> tuple[str, ...]:
     """Return the functions that choose tiles. short_steps: loops over short rows take several steps."""
     rblock = "min(elements * few, max_columns) if max_columns else elements // min_rows"
     looped = _LOOPED_TILES.format(widest=f"min({STEP}, {rblock})" if short_steps else rblock)
-    products = (_PRODUCT_PARTS, _MULTIPROCESSORS, _PRODUCT_TILES, _DESCRIBABLE)
+    products = (_PRODUCT_PARTS, _MULTIPROCESSORS, _TURNS, _PRODUCT_TILES, _DESCRIBABLE)
     return _TILES, _TILES_OUTER, _PERSISTENT_TILES, looped, *products
 
 
-def split_lines(part: SubKernel, names: Names) -> list[str]:
+def split_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     """Return how many parts rows are split into, where they are."""
     kernel = part.kernel
     if kernel.split is None:
         return []
+    if part.mode == IN_TURN:
+        loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
+        return [f"{kernel.split.name} = _turns({tile_config}, {loop})[0]"]
     if part.mode == PRODUCT:
         flight = reduces(kernel)
         along, blocks, least = (kernel.columns, 128, 1024) if flight else (kernel.contracted, FEW_ROWS, 512)
@@ -158,6 +172,8 @@ def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     beside = [] if kernel.rows else ["many_rows=False"]
     tile_configs = "rows, columns, blocks, xblock, rblock, warps"
+    if part.mode == IN_TURN:
+        return [f"rows, columns = {loop}", f"blocks, xblock, rblock, warps = _turns({tile_config}, rows, columns)"]
     if part.mode == POINTWISE and part.contiguity == INNER:
         dense = [" and ".join(part.dense(names)) or "True"] if part.flat else []
         tile_configs = f"rows, columns, {'blocks_per_row' if part.flat else '_'}, blocks, xblock, rblock, warps"

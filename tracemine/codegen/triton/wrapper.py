@@ -150,7 +150,13 @@ def _plan(
 ) -> list[str]:
     inputs = [b for b in program.buffers.values() if b.role == "input"]
     sized = SizeNames()
-    lines = [text for launch in found for part in launch.parts for text in split_lines(part, sized)]
+    configs = [f'*BLOCKS["{launch.name}"][0]' for launch in found]
+    lines = [
+        text
+        for launch, config in zip(found, configs, strict=True)
+        for part in launch.parts
+        for text in split_lines(part, config, sized)
+    ]
     lines += _empty_lines(made, sized)
     lines.append(f"index = _index_type({', '.join(b.name for b in (*inputs, *made))})")
     told: dict[tuple[Axis, ...], AxisRun] = {}  # how axes are looped over, as it was said last
