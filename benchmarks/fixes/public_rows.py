@@ -6,6 +6,7 @@ its tiles where it has several ("ours, tuned"), and Liger's where liger_kernel c
 blocks with a cold cache and the host ahead; `errors` lines hold root mean squares against float32.
 
     public_rows OUT [--seconds 150] [NAME...]   measure; without a GPU kernels are only made
+    public_rows OUT --before DIR                time sources that another tree wrote into DIR/sources as well
     public_rows OUT --judge                     print the table and the geometric means of what OUT has
 """
 
@@ -337,8 +338,8 @@ def tensors_of(given: Any) -> list[torch.Tensor]:
     return [given] if isinstance(given, torch.Tensor) else [each for each in given if isinstance(each, torch.Tensor)]
 
 
-def measured(report: Report, row: Row, folder: Path) -> None:
-    """Measure one row: errors, then times."""
+def measured(report: Report, row: Row, folder: Path, before: Path | None) -> None:
+    """Measure one row: errors, then times. before: a folder of other sources."""
     tensors = inputs_of(row)
     forms = forms_of(row, tensors, folder)
     module = module_of(row.graph(), folder, stem(row))
@@ -346,6 +347,8 @@ def measured(report: Report, row: Row, folder: Path) -> None:
     set_tiles(module, chosen)
     plain = module_of(row.graph(), folder, stem(row))
     forms |= {"ours": partial(plain.fused, *tensors), TUNED: partial(module.fused, *tensors)}
+    if before is not None:
+        forms["before"] = partial(module_of(row.graph(), before / "sources", stem(row)).fused, *tensors)
     report.line(case=f"{row.case} tiles", variant=TUNED, tiles={name: str(tile) for name, tile in chosen.items()})
     wide = [each.float() if each.is_floating_point() else each for each in tensors]
     truth = [each.float() for each in tensors_of(row.eager(*wide))]
@@ -367,10 +370,10 @@ def judged(file: Path) -> str:
     for line in map(json.loads, file.read_text().splitlines()):
         if "ms" in line:
             times.setdefault(line["case"], {})[line["variant"]] = 1e3 * line["ms"]
-    heads = ("eager", "compiled", "liger", "ours", TUNED)
+    heads = ("eager", "compiled", "liger", "before", "ours", TUNED)
     table = [
         f"| {' | '.join(('chain, us', *heads, 'faster of both by ours', 'by ours, tuned'))} |",
-        f"|---{'|--:' * 7}|",
+        f"|---{'|--:' * 8}|",
     ]
     by: dict[tuple[str, str], list[float]] = {}
     for case, of in times.items():
@@ -401,6 +404,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", help="words of the rows to measure")
     parser.add_argument("--seconds", type=float, default=150)
+    parser.add_argument("--before", type=Path)
     parser.add_argument("--judge", action="store_true")
     parser.add_argument("--warm", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -433,7 +437,7 @@ def main() -> None:
             report.line(case=row.case, left_out="no time was left")
             continue
         try:
-            measured(report, row, folder)
+            measured(report, row, folder, options.before)
         except Exception as error:
             report.line(case=row.case, variant="all", raised=f"{type(error).__name__}: {str(error)[:300]}")
         release()
