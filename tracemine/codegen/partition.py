@@ -41,6 +41,8 @@ class _Target:
     rows: Dim
     part: Dim  # the axis of parts that its columns are looped over in
     level: int
+    behind: frozenset[str]  # buffers that it cannot be made without
+    reads: frozenset[str]  # tensors that it loads
     tiles: tuple[ColumnTile, ...] = ()  # its columns are a part of an axis, and it is stored once for each
 
 
@@ -170,7 +172,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     part = tensor.part if isinstance(tensor, Reduction) else ()
     rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
     trial = _inliner(p, columns, tensor)
-    trial.store(tensor, p.homes[tensor])
+    stored = trial.store(tensor, p.homes[tensor])
     if tensor in trial.demanded:
         raise Unsupported("a reduction that needs its own result elsewhere")
     needs = [_target(p, needed) for needed in trial.demanded]
@@ -179,8 +181,10 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     column_tiles = _column_tiles(p, trial, columns, p.buffers[p.homes[tensor]])
     if column_tiles:
         columns = (p.axes.part(columns[0], column_tiles[1].start),)
-    target = p.targets[tensor] = _Target(tensor, p.homes[tensor], columns, rows, part, level, column_tiles)
-    return target
+    behind = frozenset(n.buffer for n in needs).union(*(n.behind for n in needs))
+    reads = frozenset(ir.buffers_of(stored.value))
+    made = _Target(tensor, p.homes[tensor], columns, rows, part, level, behind, reads, column_tiles)
+    return p.targets.setdefault(tensor, made)
 
 
 def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: KernelBuffer) -> tuple[ColumnTile, ...]:
@@ -234,7 +238,7 @@ def _groups(p: _Planner) -> list[list[_Target]]:
     """Return targets that one kernel can store, in the order of the kernels. Plain ones come last, and join others."""
     groups: list[list[_Target]] = []
     for target in sorted(p.targets.values(), key=lambda t: (not nearest_reductions(t.tensor), -t.level, not t.tiles)):
-        group = next((g for g in groups if _joins(p, target, g[0])), None)
+        group = next((g for g in groups if _joins(p, target, g)), None)
         if group is None:
             groups.append([target])
             continue
@@ -246,9 +250,9 @@ def _groups(p: _Planner) -> list[list[_Target]]:
     return sorted(groups, key=lambda g: g[0].level)
 
 
-def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
-    """Return whether a kernel that stores the one can store the other too."""
-    plain = not nearest_reductions(target.tensor)
+def _joins(p: _Planner, target: _Target, group: Sequence[_Target]) -> bool:
+    """Return whether a kernel that stores a group can store another too."""
+    first, plain = group[0], not nearest_reductions(target.tensor)
     columns = {tile.leaf for tile in first.tiles} or {*first.columns}
     own = {tile.leaf for tile in target.tiles} or {*target.columns}
     if first.tiles != target.tiles and (target.tiles or own != columns or p.buffers[target.buffer].role == "input"):
@@ -257,7 +261,16 @@ def _joins(p: _Planner, target: _Target, first: _Target) -> bool:
     same = ({*target.rows}, own, target.part) == ({*first.rows}, columns, first.part)
     if not (same or (plain and same_axes)):
         return False
-    return first.level == target.level or (first.level > target.level and target.buffer not in p.names.values())
+    if first.level <= target.level:
+        return first.level == target.level
+    return target.buffer not in p.names.values() or (not plain and _saves_a_walk(p, target, group))
+
+
+def _saves_a_walk(p: _Planner, target: _Target, group: Sequence[_Target]) -> bool:
+    """Return whether what others wait for is better made later, with a group that walks the same large rows."""
+    shared = target.reads & group[0].reads
+    large = any(prod(p.buffers[name].shape) >= p.large for name in shared if name in p.buffers)
+    return large and not any(target.buffer in member.behind for member in group)
 
 
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduction]]:

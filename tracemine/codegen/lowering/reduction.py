@@ -18,6 +18,7 @@ from tracemine.codegen.tensor_ir import (
     Input,
     Iota,
     Permute,
+    Pointwise,
     Reduction,
     Reshape,
     ScalarArg,
@@ -45,6 +46,9 @@ def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: 
     What waits for a reduction over some of these dimensions is reduced over those first, in the same loop.
     """
     rank = len(source.dims)
+    if kind == "sum" and (alone := _alone_of_row(low, source, over)) is not None:
+        dims = tuple(dim for d, dim in enumerate(alone.dims) if keep or d not in over)
+        return Reshape(dims=dims, dtype=type_, origin=low.at, arg=low.pointwise("identity", [alone], type_))
     first = _first(low, source, over) if kind in _IN_STAGES else ()
     if first:
         source = reduce(low, kind, source, first, True, type_)
@@ -58,6 +62,25 @@ def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: 
     low.reduces = True
     low.axes.keep_apart(dims)
     return Reduction(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
+
+
+def _alone_of_row(low: Lowering, source: Tensor, over: Sequence[int]) -> Tensor | None:
+    """Return the sum of a row of which one element is not 0, as of a loss's gradient; None where it is no such row."""
+    while isinstance(source, Cast) and source.dtype == FLOAT:
+        source = source.arg
+    if not isinstance(source, Pointwise) or source.operation != "neg_where_nonzero":
+        return None
+    value, hit = source.args
+    if not isinstance(hit, Pointwise) or hit.operation != "eq & ne" or len(over) != 1:
+        return None
+    own, target, _, ignored = hit.args
+    along = own.along if isinstance(own, Iota) else None
+    if along != over[0] or not isinstance(target, Tensor) or len(target.dims) != len(source.dims):
+        return None
+    spread = isinstance(value, Tensor) and value.dims
+    if target.dims[along] or (spread and (len(value.dims) != len(source.dims) or value.dims[along])):
+        return None
+    return low.pointwise("neg_where_nonzero", [value, low.pointwise("ne", [target, ignored], LONG, BOOL)], FLOAT)
 
 
 def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...]:

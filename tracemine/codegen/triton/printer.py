@@ -82,6 +82,10 @@ class Printer:
 
     # What nodes change along.
 
+    def changes_along_columns(self, load: ir.Load) -> bool:
+        """Return whether a load takes another element at each column."""
+        return self._outer(*load.index)
+
     def _outer(self, *nodes: LoopNode) -> bool:
         return any(self.free_axes(n) & self._columns for n in nodes)
 

@@ -201,5 +201,6 @@ def _high(part: SubKernel, names: Names) -> str:
 
 def _max_columns(part: SubKernel) -> int:
     """Return how many columns a block has at most of rows that are looped over: the fewer inputs, the more."""
-    most = part.schedule.options.longest_row if part.kernel.split else _MAX_COLUMNS.get(len(loads(part.kernel)), 4096)
+    along = sum(part.body.changes_along_columns(load) for load in loads(part.kernel))
+    most = part.schedule.options.longest_row if part.kernel.split else _MAX_COLUMNS.get(along, 4096)
     return min(most, part.schedule.options.longest_row)
