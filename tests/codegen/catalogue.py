@@ -15,7 +15,7 @@ CATALOGUE: dict[str, Callable[..., Graph]] = {}  # without arguments: at the sma
 LONGEST_ROW = {"rope": 16, "rope_of_angles": 8, "group_norm_in_parts": 64} | dict.fromkeys(
     (
         "long_softmax", "long_layer_norm", "long_cross_entropy", "looped_softmax", "looped_norm_in_place",
-        "bias_gradient", "long_extremes", "column_variance", "long_mean", "conv_bias_gradient",
+        "norm_gradients_in_turn", "cross_entropy_trained", "bias_gradient", "long_extremes", "column_variance", "long_mean", "conv_bias_gradient",
     ),
     64,
 )  # fmt: skip
@@ -591,6 +591,17 @@ def rms_norm_backward() -> Graph:
 
 
 @entry
+def norm_gradients_in_turn() -> Graph:
+    """Rows are so many that they are summed in parts: by what holds them already."""
+    b = GraphBuilder("norm_gradients_in_turn")
+    grad, x = b.input("grad", (131, 60), BF16), b.input("x", (131, 60), BF16)
+    mean, scale = b.input("mean", (131, 1), F32), b.input("scale", (131, 1), F32)
+    weight, bias = b.input("weight", (60,), BF16), b.input("bias", (60,), BF16)
+    given = (grad, x, [60], mean, scale, weight, bias, [True, True, True])
+    return b.done(*b.call("aten::native_layer_norm_backward", *given))
+
+
+@entry
 def group_norm_backward() -> Graph:
     b = GraphBuilder("group_norm_backward")
     grad, x = b.input("grad", (2, 6, 5, 7), F32), b.input("x", (2, 6, 5, 7), F32)
@@ -629,6 +640,17 @@ def cross_entropy_backward() -> Graph:
     target, total = b.input("target", (6,), "int64", below=150), b.input("total", (), F32)
     back = b.call("aten::nll_loss_backward", grad, scores, target, None, 1, -100, total)
     return b.done(_narrow(b, b.call("aten::_log_softmax_backward_data", back, scores, 1, F32)))
+
+
+@entry
+def cross_entropy_trained(rows: int = 12, classes: int = 150) -> Graph:
+    """The loss and its gradient, which waits for how many rows count."""
+    b = GraphBuilder("cross_entropy_trained")
+    logits, y = b.input("logits", (rows, classes), BF16), b.input("y", (rows,), "int64", below=classes)
+    scores = b.call("aten::_log_softmax", _f32(b, logits), 1, False)
+    loss, count = b.call("aten::nll_loss_forward", scores, y, None, 1, -100)
+    back = b.call("aten::nll_loss_backward", b.call("aten::ones_like", loss), scores, y, None, 1, -100, count)
+    return b.done(loss, _narrow(b, b.call("aten::_log_softmax_backward_data", back, scores, 1, F32)))
 
 
 @entry

@@ -1,9 +1,9 @@
 """Tile configs of a kernel: candidates for each schedule, the default first.
 
-A tile config is the elements of a block and those of a thread. Defaults are the best of many tried on an H200 over the
-recorded graphs; the others are what was best for some of them. A row that one warp holds needs no barrier to be
-reduced, which is worth more than that the warp is short of company; elementwise kernels want 16 bytes of each input in
-flight.
+A tile config is the elements of a block and those of a thread, of rows in turn also how many programs take them on a
+multiprocessor. Defaults are the best of many tried on an H200 over the recorded graphs; the others are what was best
+for some of them. A row that one warp holds needs no barrier to be reduced, which is worth more than that the warp is
+short of company; elementwise kernels want 16 bytes of each input in flight.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _OTHERWISE: dict[
     PERSISTENT: ((1024, 32), (1024, 16), (1024, 64)),
     LOOPED: ((1024, 32), (1024, 16), (1024, 8)),
 }
-_TURNS: TileConfigs = ((4096, 16, 4), (4096, 8, 4), (4096, 16, 2), (4096, 32, 4), (4096, 16, 8), (8192, 16, 2))
+# Rows in turn, with programs a multiprocessor: as many as it holds at once, so that all end together.
+_TURNS: TileConfigs = ((4096, 16, 2), (2048, 16, 4), (4096, 32, 4), (4096, 32, 3))
 _LOOPED_OUTER: TileConfigs = ((4096, 16), (2048, 8), (2048, 16))
 _PARTS_OUTER: TileConfigs = ((2048, 8), (2048, 16), (1024, 8))
 _PARTS_MIXED: TileConfigs = ((1024, 8), (1024, 16), (1024, 32))

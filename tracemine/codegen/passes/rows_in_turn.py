@@ -21,9 +21,7 @@ _MOST_SUMS = 3
 _PLACED = (ir.RunningSum, ir.Random, ir.Contraction, ir.IndirectIndex)
 
 
-def rows_in_turn(
-    nodes: Nodes, buffers: Mapping[str, KernelBuffer], kernels: Sequence[LoopKernel]
-) -> list[LoopKernel]:
+def rows_in_turn(nodes: Nodes, buffers: Mapping[str, KernelBuffer], kernels: Sequence[LoopKernel]) -> list[LoopKernel]:
     """Return kernels of which each that may is joined with one that sums along its rows."""
     found = list(kernels)
     for summing in kernels:
