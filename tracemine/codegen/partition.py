@@ -263,11 +263,11 @@ def _joins(p: _Planner, target: _Target, group: Sequence[_Target]) -> bool:
         return False
     if first.level <= target.level:
         return first.level == target.level
-    return target.buffer not in p.names.values() or (not plain and _saves_a_walk(p, target, group))
+    return target.buffer not in p.names.values() or (not plain and _saves_a_loop(p, target, group))
 
 
-def _saves_a_walk(p: _Planner, target: _Target, group: Sequence[_Target]) -> bool:
-    """Return whether what others wait for is better made later, with a group that walks the same large rows."""
+def _saves_a_loop(p: _Planner, target: _Target, group: Sequence[_Target]) -> bool:
+    """Return whether what others wait for is better made later, with a group that loops over the same large rows."""
     shared = target.reads & group[0].reads
     large = any(prod(p.buffers[name].shape) >= p.large for name in shared if name in p.buffers)
     return large and not any(target.buffer in member.behind for member in group)

@@ -52,7 +52,7 @@ def test_others_stay_apart(graph: Graph, options: CodegenOptions) -> None:
     assert LOOP not in _text(graph, options)
 
 
-def test_a_loss_and_its_gradient_walk_over_a_row_together() -> None:
+def test_a_loss_and_its_gradient_loop_over_a_row_together() -> None:
     text = _text(CATALOGUE["cross_entropy_trained"]())
     assert text.count("online_1_max = _row_max(online_1)") == 1
     assert "tl.sum(acc_" not in text  # one element of a row is not 0: nothing is summed
