@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracemine.codegen.products import TileConfigs
-from tracemine.codegen.schedule import IN_TURN, INNER, LOOPED, MIXED, OUTER, PERSISTENT, POINTWISE
+from tracemine.codegen.schedule import INNER, LOOPED, MIXED, OUTER, PERSISTENT, POINTWISE
 
 _INNER: dict[str, TileConfigs] = {
     POINTWISE: ((1024, 8), (1024, 16), (2048, 16)),
@@ -71,8 +71,6 @@ def tile_configs(
     [(1024, 8), (512, 4), (256, 2)]
     """
     case = (mode, contiguity)
-    if mode == IN_TURN:
-        return _TURNS
     for holds, special in (
         ((*case, parts) == (LOOPED, OUTER, True), _PARTS_OUTER),
         (case == (LOOPED, OUTER), _LOOPED_OUTER),
@@ -91,6 +89,11 @@ def tile_configs(
     found = (_INNER if contiguity == INNER else _OTHERWISE)[mode]
     share = 1 << (column_tiles - 1).bit_length()
     return tuple((max(elements // share, 1), max(each // share, 1)) for elements, each in found)
+
+
+def turn_configs(longest_row: int) -> TileConfigs:
+    """Return the candidates for rows in turn: small blocks where short rows are looped over, for trial."""
+    return tuple((min(elements, 4 * longest_row), *rest) for elements, *rest in _TURNS)
 
 
 def blocks_text(kernels: Iterable[tuple[str, TileConfigs]]) -> str:

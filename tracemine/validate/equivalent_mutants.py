@@ -97,15 +97,21 @@ def nothing_beyond(lines: list[str], at: int, places: frozenset[str]) -> bool:
     return found is not None and _Beyond(made_of(lines, at), places).nothing(found[1])
 
 
+def nothing_beyond_rows(lines: list[str], at: int) -> bool:
+    """Return whether what is added up along rows is 0 beyond them already."""
+    found = re.search(r"tl\.where\(row_mask, \w+ \+ (\w+), \w+\)", lines[at])
+    return found is not None and _Beyond(made_of(lines, at), frozenset(), "row_mask").nothing(found[1])
+
+
 _ZERO_OF_ZERO = frozenset({"_tanh", "tl.abs", "tl.sqrt_rn", "tl.maximum", "tl.minimum", "tl.sin"})
 _QUOTIENTS = frozenset({"_ratio", "_quotient", "tl.div_rn"})
 
 
 class _Beyond:
-    """What values are beyond the columns of a kernel."""
+    """What values are beyond the columns of a kernel, or by another mask beyond its rows."""
 
-    def __init__(self, made: Mapping[str, str], places: frozenset[str]) -> None:
-        self.made, self.places = made, places
+    def __init__(self, made: Mapping[str, str], places: frozenset[str], mask: str = "column_mask") -> None:
+        self.made, self.places, self.mask = made, places, mask
 
     def nothing(self, name: str) -> bool:
         """Return whether a value is 0 there."""
@@ -130,8 +136,11 @@ class _Beyond:
     def _of_row(self, tree: ast.expr, inside: tuple[str, ...] = ()) -> bool:
         """Return whether a value is one number for a whole row.
 
-        Where that is 0 or no number, a quotient by it is none at the row's own columns either, nor is their sum.
+        Where that is 0 or no number, a quotient by it is none at the row's own columns either, nor is their sum. Rows
+        beyond the last have such numbers where others have none.
         """
+        if self.mask == "row_mask":
+            return False
         names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
         for name in names & self.made.keys():
             said = self.made[name]
@@ -149,7 +158,7 @@ class _Beyond:
         if name == "tl.load":
             given = {k.arg: ast.unparse(k.value) for k in tree.keywords}
             mask = given.get("mask", "")
-            return given.get("other") == "0" and "column_mask" in (mask, *self.made.get(mask, "").split(" & "))
+            return given.get("other") == "0" and self.mask in (mask, *self.made.get(mask, "").split(" & "))
         if name in _ZERO_OF_ZERO:
             return all(self._nothing(each) for each in tree.args)
         if name in _QUOTIENTS:

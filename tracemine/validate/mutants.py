@@ -18,6 +18,7 @@ from tracemine.validate.equivalent_mutants import (
     factor_of_one,
     never_met,
     nothing_beyond,
+    nothing_beyond_rows,
     picked_elsewhere,
     scaled_away,
     sign_cancels,
@@ -84,6 +85,18 @@ MUTATIONS = (
     Mutation("running maximum begins at 0", r"= tl\.full\((\(.*\)), -float\('inf'\), ", r"= tl.full(\1, 0.0, "),
     Mutation(
         "running sum begins anew", r"= tl\.where\(mask, (\w+) \+ (\w+), \1\)", r"= tl.where(mask, \2, \1)", "steps"
+    ),
+    Mutation(
+        "running sum of rows begins anew",
+        r"= tl\.where\(row_mask, (\w+) \+ (\w+), \1\)",
+        r"= tl.where(row_mask, \2, \1)",
+        "turns",
+    ),
+    Mutation(
+        "rows beyond are added up",
+        r"= tl\.where\(row_mask, (\w+) \+ (\w+), \1\)",
+        r"= \1 + \2",
+        "row",
     ),
     Mutation("running sum not scaled", r"(\w+) = \1 \* _exp\(.*?\) \+ ", r"\1 = \1 + ", "steps"),
     Mutation("row one too far", r"\* XBLOCK \+ tl\.arange", "* XBLOCK + 1 + tl.arange", "walked"),
@@ -212,6 +225,7 @@ SPARE = {  # what some launch must have for a wrong line to matter, and what is 
     "tail": "no launch has a row that ends within a block",
     "steps": "no launch has a row of more than a block",
     "groups": "no launch has more rows of tiles than a group",
+    "turns": "no launch has a program that takes rows twice",
 }
 SAME = "same: "  # begins why a mutated line changes no result
 _Holds = Callable[[list[str], int, frozenset[str]], bool]
@@ -242,6 +256,7 @@ _SAME: Mapping[str, tuple[tuple[str, _Holds], ...]] = {
     "one element fewer counted": (_MEND,),
     "mask of a reduction dropped": (_BEYOND,),
     "mask of a loop dropped": (_BEYOND,),
+    "rows beyond are added up": (_rule("it is 0 beyond the rows for every finite number", nothing_beyond_rows),),
     "running number begins elsewhere": (_SCALED,),
     "columns counted in 32 bits": (_ADDED,),
     "NaN passed over": (_NAN, _ANYWAY),

@@ -181,7 +181,8 @@ class _Judge:
                 row, columns = launch[f"rows{part}"] % xblock, launch[f"columns{part}"]
                 column, steps = columns % rblock, columns > rblock
                 groups = launch[f"rows{part}"] > 2 * xblock
-                kinds = {"row": row, "column": column, "tail": column, "steps": steps, "groups": groups}
+                turns = launch[f"rows{part}"] > 4 * xblock  # of two multiprocessors, two programs each
+                kinds = {"row": row, "column": column, "tail": column, "steps": steps, "groups": groups, "turns": turns}
                 for kind, has in kinds.items():
                     if has:
                         self.spare[kind].add(launch["kernel"])

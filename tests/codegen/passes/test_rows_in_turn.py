@@ -8,6 +8,7 @@ from tests.codegen.catalogue import BF16, CATALOGUE, F32
 from tracemine.codegen import Graph, GraphBuilder, generate
 from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.rows_in_turn import LONGEST_IN_TURN
+from tracemine.validate.mutants import SAME, mutants_of
 
 SHORT = CodegenOptions(longest_row=64)
 LOOP = "for start in range(part * XBLOCK, rows,"
@@ -34,7 +35,7 @@ def test_what_holds_a_row_sums_along_it() -> None:
     assert LOOP in first
     assert [first.count(f"tl.load({name}_ptr") for name in ("grad", "x")] == [1, 1]
     assert first.index("tl.load(weight_ptr") < first.index(LOOP) < first.index("tl.load(grad_ptr")
-    assert first.count("= tl.where(mask, acc_") == 2  # the weight's and the bias's
+    assert first.count("= tl.where(row_mask, acc_") == 2
     assert LOOP in _text(_gradient())
 
 
@@ -60,3 +61,11 @@ def test_a_loss_and_its_gradient_loop_over_a_row_together() -> None:
 
 def test_a_loss_of_few_elements_is_made_beside_what_its_gradient_waits_for() -> None:
     assert _text(CATALOGUE["cross_entropy_trained"](4, 150)).count("_row_max(online_1)") == 2
+
+
+def test_a_wrong_loop_over_rows_shows() -> None:
+    chain = CATALOGUE["norm_gradients_in_turn"]()
+    needs = {m.line: m.needs for m in mutants_of(chain, _text(chain)) if m.name == "rows beyond are added up"}
+    of_zero, of_exp = (next(needs[line] for line in needs if acc in line) for acc in ("acc_1 +", "acc_2 +"))
+    assert of_zero == f"{SAME}it is 0 beyond the rows for every finite number"
+    assert of_exp == "row of norm_gradients_in_turn_kernel_0"

@@ -110,7 +110,8 @@ class Body(Printer):
         for node, acc in lanes.items():
             self.say(f"{acc} = tl.full((XBLOCK, RBLOCK), 0, {TRITON_TYPE[node.type]})")
         before = dict(self._names)
-        self.say("for start in range(part * XBLOCK, rows, tl.num_programs(0) * XBLOCK):")
+        self.say("step = tl.num_programs(0) * XBLOCK")
+        self.say("for start in range(part * XBLOCK, rows, step):")
         self._indent += 1
         self.say("row = (start + tl.arange(0, XBLOCK)[:, None]).to(INDEX)")
         self.say(_ROW_MASK)
@@ -118,7 +119,7 @@ class Body(Printer):
         self._indices(self.kernel.rows, _ROW)
         self._load_first()
         for node, acc in lanes.items():
-            self.say(f"{acc} = tl.where(mask, {acc} + {self.value(node.arg)}, {acc})", node)
+            self.say(f"{acc} = tl.where(row_mask, {acc} + {self.value(node.arg)}, {acc})", node)
         self._store_all(s for s in self.kernel.stores if s not in sums)
         self._indent -= 1
         self._names = before

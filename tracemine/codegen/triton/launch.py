@@ -16,7 +16,7 @@ from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import AxisRun, runs
 from tracemine.codegen.products import PRODUCT, TileConfigs, product_tiles
 from tracemine.codegen.schedule import IN_TURN, POINTWISE, Schedule, large_reads, reads_windows
-from tracemine.codegen.tiles import tile_configs
+from tracemine.codegen.tiles import tile_configs, turn_configs
 from tracemine.codegen.triton.expressions import SizeNames
 from tracemine.codegen.triton.foreach import ForeachMembers, adjacent, choice, chosen, members, planned
 from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel, texts
@@ -49,6 +49,8 @@ class KernelLaunch:
         first = self.parts[0]
         if first.mode == PRODUCT:
             return product_tiles(first.program.buffers, first.kernel, first.schedule.options)
+        if first.mode == IN_TURN:
+            return turn_configs(first.schedule.options.longest_row)
         most = max(len(loads(part.kernel)) for part in self.parts)
         length = prod(axis.size for axis in first.kernel.columns)
         ragged = most <= _FEW_LOADS and 0 < length <= _RAGGED_SHARE * (1 << (length - 1).bit_length())
