@@ -384,10 +384,12 @@ def judged(file: Path) -> str:
             continue
         best = min(of[name] for name in ("compiled", "liger") if name in of)
         for ours, (other, least) in product(
-            ("ours", TUNED), {"best": best, "compiled": of["compiled"], "liger": of.get("liger", 0.0)}.items()
+            ("before", "ours", TUNED), {"best": best, "compiled": of["compiled"], "liger": of.get("liger", 0.0)}.items()
         ):
             if ours in of and least:
                 by.setdefault((ours, other), []).append(least / of[ours])
+                if other == "best" and not case.startswith("cross-entropy"):
+                    by.setdefault((ours, "best without cross-entropy"), []).append(least / of[ours])
         cells = [f"{of[name]:.1f}" if name in of else "-" for name in heads]
         shares = [f"{best / of[name]:.3f}" if name in of else "-" for name in ("ours", TUNED)]
         table.append(f"| {' | '.join((case, *cells, *shares))} |")
@@ -412,7 +414,7 @@ def main() -> None:
     parser.add_argument("--warm", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.judge:
-        print(judged(options.out / "products.jsonl"))
+        print(judged(options.out if options.out.is_file() else options.out / "products.jsonl"))
         return
     chosen = [row for row in rows() if not options.names or any(name in row.case for name in options.names)]
     folder = options.out / "sources"

@@ -38,7 +38,7 @@ _HEADS = {
 # gives a thread fewer elements the more it loads. More go to its stack: on an H200 63, of 8 each, took a recurrence of
 # 64 calls from 44 µs to 206.
 _MOST_HELD, _MOST_OF_TILES = 16, 64
-_MANY_ROWS, _WIDE_ROW = 1024, 8192
+_MANY_ROWS, WIDE_ROW = 1024, 8192
 # Where there are no rows, blocks are of one dimension: no division says which row, and loads are as wide as can be.
 # Rows in parts: `parts` programs for each block of rows, which alternate at the blocks of columns: all of them read in
 # one place of memory at a time, and what was read last is what the cache still has. `length`: columns of a part.
@@ -235,7 +235,7 @@ class Body(Printer):
         of 8,192 rows of 16,384 took an H200 234 us so, and 144 without; of 4,096 rows of 4,096 it took 20.9, and 22.0.
         """
         rows, columns = (prod(axis.size for axis in axes) for axes in (self.kernel.rows, self.kernel.columns))
-        return rows >= _MANY_ROWS and columns > _WIDE_ROW
+        return rows >= _MANY_ROWS and columns > WIDE_ROW
 
     def _load_rows(self) -> None:
         """Print early what rows have one of each, as a target's score: its wait overlaps with the loop over columns."""

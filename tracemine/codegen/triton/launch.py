@@ -17,6 +17,7 @@ from tracemine.codegen.passes.collapse_axes import AxisRun, runs
 from tracemine.codegen.products import PRODUCT, TileConfigs, product_tiles
 from tracemine.codegen.schedule import IN_TURN, POINTWISE, Schedule, large_reads, reads_windows
 from tracemine.codegen.tiles import tile_configs, turn_configs
+from tracemine.codegen.triton.body import WIDE_ROW
 from tracemine.codegen.triton.expressions import SizeNames
 from tracemine.codegen.triton.foreach import ForeachMembers, adjacent, choice, chosen, members, planned
 from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel, texts
@@ -53,7 +54,8 @@ class KernelLaunch:
             return turn_configs(first.schedule.options.longest_row)
         most = max(len(loads(part.kernel)) for part in self.parts)
         length = prod(axis.size for axis in first.kernel.columns)
-        ragged = most <= _FEW_LOADS and 0 < length <= _RAGGED_SHARE * (1 << (length - 1).bit_length())
+        fills = length / (1 << (length - 1).bit_length()) if length else 1.0
+        ragged = most <= _FEW_LOADS and (fills <= _RAGGED_SHARE or length > WIDE_ROW)
         again, parts = first.long and first.body.loops > 1, first.kernel.split is not None
         return tile_configs(
             first.mode,
