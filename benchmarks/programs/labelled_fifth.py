@@ -159,9 +159,8 @@ def centroids_moved(
                 count = begin.new_zeros(clusters, 1).index_add_(0, owner, torch.ones_like(wide[:, :1]))
                 return torch.where(count > 0, total / count.clamp(min=1), self.centres)  # near: host_sync
             means = []
-            for each, old in zip(
-                members(owner), self.centres, strict=True
-            ):  # cause: host_sync, main  # may: python_loop
+            pairs = zip(members(owner), self.centres, strict=True)
+            for each, old in pairs:  # cause: host_sync, main  # may: python_loop
                 means.append(each.mean(0) if len(each) else old)
             return torch.stack(means)
 
@@ -285,7 +284,7 @@ def timestamps_ruled(
 def areas_counted(
     wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, pictures: int = 16, side: int = 128
 ) -> Built:
-    """Segmentation: of each head the overlap with what was drawn is counted in training, over pixels picked by masks."""
+    """Segmentation: each head's overlap with what was drawn is counted in training, over pixels picked by masks."""
     classes, ignored, width = 19, 255, 64
 
     class Areas:
