@@ -191,7 +191,7 @@ def drafts_checked(
                 perceptron(width, 2, dtype),
                 nn.Linear(width, words),
             )
-            nn.init.normal_(self.head.weight, std=0.5)
+            nn.init.normal_(self.head.weight, std=1.3)
 
         def forward(self, word: Tensor) -> Tensor:
             return self.head(self.body(self.table(word))).float()
@@ -203,7 +203,7 @@ def drafts_checked(
 
         def forward(self, text: Tensor) -> Tensor:
             x = self.draft.body(self.draft.table(text))
-            return self.head(x + 0.1 * self.deep(x)).float()
+            return self.head(x + 0.5 * self.deep(x)).float()
 
     draft = Draft().to(dtype)
     small, large, first = wrap(draft), wrap(Target(draft)), torch.zeros(1, dtype=torch.long)
