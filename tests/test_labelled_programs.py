@@ -50,6 +50,17 @@ NAMES = [
     *("edges_dropped", "noise_extracted", "tree_searched", "activations_watched", "nucleus_sampled"),
     *("advantages", "weights_widened", "catalogue_scored", "attention_of_pairs", "cloud_classified"),
     *("mixed_pictures", "long_filters", "schedule_on_host", "bags_by_library"),
+    *(
+        "adapters_apart",
+        "pictures_rendered",
+        "gradients_private",
+        "features_crossed",
+        "clipped_by_units",
+        "keys_queued",
+    ),
+    *("rollouts_fitted", "boxes_matched", "centroids_moved", "drafts_checked", "timestamps_ruled", "areas_counted"),
+    *("flow_refined", "chains_normalised", "decomposed_positions"),
+    *("patches_hidden", "flips_averaged", "followed_over_lists", "experts_by_capacity", "blocks_searched"),
 ]
 
 
