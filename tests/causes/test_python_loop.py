@@ -303,7 +303,29 @@ def packed_attention() -> Callable[[], Any]:
     return step
 
 
+def silenced_strips() -> Callable[[], Any]:
+    """A strip of time and one of pitch of each clip: their sizes differ, in two dimensions."""
+    clips, weight = torch.randn(8, 12, 20), torch.randn(20, 4)
+
+    def step() -> Any:
+        silenced = clips.clone()
+        for at in range(8):
+            silenced[at, :, at : 2 * at + 1] = 0
+            silenced[at, at : at + 2] = 0
+        return silenced @ weight
+
+    return step
+
+
+def pages_of_texts() -> Callable[[], Any]:
+    pages, weight = torch.randn(32, 4, 16), torch.randn(16, 4)
+    tables = [[(5 * text + 3 * at) % 32 for at in range(4)] for text in range(10)]
+    return lambda: torch.stack([torch.cat([pages[at] for at in table]) for table in tables]) @ weight
+
+
 LOOPS = {
+    silenced_strips: ("copies", 16),
+    pages_of_texts: ("copies", 10),
     packed_attention: ("lengths", 8),
     padded_rows: ("copies", 8),
     experts: ("experts", 8),
@@ -568,8 +590,32 @@ def casts() -> Callable[[], Any]:
     return lambda: torch.cat([weight.to(torch.bfloat16) for weight in weights], 1)
 
 
+def fills_of_several() -> Callable[[], Any]:
+    """Buffers that are cleared one by one: no tensor holds them all."""
+    buffers, weight = [torch.zeros(4, 16) for _ in range(10)], torch.randn(16, 16)
+
+    def step() -> Any:
+        for buffer in buffers:
+            buffer.fill_(1.0)
+        return [buffer @ weight for buffer in buffers[:2]]
+
+    return step
+
+
+def pages_read_apart() -> Callable[[], Any]:
+    """What is gathered of each is not put together."""
+    pages, weight = torch.randn(32, 4, 16), torch.randn(16, 4)
+
+    def step() -> Any:
+        gathered = [torch.cat([pages[at], pages[at + 3]]) for at in range(10)]
+        return gathered[2] @ weight, gathered[7] @ weight
+
+    return step
+
+
 NEAR_MISSES = (
     attention_grows,
+    fills_of_several, pages_read_apart,
     copies_into_several, casts,
     one_layer_by_turns, message_passing, gradual_levels,
     layers_in_a_row, one_layer_again_and_again, power_iteration, sampler_with_schedule, own_output_as_input,

@@ -53,6 +53,7 @@ class Body(Struct, frozen=True, kw_only=True):
     differs: str | None
     sizes: bool
     assigns: bool = False  # all that is done is `a[…] = b`, on the device, of one `a` that is read as a whole
+    gathers: bool = False  # all results are put together by one move
 
 
 class LoopForm(Struct, frozen=True, kw_only=True):
@@ -114,20 +115,25 @@ FORMS: Final = (
              differs=("slices", "tensors"), sizes=True),
     LoopForm(over="lengths", only=_ROWWISE | _MASKED, differs=("slices", "numbers"), sizes=True),
 )  # fmt: skip
-_COPIES: Final = LoopForm(
-    over="copies", dependence=("independent",), only=frozenset({"copy"}), differs=("slices", "tensors", "numbers")
+# Of moves alone: parts that are put into a tensor, numbers that are, and parts of one that are put together.
+_APART_ALONE: Final = ("independent",)
+_ASSIGNED: Final = (
+    LoopForm(over="copies", dependence=_APART_ALONE, only=_MOVES, differs=("slices", "tensors", "numbers")),
+    LoopForm(over="copies", dependence=_APART_ALONE, only=frozenset({"fill"})),
 )
-KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, _COPIES)))
+_GATHERED: Final = (LoopForm(over="copies", dependence=_APART_ALONE, only=frozenset({"copy"}), differs=("slices",)),)
+KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, *_ASSIGNED)))
 
 
 def over(body: Body) -> Over | None:
-    """Return what a loop goes over; None: nothing that has a form of its own, or only moves that are no assignments.
+    """Return what a loop goes over; None: nothing that has a form of its own, or moves whose results stay apart.
 
     >>> step = Body(operations=frozenset({"mul", "add"}), classes=frozenset({"pointwise"}), in_place=False,
     ...     dependence="carried", differs="slices", sizes=False)
     >>> over(step)
     'scan'
     """
+    forms = FORMS
     if body.classes <= _MOVES:
-        return _COPIES.over if body.assigns and _COPIES.fits(body) else None
-    return next((form.over for form in FORMS if form.fits(body)), None)
+        forms = (*(_ASSIGNED if body.assigns else ()), *(_GATHERED if body.gathers else ()))
+    return next((form.over for form in forms if form.fits(body)), None)
