@@ -52,7 +52,7 @@ def _left_out(activities: Rows) -> BoolArray:
     for name in ("compiled", "generated", "graph", "handwritten"):
         found |= flags(activities, name)
     found |= category(activities, "collective").codes >= 0
-    found |= category(activities, "update_style").among("fused", "compiled", "lists", "loop")
+    found |= category(activities, "update_style").among("fused", "compiled", "lists", "loop", "own")
     for name in _CLAIMED:
         valid = numbers_of(activities, name).valid
         found |= True if valid is None else valid
