@@ -69,7 +69,7 @@ def may_repeat(flow: Flow, silent: IntArray) -> MayRepeat | None:
     True
     """
     first = np.bincount(flow.edges.consumer, minlength=len(flow.nodes)) == 0
-    may = (flow.nodes.step_row >= 0) & _accounted(flow, silent) & _makes_new(flow)
+    may = (flow.nodes.step_row >= 0) & _accounted(flow, silent) & _makes_new(flow) & ~_placed_by_host(flow)
     if not (may & first).any():
         return None
     calls, assumed, shifts = _calls(flow, may)
@@ -240,6 +240,34 @@ def _makes_new(flow: Flow) -> BoolArray:
     found = np.ones(len(flow.nodes), np.bool_)
     found[writes.node[~writes.made | (step[first[writes.buffer]] != step[writes.node])]] = False
     return found
+
+
+def _placed_by_host(flow: Flow) -> BoolArray:
+    """Return nodes that take of a tensor into a part of which is written once the host has fetched something in their
+    step: which part that is may rest on what was fetched, and be another one in another step.
+    """
+    nodes, reads, writes = flow.nodes, flow.reads, flow.writes
+    after = _after_fetch(flow)
+    size = np.zeros(int(max(writes.buffer.max(initial=-1), reads.buffer.max(initial=-1))) + 1, np.int64)
+    np.maximum.at(size, writes.buffer, writes.end_byte)
+    part = (writes.begin_byte > 0) | (writes.end_byte < size[writes.buffer])
+    chosen = np.zeros(len(size), np.bool_)
+    chosen[writes.buffer[part & after[writes.node]]] = True
+    found = np.zeros(len(nodes), np.bool_)
+    found[writes.node[chosen[writes.buffer]]] = True
+    found[reads.node[chosen[reads.buffer]]] = True
+    return found & after
+
+
+def _after_fetch(flow: Flow) -> BoolArray:
+    """Return nodes before which, in their step, something was copied from the device to the host."""
+    kind, kinds = string_ids(flow.timeline.activities.column("copy_kind"))
+    fetches = np.array([*(name == "DtoH" for name in kinds), False], np.bool_)[kind] & (flow.activity_node >= 0)
+    step = np.unique(flow.nodes.step_row, return_inverse=True)[1].reshape(-1)
+    first = np.full(int(step.max(initial=-1)) + 1, len(step))
+    np.minimum.at(first, step[flow.activity_node[fetches]], flow.activity_node[fetches])
+    after: BoolArray = np.arange(len(step)) > first[step]
+    return after
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

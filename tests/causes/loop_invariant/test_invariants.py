@@ -300,6 +300,36 @@ def test_zeros_that_are_filled_from_outside_are_no_constant() -> None:
     assert {"sin", "copy_"} < looped(lambda loop, number: step(loop, number, outside=False)).keys()
 
 
+ITEM = "aten::_local_scalar_dense(Tensor self) -> Scalar"
+
+
+@pytest.mark.parametrize(
+    ("order", "told"),
+    [
+        (("fetched", "part"), False),  # which part that is may have been fetched
+        (("fetched", "whole"), True),
+        (("part", "fetched"), True),
+        (("part",), True),
+    ],
+)
+def test_a_part_that_is_written_behind_a_fetch_may_be_another_one_in_another_step(
+    order: Sequence[str], told: bool
+) -> None:
+    def step(loop: Loop, number: int) -> None:
+        counts = loop.filled(loop.tensor("counts", 4, 4), 1)
+        for what in order:
+            if what == "fetched":
+                loop.op(ITEM, [batch(loop, number)], loop.tensor("host", 4, 4, device="cpu"))
+                loop.trace.rows["activities"][-1] |= {"kind": "memcpy", "copy_kind": "DtoH"}
+            else:
+                chosen = counts.part(4, 4) if what == "part" else counts
+                loop.op(FILL_, [chosen], chosen, "2")
+        table = loop.op(SIN, [counts], loop.tensor("table", 4, 4))
+        loop.op(MM, [batch(loop, number), table], loop.tensor("out", 4, 4))
+
+    assert ("sin" in looped(step)) == told
+
+
 def test_what_is_written_into_memory_from_outside_others_may_count_on() -> None:
     def step(loop: Loop, number: int) -> None:
         kept = loop.tensor("kept", 4, 4)
