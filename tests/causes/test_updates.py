@@ -31,7 +31,9 @@ class Steps:
         self.trace.kernel(kernel, self.now + 20, 10, launch=(self.now + 5, 5), op=own, **how)
         self.now += 100
 
-    def around(self, name: str, *calls: tuple[str, Sequence[int] | None], parent: Any = None, stack: Any = None) -> None:
+    def around(
+        self, name: str, *calls: tuple[str, Sequence[int] | None], parent: Any = None, stack: Any = None
+    ) -> None:
         outer = self.trace.op(name, self.now, 100 * len(calls) + 50, parent_row=parent)
         for op, shape in calls:
             self.call(op, shape, inside=outer, stack=stack)
