@@ -323,7 +323,30 @@ def pages_of_texts() -> Callable[[], Any]:
     return lambda: torch.stack([torch.cat([pages[at] for at in table]) for table in tables]) @ weight
 
 
+def crops_resized() -> Callable[[], Any]:
+    pictures, boxes = torch.randn(10, 3, 32, 32), [(at, 2 * at + 8) for at in range(10)]
+
+    def step() -> Any:
+        crops = [pictures[at : at + 1, :, low:high, low:high] for at, (low, high) in enumerate(boxes)]
+        return torch.cat([F.interpolate(crop, size=(8, 8), mode="bilinear") for crop in crops])
+
+    return step
+
+
+def padded_and_stacked() -> Callable[[], Any]:
+    rows = [torch.randn(3 + at, 8) for at in range(10)]
+    return lambda: torch.stack([F.pad(row, (0, 0, 0, 16 - len(row))) for row in rows]).sum(1)
+
+
+def tables_summed() -> Callable[[], Any]:
+    weights, ids = [torch.randn(20 + at, 8) for at in range(10)], torch.randint(0, 20, (10, 6))
+    return lambda: sum(F.embedding(ids[at], weight) for at, weight in enumerate(weights))
+
+
 LOOPS = {
+    crops_resized: ("crops", 10),
+    padded_and_stacked: ("copies", 10),
+    tables_summed: ("tables", 10),
     silenced_strips: ("copies", 16),
     pages_of_texts: ("copies", 10),
     packed_attention: ("lengths", 8),
@@ -613,8 +636,20 @@ def pages_read_apart() -> Callable[[], Any]:
     return step
 
 
+def one_picture_in_many_sizes() -> Callable[[], Any]:
+    picture = torch.randn(1, 3, 32, 32)
+    sizes = [(8 + at, 8 + at) for at in range(10)]
+    return lambda: torch.stack([F.interpolate(picture, size=size, mode="bilinear").mean() for size in sizes])
+
+
+def pictures_of_own_sizes() -> Callable[[], Any]:
+    pictures = [torch.randn(1, 3, 16 + at, 16 + at) for at in range(10)]
+    return lambda: torch.cat([F.interpolate(picture, size=(8, 8), mode="bilinear") for picture in pictures])
+
+
 NEAR_MISSES = (
     attention_grows,
+    one_picture_in_many_sizes, pictures_of_own_sizes,
     fills_of_several, pages_read_apart,
     copies_into_several, casts,
     one_layer_by_turns, message_passing, gradual_levels,

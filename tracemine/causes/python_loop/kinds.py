@@ -21,6 +21,7 @@ Over = Literal[
     "samples",  # the same on parts of a tensor, or on tensors of one shape
     "lengths",  # the same on as many rows as each has
     "copies",  # parts of a tensor, or tensors, put into one
+    "crops",  # parts of a picture, of several sizes, resized
 ]
 
 _IN_STEPS: Final = frozenset({"embedding", "gather", "norm", "random", "reduction", "loss", "softmax"})
@@ -33,6 +34,7 @@ _MULTIPLIES: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmv", "convo
 _CHOSEN: Final = frozenset({"nonzero", "masked_select"})
 _GATES: Final = frozenset({"sigmoid", "tanh", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"})
 _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "addcmul", "lerp", "maximum", "minimum"})
+_PADS: Final = frozenset({"fill", "constant_pad_nd"})
 _PRODUCTS: Final = frozenset({"gemm", "conv"})
 _CELLS: Final = frozenset({"gemm", "rnn"})
 _POINTWISE: Final = frozenset({"pointwise", "copy", "fill", "foreach"})
@@ -97,6 +99,7 @@ FORMS: Final = (
     LoopForm(over="masks", has=(_CHOSEN,)),
     LoopForm(over="limits", has=(_ABOVE,), classes=(_REDUCES,), sizes=False),
     LoopForm(over="tables", only=_MOVES | {"embedding", "gather"}, differs=("weights",)),
+    LoopForm(over="tables", only=_POINTWISE | {"embedding"}, classes=(frozenset({"embedding"}),), differs=("weights",)),
     LoopForm(
         over="parameters",
         only=_POINTWISE | {"reduction", "norm"},
@@ -113,6 +116,8 @@ FORMS: Final = (
     LoopForm(over="samples", differs=("slices", "tensors", "numbers"), sizes=False),
     LoopForm(over="lengths", classes=(frozenset({"gemm", "attention"}),), only=_ROWWISE | {"attention"},
              differs=("slices", "tensors"), sizes=True),
+    LoopForm(over="crops", only=_POINTWISE | {"resample"}, classes=(frozenset({"resample"}),), differs=("slices",),
+             sizes=True),
     LoopForm(over="lengths", only=_ROWWISE | _MASKED, differs=("slices", "numbers"), sizes=True),
 )  # fmt: skip
 # Of moves alone: parts that are put into a tensor, numbers that are, and parts of one that are put together.
@@ -121,7 +126,10 @@ _ASSIGNED: Final = (
     LoopForm(over="copies", dependence=_APART_ALONE, only=_MOVES, differs=("slices", "tensors", "numbers")),
     LoopForm(over="copies", dependence=_APART_ALONE, only=frozenset({"fill"})),
 )
-_GATHERED: Final = (LoopForm(over="copies", dependence=_APART_ALONE, only=frozenset({"copy"}), differs=("slices",)),)
+_GATHERED: Final = (
+    LoopForm(over="copies", dependence=_APART_ALONE, only=frozenset({"copy"}), differs=("slices",)),
+    LoopForm(over="copies", dependence=_APART_ALONE, only=_MOVES, has=(_PADS,), differs=("slices", "tensors")),
+)
 KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, *_ASSIGNED)))
 
 
