@@ -208,8 +208,7 @@ def processes_fitted(
     wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, tasks: int = 16, points: int = 96
 ) -> Built:
     """Gaussian processes: rounds of gradient descent, each with a factor that the library checks, in float32."""
-    rounds = 4
-    logs = nn.Parameter(torch.zeros(tasks, 3))
+    rounds, logs = 4, nn.Parameter(torch.zeros(tasks, 3))
     optimizer = torch.optim.SGD([logs], lr=1e-3, foreach=True)
     x, y = torch.randn(tasks, points, 4), torch.randn(tasks, points, 1)
     one, failed = torch.eye(points), torch.zeros((), dtype=torch.int32)
@@ -276,11 +275,10 @@ def particles_resampled(
     wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, particles: int = 4096, length: int = 24
 ) -> Built:
     """Robots: a filter of particles draws them anew once few of them bear most of the weight."""
-    sensor = dense(3 + 5, 128, 128, 1, dtype=dtype)
+    sensor = wrap(dense(3 + 5, 128, 128, 1, dtype=dtype))
     moves, seen = 0.1 * torch.randn(length, 1, 3), torch.randn(length, 1, 5)
     begin, noise = torch.randn(particles, 3), 0.05 * torch.randn(length, particles, 3)
     steps = (torch.arange(particles) + 0.5) / particles
-    function = wrap(sensor)
 
     class Filter:
         def __init__(self) -> None:
@@ -288,7 +286,7 @@ def particles_resampled(
 
         def weigh(self, sight: Tensor) -> None:
             both = torch.cat((self.state, sight.expand(particles, -1)), 1).to(dtype)
-            self.logs = F.log_softmax(self.logs + 8 * function(both).squeeze(1).float(), 0)
+            self.logs = F.log_softmax(self.logs + 8 * sensor(both).squeeze(1).float(), 0)
 
         def resample(self) -> None:
             share = self.logs.exp()
@@ -318,7 +316,7 @@ def forces_checked(
     wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, bodies: int = 768, rounds: int = 24
 ) -> Built:
     """Physics: a simulation whose every part is held to give finite numbers, by a decorator that asserts it."""
-    drag, fine = dense(3, 64, 64, 3, dtype=dtype), list[Tensor]()
+    drag, fine = wrap(dense(3, 64, 64, 3, dtype=dtype)), list[Tensor]()
     begin, masses = torch.randn(bodies, 3), torch.rand(bodies) + 0.5
 
     def finite(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -339,19 +337,13 @@ def forces_checked(
 
     @finite
     def friction(speed: Tensor) -> Tensor:
-        return -0.1 * speed + 0.01 * function(speed.to(dtype)).float()  # may: python_loop
-
-    @finite
-    def moved(places: Tensor, speed: Tensor) -> Tensor:
-        return places + 0.05 * speed
-
-    function = wrap(drag)
+        return -0.1 * speed + 0.01 * drag(speed.to(dtype)).float()  # may: python_loop
 
     def step() -> Tensor:
         places, speed = begin, torch.zeros_like(begin)
         for _ in range(rounds):  # may: recurrence_unfused  # may: python_loop  # same: host_sync
             speed = speed + 0.05 * (pull(places) + friction(speed))
-            places = moved(places, speed)
+            places = places + 0.05 * speed
         assert not fixed or torch.stack(fine).all()  # near: host_sync
         fine.clear()
         return places
@@ -366,9 +358,8 @@ def bases_decoded(
     wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, reads: int = 32, length: int = 192
 ) -> Built:
     """Genomes: how likely reads are under a hidden Markov model, base after base; or by halves."""
-    states = 8
-    emit, x = dense(64, 256, 256, states, dtype=dtype), torch.randn(reads, length, 64, dtype=dtype)
-    change = F.log_softmax(torch.randn(states, states), 1)
+    states, x = 8, torch.randn(reads, length, 64, dtype=dtype)
+    emit, change = dense(64, 256, 256, states, dtype=dtype), F.log_softmax(torch.randn(states, states), 1)
 
     def joined(first: Tensor, second: Tensor) -> Tensor:
         return torch.logsumexp(first[..., None] + second[..., None, :, :], -2)
@@ -460,11 +451,10 @@ def map_remembered(
 
 
 def clicks_ranked(
-    wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, users: int = 2_000_000, rows: int = 4096
+    wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, users: int = 4_000_000, rows: int = 4096
 ) -> Built:
     """Advertisements: a factorisation machine over fields, of which two have more values than a step can show."""
-    width = 32
-    values = {"user": users, "advertisement": users // 8, "site": 2000, "hour": 24, "device": 60}
+    width, values = 32, {"user": users, "advertisement": users // 8, "site": 2000, "hour": 24, "device": 60}
 
     class Ranker(nn.Module):
         def __init__(self) -> None:
@@ -473,10 +463,9 @@ def clicks_ranked(
             self.tables, self.deep = nn.ModuleDict(tables), dense(len(values) * width, 256, 256, 1, dtype=dtype)
 
         def forward(self, shown: dict[str, Tensor]) -> Tensor:
-            rows = [
-                self.tables[name](column) for name, column in shown.items()
-            ]  # cause: embedding_gradient_dense, main
-            every = torch.stack(rows, 1)
+            every = torch.stack(  # cause: embedding_gradient_dense, main  # may: python_loop
+                [self.tables[name](column) for name, column in shown.items()], 1
+            )
             pairs = (every.sum(1).square() - every.square().sum(1)).sum(1) / 2
             return 0.01 * pairs + self.deep(every.flatten(1).to(dtype)).squeeze(1).float()
 
@@ -529,7 +518,7 @@ def windows_of_volumes(
     wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, windows: int = 192, side: int = 8
 ) -> Built:
     """Medicine: windows of a scan attend within themselves, with a bias by distance, and a mask where scans wrap."""
-    heads, each = 6, 32
+    heads, each, width = 6, 32, 192
     tokens, span = side * side * 4, (2 * side - 1) ** 2 * 7
     corners = torch.stack(torch.meshgrid(*(torch.arange(n) for n in (side, side, 4)), indexing="ij")).flatten(1)
     apart = corners[:, :, None] - corners[:, None] + torch.tensor([side - 1, side - 1, 3])[:, None, None]
@@ -540,9 +529,9 @@ def windows_of_volumes(
     class Attention(nn.Module):
         def __init__(self, shifted: bool) -> None:
             super().__init__()
-            self.shifted, self.norm = shifted, nn.LayerNorm(heads * each)
+            self.shifted, self.norm = shifted, nn.LayerNorm(width)
             self.table = nn.Parameter(torch.randn(span, heads))
-            self.qkv, self.project = nn.Linear(heads * each, 3 * heads * each), nn.Linear(heads * each, heads * each)
+            self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
         def forward(self, x: Tensor) -> Tensor:
             q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, heads, each)).permute(2, 0, 3, 1, 4)
@@ -557,11 +546,9 @@ def windows_of_volumes(
                 mixed = scores.softmax(-1) @ v  # cause: attention_biased, main
             return x + self.project(mixed.transpose(1, 2).flatten(2))
 
-    rest = [dense(heads * each, 4 * heads * each, heads * each, dtype=dtype) for _ in range(4)]
-    layers = [layer for at, mlp in enumerate(rest) for layer in (Attention(bool(at % 2)), mlp)]
-    model = nn.Sequential(*layers).to(dtype)
-    x, function = torch.randn(windows, tokens, heads * each, dtype=dtype), wrap(model)
-    return Built(lambda: function(x))
+    layers = [part for at in range(4) for part in (Attention(at % 2 > 0), dense(width, 768, width, dtype=dtype))]
+    x = torch.randn(windows, tokens, width, dtype=dtype)
+    return Built(partial(wrap(nn.Sequential(*layers).to(dtype)), x))
 
 
 def nibbles_unpacked(
@@ -579,12 +566,10 @@ def nibbles_unpacked(
             self.packed = torch.randint(0, 256, (out, wide // 2), dtype=torch.uint8)
             self.scale = (torch.rand(out, 1) * wide**-0.5 / 4).to(dtype)
             self.adapter = nn.Sequential(nn.Linear(wide, 8, bias=False), nn.Linear(8, out, bias=False)).to(dtype)
-            self.ready = taken_apart(self.packed, self.scale) if fixed else None
+            self.ready = taken_apart(self.packed, self.scale)
 
         def forward(self, x: Tensor) -> Tensor:
-            weight = (
-                taken_apart(self.packed, self.scale) if self.ready is None else self.ready
-            )  # same: weights_dequantised
+            weight = self.ready if fixed else taken_apart(self.packed, self.scale)  # same: weights_dequantised
             return F.linear(x, weight) + self.adapter(x)  # same: weights_dequantised
 
     widths = (width, 2 * width, width, 2 * width, width)
@@ -650,7 +635,7 @@ def rays_in_chunks(
 
 
 def candidates_reranked(
-    wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, queries: int = 64, most: int = 300
+    wrap: Any = unchanged, fixed: bool = False, dtype: torch.dtype = HALF, queries: int = 256, most: int = 300
 ) -> Built:
     """Retrieval: queries with unlike numbers of candidates, flat, with the sum of these known to the host."""
     width, counts = 1024, [most // 3 + 53 * at % (most - most // 3) for at in range(queries)]
