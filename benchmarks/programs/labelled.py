@@ -52,6 +52,7 @@ SETS = {
     "fresh": ("fresh.FRESH",),
     "unseen": ("unseen.UNSEEN",),
     "third": ("third.THIRD",),
+    "fourth": ("fourth.FOURTH",),
 }
 LATER = tuple(SETS)[3:]
 TABLE = Path(__file__).resolve().parent / "labelled.toml"
