@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -343,7 +344,49 @@ def tables_summed() -> Callable[[], Any]:
     return lambda: sum(F.embedding(ids[at], weight) for at, weight in enumerate(weights))
 
 
+def orders_of_speakers() -> Callable[[], Any]:
+    """The loss of each order, a sum that begins anew: what the inner loop hands on the outer one does not."""
+    said, true = torch.randn(6, 20, 4), torch.rand(6, 20, 4)
+
+    def step() -> Any:
+        losses = [
+            sum((said[..., mine] - true[..., theirs]).abs().mean(1) for mine, theirs in enumerate(order))
+            for order in itertools.permutations(range(4))
+        ]
+        return torch.stack(losses).amin(0)
+
+    return step
+
+
+def weights_averaged() -> Callable[[], Any]:
+    """Clients' weights, tensor by tensor and not in place."""
+    clients = [[torch.randn(4 + at, 8) for at in range(10)] for _ in range(5)]
+    server = [torch.empty_like(weight) for weight in clients[0]]
+
+    def step() -> None:
+        means = [sum(0.2 * weight for weight in weights) for weights in zip(*clients, strict=True)]
+        for weight, mean in zip(server, means, strict=True):
+            weight.copy_(mean)
+
+    return step
+
+
+def hidden_states() -> Callable[[], Any]:
+    said, change = torch.randn(6, 20, 4), torch.randn(4, 4)
+
+    def step() -> Any:
+        state = said[:, 0]
+        for at in range(1, 20):
+            state = torch.logsumexp(state[..., None] + change, 1) + said[:, at]
+        return state
+
+    return step
+
+
 LOOPS = {
+    orders_of_speakers: ("samples", 24),
+    weights_averaged: ("parameters", 10),
+    hidden_states: ("scan", 19),
     crops_resized: ("crops", 10),
     padded_and_stacked: ("copies", 10),
     tables_summed: ("tables", 10),
@@ -647,7 +690,33 @@ def pictures_of_own_sizes() -> Callable[[], Any]:
     return lambda: torch.cat([F.interpolate(picture, size=(8, 8), mode="bilinear") for picture in pictures])
 
 
+def hidden_states_bent() -> Callable[[], Any]:
+    """What bends the state in between joins nothing beforehand."""
+    said, change = torch.randn(6, 20, 4), torch.randn(4, 4)
+
+    def step() -> Any:
+        state = said[:, 0]
+        for at in range(1, 20):
+            state = torch.logsumexp(torch.sin(state)[..., None] + change, 1) + said[:, at]
+        return state
+
+    return step
+
+
+def sums_of_uneven_counts() -> Callable[[], Any]:
+    """Sums that begin anew, but not every so many: no loop around them has equal iterations."""
+    x, counts = torch.randn(40, 8, 16), [2, 5, 3, 7, 4, 6, 5, 8]
+    ends = list(itertools.accumulate(counts))
+
+    def step() -> Any:
+        sums = [sum(x[at].sin() for at in range(end - n, end)) for end, n in zip(ends, counts, strict=True)]
+        return torch.stack(sums)
+
+    return step
+
+
 NEAR_MISSES = (
+    hidden_states_bent, sums_of_uneven_counts,
     attention_grows,
     one_picture_in_many_sizes, pictures_of_own_sizes,
     fills_of_several, pages_read_apart,

@@ -34,6 +34,9 @@ _MULTIPLIES: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmv", "convo
 _CHOSEN: Final = frozenset({"nonzero", "masked_select"})
 _GATES: Final = frozenset({"sigmoid", "tanh", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"})
 _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "addcmul", "lerp", "maximum", "minimum"})
+# What joins a state with a step, whichever are joined first: the most likely way, or all ways, through a chain.
+_JOINS: Final = frozenset({"logsumexp", "amax", "max", "amin", "min"})
+_SEMIRING: Final = _JOINS | {"add", "sub", "abs", "eq", "masked_fill", "sum", "exp", "log"}
 _PADS: Final = frozenset({"fill", "constant_pad_nd"})
 _PRODUCTS: Final = frozenset({"gemm", "conv"})
 _CELLS: Final = frozenset({"gemm", "rnn"})
@@ -67,6 +70,7 @@ class LoopForm(Struct, frozen=True, kw_only=True):
     classes: tuple[frozenset[str], ...] = ()  # likewise of kinds of work
     lacks: frozenset[str] = frozenset()  # none of these is called
     only: frozenset[str] | None = None  # no other kind of work is done
+    operations: frozenset[str] | None = None  # nothing else is called
     differs: tuple[str, ...] | None = None
     sizes: bool | None = None  # shapes differ from iteration to iteration
     in_place: bool | None = None
@@ -79,6 +83,7 @@ class LoopForm(Struct, frozen=True, kw_only=True):
             and self.lacks.isdisjoint(body.operations)
             and all(not one.isdisjoint(body.classes) for one in self.classes)
             and (self.only is None or body.classes <= self.only)
+            and (self.operations is None or body.operations <= self.operations)
             and (self.differs is None or body.differs in self.differs)
             and (self.sizes is None or body.sizes == self.sizes)
             and (self.in_place is None or body.in_place == self.in_place)
@@ -107,11 +112,13 @@ FORMS: Final = (
         differs=("tensors",),
         in_place=True,
     ),
+    LoopForm(over="parameters", only=_POINTWISE, classes=(frozenset({"pointwise"}),), differs=("tensors",), sizes=True),
     LoopForm(
         over="steps", dependence=_CARRIED, has=(_GATES,), lacks=_ATTENTION, only=_POINTWISE | _CELLS | _IN_STEPS,
         classes=(_CELLS,), differs=("slices", "tensors"), sizes=False,
     ),
     LoopForm(over="scan", dependence=_CARRIED, only=_POINTWISE, has=(_ARITHMETIC,), differs=("slices",), sizes=False),
+    LoopForm(over="scan", dependence=_CARRIED, operations=_SEMIRING, has=(_JOINS,), differs=("slices",), sizes=False),
     LoopForm(over="layers", classes=(_PRODUCTS,), differs=("weights",), sizes=False),
     LoopForm(over="samples", differs=("slices", "tensors", "numbers"), sizes=False),
     LoopForm(over="lengths", classes=(frozenset({"gemm", "attention"}),), only=_ROWWISE | {"attention"},
