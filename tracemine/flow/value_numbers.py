@@ -117,6 +117,30 @@ def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray, 
     return found
 
 
+def again(flow: Flow, known: MayRepeat, without: BoolArray, least: int) -> IntArray:
+    """Return of each node the first one of its step that computed the same, itself where it is the first of `least` or
+    more; −1: of no such. `without`: nodes that are not looked at.
+    """
+    may, step = known.may & ~without & ~known.assumed, flow.nodes.step_row
+    atoms = _Atoms.of(flow, may)
+    first = np.append(np.arange(len(may)), -1)
+    found, edges = np.zeros(len(may), np.bool_), flow.edges
+    fresh = may & (atoms.count > 0) & (atoms.count <= _MOST_READ)
+    for _ in range(_MOST_LEVELS):
+        rows = np.flatnonzero(fresh)
+        number = codes(atoms.numbered(rows, known.calls, first), step[rows])
+        _, begin, of, often = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
+        often = often[of] >= least
+        if not often.any():
+            break
+        same = rows[often]
+        first[same], found[same] = rows[begin[of]][often], True
+        fresh = np.zeros(len(may), np.bool_)
+        fresh[edges.consumer[np.isin(edges.producer, same)]] = True
+        fresh &= may & ~found & (atoms.count <= _MOST_READ)
+    return np.where(found, first[:-1], -1)
+
+
 def untouched(flow: Flow, known: BoolArray, silent: IntArray) -> BoolArray:
     """Of `known` nodes those whose results nothing changes that is none of them: what they give could be kept.
 
