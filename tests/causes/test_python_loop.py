@@ -383,7 +383,13 @@ def hidden_states() -> Callable[[], Any]:
     return step
 
 
+def pairs_of_models() -> Callable[[], Any]:
+    said = [torch.randn(16, 8) for _ in range(6)]
+    return lambda: torch.stack([(one - other).square().mean() for one, other in itertools.combinations(said, 2)])
+
+
 LOOPS = {
+    pairs_of_models: ("samples", 15),
     orders_of_speakers: ("samples", 24),
     weights_averaged: ("parameters", 10),
     hidden_states: ("scan", 19),

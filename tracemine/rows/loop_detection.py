@@ -312,9 +312,12 @@ class Launches:
             if ((by >= turns.begin) & (by < turns.end)).any():
                 continue  # made in the loop
             buffers, begins = sorted_unique(graph.read_buffer[entries]), sorted_unique(graph.read_first[entries])
-            if len(buffers) == count:
-                found.add("weights" if weight is not None and at == weight % counts[0] else "tensors")
-            elif len(buffers) == 1 and len(begins) >= min(count, LEAST_TURNS):  # pairs have each several times
+            several = min(count, LEAST_TURNS)  # pairs have each of theirs several times
+            if weight is not None and at == weight % counts[0] and len(buffers) > 1:
+                found |= {"weights"} if len(buffers) == count else set()
+            elif len(buffers) >= several:
+                found.add("tensors")
+            elif len(buffers) == 1 and len(begins) >= several:
                 least = int((graph.read_last - graph.read_first)[entries].min())
                 found.add("slices" if least >= _LEAST_SLICE_BYTES else "numbers")
 
