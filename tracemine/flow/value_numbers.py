@@ -130,11 +130,11 @@ def again(flow: Flow, known: MayRepeat, without: BoolArray, least: int) -> IntAr
         rows = np.flatnonzero(fresh)
         number = codes(atoms.numbered(rows, known.calls, first), step[rows])
         _, begin, of, often = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
-        often = often[of] >= least
-        if not often.any():
+        enough = often[of] >= least
+        if not enough.any():
             break
-        same = rows[often]
-        first[same], found[same] = rows[begin[of]][often], True
+        same = rows[enough]
+        first[same], found[same] = rows[begin[of]][enough], True
         fresh = np.zeros(len(may), np.bool_)
         fresh[edges.consumer[np.isin(edges.producer, same)]] = True
         fresh &= may & ~found & (atoms.count <= _MOST_READ)
