@@ -50,6 +50,10 @@ NAMES = [
     *("edges_dropped", "noise_extracted", "tree_searched", "activations_watched", "nucleus_sampled"),
     *("advantages", "weights_widened", "catalogue_scored", "attention_of_pairs", "cloud_classified"),
     *("mixed_pictures", "long_filters", "schedule_on_host", "bags_by_library"),
+    *("speakers_permuted", "harmonics_added", "clients_averaged", "tracks_assigned", "hypotheses_kept"),
+    *("processes_fitted", "phonemes_stretched", "particles_resampled", "forces_checked", "bases_decoded"),
+    *("flow_integrated", "map_remembered", "clicks_ranked", "weather_rolled", "windows_of_volumes"),
+    *("nibbles_unpacked", "views_contrasted", "rays_in_chunks", "candidates_reranked", "weights_by_task"),
     *(
         "adapters_apart",
         "pictures_rendered",

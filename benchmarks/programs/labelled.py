@@ -52,6 +52,7 @@ SETS = {
     "fresh": ("fresh.FRESH",),
     "unseen": ("unseen.UNSEEN",),
     "third": ("third.THIRD",),
+    "fourth": ("fourth.FOURTH",),
     "fifth": ("fifth.FIFTH",),
 }
 LATER = tuple(SETS)[3:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -303,7 +304,100 @@ def packed_attention() -> Callable[[], Any]:
     return step
 
 
+def silenced_strips() -> Callable[[], Any]:
+    """A strip of time and one of pitch of each clip: their sizes differ, in two dimensions."""
+    clips, weight = torch.randn(8, 12, 20), torch.randn(20, 4)
+
+    def step() -> Any:
+        silenced = clips.clone()
+        for at in range(8):
+            silenced[at, :, at : 2 * at + 1] = 0
+            silenced[at, at : at + 2] = 0
+        return silenced @ weight
+
+    return step
+
+
+def pages_of_texts() -> Callable[[], Any]:
+    pages, weight = torch.randn(32, 4, 16), torch.randn(16, 4)
+    tables = [[(5 * text + 3 * at) % 32 for at in range(4)] for text in range(10)]
+    return lambda: torch.stack([torch.cat([pages[at] for at in table]) for table in tables]) @ weight
+
+
+def crops_resized() -> Callable[[], Any]:
+    pictures, boxes = torch.randn(10, 3, 32, 32), [(at, 2 * at + 8) for at in range(10)]
+
+    def step() -> Any:
+        crops = [pictures[at : at + 1, :, low:high, low:high] for at, (low, high) in enumerate(boxes)]
+        return torch.cat([F.interpolate(crop, size=(8, 8), mode="bilinear") for crop in crops])
+
+    return step
+
+
+def padded_and_stacked() -> Callable[[], Any]:
+    rows = [torch.randn(3 + at, 8) for at in range(10)]
+    return lambda: torch.stack([F.pad(row, (0, 0, 0, 16 - len(row))) for row in rows]).sum(1)
+
+
+def tables_summed() -> Callable[[], Any]:
+    weights, ids = [torch.randn(20 + at, 8) for at in range(10)], torch.randint(0, 20, (10, 6))
+    return lambda: sum(F.embedding(ids[at], weight) for at, weight in enumerate(weights))
+
+
+def orders_of_speakers() -> Callable[[], Any]:
+    """The loss of each order, a sum that begins anew: what the inner loop hands on the outer one does not."""
+    said, true = torch.randn(6, 20, 4), torch.rand(6, 20, 4)
+
+    def step() -> Any:
+        losses = [
+            sum((said[..., mine] - true[..., theirs]).abs().mean(1) for mine, theirs in enumerate(order))
+            for order in itertools.permutations(range(4))
+        ]
+        return torch.stack(losses).amin(0)
+
+    return step
+
+
+def weights_averaged() -> Callable[[], Any]:
+    """Clients' weights, tensor by tensor and not in place."""
+    clients = [[torch.randn(4 + at, 8) for at in range(10)] for _ in range(5)]
+    server = [torch.empty_like(weight) for weight in clients[0]]
+
+    def step() -> None:
+        means = [sum(0.2 * weight for weight in weights) for weights in zip(*clients, strict=True)]
+        for weight, mean in zip(server, means, strict=True):
+            weight.copy_(mean)
+
+    return step
+
+
+def hidden_states() -> Callable[[], Any]:
+    said, change = torch.randn(6, 20, 4), torch.randn(4, 4)
+
+    def step() -> Any:
+        state = said[:, 0]
+        for at in range(1, 20):
+            state = torch.logsumexp(state[..., None] + change, 1) + said[:, at]
+        return state
+
+    return step
+
+
+def pairs_of_models() -> Callable[[], Any]:
+    said = [torch.randn(16, 8) for _ in range(6)]
+    return lambda: torch.stack([(one - other).square().mean() for one, other in itertools.combinations(said, 2)])
+
+
 LOOPS = {
+    pairs_of_models: ("samples", 15),
+    orders_of_speakers: ("samples", 24),
+    weights_averaged: ("parameters", 10),
+    hidden_states: ("scan", 19),
+    crops_resized: ("crops", 10),
+    padded_and_stacked: ("copies", 10),
+    tables_summed: ("tables", 10),
+    silenced_strips: ("copies", 16),
+    pages_of_texts: ("copies", 10),
     packed_attention: ("lengths", 8),
     padded_rows: ("copies", 8),
     experts: ("experts", 8),
@@ -568,8 +662,70 @@ def casts() -> Callable[[], Any]:
     return lambda: torch.cat([weight.to(torch.bfloat16) for weight in weights], 1)
 
 
+def fills_of_several() -> Callable[[], Any]:
+    """Buffers that are cleared one by one: no tensor holds them all."""
+    buffers, weight = [torch.zeros(4, 16) for _ in range(10)], torch.randn(16, 16)
+
+    def step() -> Any:
+        for buffer in buffers:
+            buffer.fill_(1.0)
+        return [buffer @ weight for buffer in buffers[:2]]
+
+    return step
+
+
+def pages_read_apart() -> Callable[[], Any]:
+    """What is gathered of each is not put together."""
+    pages, weight = torch.randn(32, 4, 16), torch.randn(16, 4)
+
+    def step() -> Any:
+        gathered = [torch.cat([pages[at], pages[at + 3]]) for at in range(10)]
+        return gathered[2] @ weight, gathered[7] @ weight
+
+    return step
+
+
+def one_picture_in_many_sizes() -> Callable[[], Any]:
+    picture = torch.randn(1, 3, 32, 32)
+    sizes = [(8 + at, 8 + at) for at in range(10)]
+    return lambda: torch.stack([F.interpolate(picture, size=size, mode="bilinear").mean() for size in sizes])
+
+
+def pictures_of_own_sizes() -> Callable[[], Any]:
+    pictures = [torch.randn(1, 3, 16 + at, 16 + at) for at in range(10)]
+    return lambda: torch.cat([F.interpolate(picture, size=(8, 8), mode="bilinear") for picture in pictures])
+
+
+def hidden_states_bent() -> Callable[[], Any]:
+    """What bends the state in between joins nothing beforehand."""
+    said, change = torch.randn(6, 20, 4), torch.randn(4, 4)
+
+    def step() -> Any:
+        state = said[:, 0]
+        for at in range(1, 20):
+            state = torch.logsumexp(torch.sin(state)[..., None] + change, 1) + said[:, at]
+        return state
+
+    return step
+
+
+def sums_of_uneven_counts() -> Callable[[], Any]:
+    """Sums that begin anew, but not every so many: no loop around them has equal iterations."""
+    x, counts = torch.randn(40, 8, 16), [2, 5, 3, 7, 4, 6, 5, 8]
+    ends = list(itertools.accumulate(counts))
+
+    def step() -> Any:
+        sums = [sum(x[at].sin() for at in range(end - n, end)) for end, n in zip(ends, counts, strict=True)]
+        return torch.stack(sums)
+
+    return step
+
+
 NEAR_MISSES = (
+    hidden_states_bent, sums_of_uneven_counts,
     attention_grows,
+    one_picture_in_many_sizes, pictures_of_own_sizes,
+    fills_of_several, pages_read_apart,
     copies_into_several, casts,
     one_layer_by_turns, message_passing, gradual_levels,
     layers_in_a_row, one_layer_again_and_again, power_iteration, sampler_with_schedule, own_output_as_input,

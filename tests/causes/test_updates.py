@@ -27,14 +27,16 @@ class Steps:
     ) -> None:
         shapes = None if shape is None else [list(shape), list(shape)]
         types = None if shape is None else how.pop("dtypes", FLOAT)
-        own = self.trace.op(op, self.now, 90, shapes, types, parent_row=inside)
+        own = self.trace.op(op, self.now, 90, shapes, types, parent_row=inside, stack_row=how.pop("stack", None))
         self.trace.kernel(kernel, self.now + 20, 10, launch=(self.now + 5, 5), op=own, **how)
         self.now += 100
 
-    def around(self, name: str, *calls: tuple[str, Sequence[int] | None], parent: Any = None) -> None:
+    def around(
+        self, name: str, *calls: tuple[str, Sequence[int] | None], parent: Any = None, stack: Any = None
+    ) -> None:
         outer = self.trace.op(name, self.now, 100 * len(calls) + 50, parent_row=parent)
         for op, shape in calls:
-            self.call(op, shape, inside=outer)
+            self.call(op, shape, inside=outer, stack=stack)
         self.now += 100
 
     def column(self, name: str) -> list[Any]:
@@ -80,6 +82,32 @@ def test_an_update_is_done_in_one_style(ops: list[str], style: str) -> None:
     made = Steps()
     made.around("Optimizer.step#Any.step", *((op, [8]) for op in ops))
     assert made.column("update_style") == [style] * len(ops)
+
+
+IN_STEP = ("model.py(9): train", "torch/optim/optimizer.py(512): wrapper")
+
+
+@pytest.mark.parametrize(
+    ("frames", "ops", "style"),
+    [
+        ((*IN_STEP, "lion.py(20): step"), ["aten::mul", "aten::add_"], "own"),
+        ((*IN_STEP, "torch/optim/adam.py(214): step"), ["aten::mul", "aten::add_"], "loop"),
+        ((*IN_STEP, "lion.py(20): step", "torch/optim/adam.py(214): step"), ["aten::mul", "aten::add_"], "loop"),
+        ((*IN_STEP, "timm/optim/lion.py(20): step"), ["aten::mul", "aten::add_"], "loop"),
+        (("model.py(9): train",), ["aten::mul", "aten::add_"], "loop"),
+        ((*IN_STEP, "lion.py(20): step"), ["aten::_foreach_mul", "aten::_foreach_add_"], "lists"),
+        ((*IN_STEP, "lamb.py(20): step"), ["aten::linalg_vector_norm", "aten::add_"], "other"),
+    ],
+)
+def test_a_step_that_the_programs_own_code_goes_through_is_a_loop_over_parameters(
+    frames: Sequence[str], ops: list[str], style: str
+) -> None:
+    made, stack = Steps(), None
+    for frame in frames:
+        stack = made.trace.frame(frame, stack)
+    made.around("Optimizer.step#Lion.step", *loop(*ops), stack=stack)
+    assert set(made.column("update_style")) == {style}
+    assert set(made.column("sweep_kind")) == {"update" if style == "own" else None}
 
 
 def test_of_steps_inside_each_other_the_innermost_counts() -> None:

@@ -53,6 +53,7 @@ CASES: dict[str, tuple[str, dict[str, Fact], str, str]] = {
     "an optimizer's chain": ("memory_bound_chain", {"optimizer": "AdamW", "module": True}, "fused=True", WHOLE_MODEL),
     "one without a fused step": ("memory_bound_chain", {"optimizer": "Adagrad"}, "optimizer.step = torch.compile", WHOLE_MODEL),
     "an optimizer in lists": ("optimizer_unfused", {"optimizer": "Lion"}, "torch.compile(optimizer.step)", "fused=True"),
+    "an optimizer of one's own": ("parameter_loop", {"optimizer": "Lion", "loop": "update"}, "step over lists, each operator once", "fused=True"),
     "small kernels of an optimizer": ("tiny_kernels", {"optimizer": "Adam"}, "fused=True", WHOLE_MODEL),
     "a chain in vLLM": ("memory_bound_chain", {"engine": "vllm", "module": True}, "enforce_eager=False", WHOLE_MODEL),
     "a chain in SGLang": ("memory_bound_chain", {"engine": "sglang"}, "sglang.launch_server", WHOLE_MODEL),

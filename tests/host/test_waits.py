@@ -92,6 +92,12 @@ def truth(trace: Trace, begin: int, step: int) -> None:
     work(trace, begin + 1500)
 
 
+def check(trace: Trace, begin: int, step: int) -> None:
+    """torch.linalg.cholesky(x)"""
+    copied(trace, begin + 500, "DtoH", "aten::linalg_cholesky", "aten::_linalg_check_errors", "aten::item")
+    work(trace, begin + 1500)
+
+
 def mask(trace: Trace, begin: int, step: int) -> None:
     """x[mask]"""
     copied(trace, begin + 500, "DtoH", "aten::index", "aten::nonzero")
@@ -188,6 +194,7 @@ CASES: list[tuple[Step, str | None, str | None]] = [
     *((log, "number", "log"), (size, "number", "size"), (branch, "number", "branch"), (loop, "number", "loop")),
     *((argument, "number", "argument"), (maybe_argument, "number", None), (other_batches, "number", None)),
     (first_asked, "number", None),
+    (check, "check", "check"),
     *((truth, "truth", "branch"), (mask, "mask", "mask"), (to_host, "to_host", "to_host")),
     *((from_host, "from_host", "from_host"), (from_list, "from_list", "from_list")),
     *((tensor_of_list, "from_list", "from_list"), (detached, "from_host", "from_host")),
@@ -233,7 +240,7 @@ def test_a_wait_is_told_by_its_call_and_its_use_by_what_follows(step: Step, kind
     [
         *((log, ".item()"), (truth, "if tensor:"), (mask, "x[mask]"), (to_host, ".cpu()"), (from_host, ".to(device)")),
         *((from_list, "torch.tensor(list)"), (synchronize, "torch.cuda.synchronize()")),
-        (event, "event.synchronize()"),
+        *((event, "event.synchronize()"), (check, "torch.linalg.cholesky()")),
     ],
     ids=lambda each: getattr(each, "__name__", None),
 )

@@ -32,7 +32,7 @@ from tracemine.timeline import Timeline
 _WHOLE_DEVICE: Final = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
 _SELECTS: Final = "aten::nonzero"
 _MAKES: Final = ("from_list", "made")
-_NUMBERS: Final = ("number", "truth")
+_NUMBERS: Final = ("number", "truth", "check")
 _LONGEST_TEST: Final = 4  # operators from what is tested to the number that is fetched
 _MOST_MADE: Final = 64  # copies of what the host makes, the longest made
 _PINNED_INSTEAD_BYTES: Final = 65_536  # pageable copies from so much on are a finding of their own

@@ -69,7 +69,7 @@ def may_repeat(flow: Flow, silent: IntArray) -> MayRepeat | None:
     True
     """
     first = np.bincount(flow.edges.consumer, minlength=len(flow.nodes)) == 0
-    may = (flow.nodes.step_row >= 0) & _accounted(flow, silent) & _makes_new(flow)
+    may = (flow.nodes.step_row >= 0) & _accounted(flow, silent) & _makes_new(flow) & ~_placed_by_host(flow)
     if not (may & first).any():
         return None
     calls, assumed, shifts = _calls(flow, may)
@@ -115,6 +115,30 @@ def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray, 
         np.logical_or.at(found.assumed, consumer, found.assumed[producer])
         ready = sorted_unique(consumer[(pending[consumer] == 0) & may[consumer]])
     return found
+
+
+def again(flow: Flow, known: MayRepeat, without: BoolArray, least: int) -> IntArray:
+    """Return of each node the first one of its step that computed the same, itself where it is the first of `least` or
+    more; −1: of no such. `without`: nodes that are not looked at.
+    """
+    may, step = known.may & ~without & ~known.assumed, flow.nodes.step_row
+    atoms = _Atoms.of(flow, may)
+    first = np.append(np.arange(len(may)), -1)
+    found, edges = np.zeros(len(may), np.bool_), flow.edges
+    fresh = may & (atoms.count > 0) & (atoms.count <= _MOST_READ)
+    for _ in range(_MOST_LEVELS):
+        rows = np.flatnonzero(fresh)
+        number = codes(atoms.numbered(rows, known.calls, first), step[rows])
+        _, begin, of, often = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
+        enough = often[of] >= least
+        if not enough.any():
+            break
+        same = rows[enough]
+        first[same], found[same] = rows[begin[of]][enough], True
+        fresh = np.zeros(len(may), np.bool_)
+        fresh[edges.consumer[np.isin(edges.producer, same)]] = True
+        fresh &= may & ~found & (atoms.count <= _MOST_READ)
+    return np.where(found, first[:-1], -1)
 
 
 def untouched(flow: Flow, known: BoolArray, silent: IntArray) -> BoolArray:
@@ -240,6 +264,34 @@ def _makes_new(flow: Flow) -> BoolArray:
     found = np.ones(len(flow.nodes), np.bool_)
     found[writes.node[~writes.made | (step[first[writes.buffer]] != step[writes.node])]] = False
     return found
+
+
+def _placed_by_host(flow: Flow) -> BoolArray:
+    """Return nodes that take of a tensor into a part of which is written once the host has fetched something in their
+    step: which part that is may rest on what was fetched, and be another one in another step.
+    """
+    nodes, reads, writes = flow.nodes, flow.reads, flow.writes
+    after = _after_fetch(flow)
+    size = np.zeros(int(max(writes.buffer.max(initial=-1), reads.buffer.max(initial=-1))) + 1, np.int64)
+    np.maximum.at(size, writes.buffer, writes.end_byte)
+    part = (writes.begin_byte > 0) | (writes.end_byte < size[writes.buffer])
+    chosen = np.zeros(len(size), np.bool_)
+    chosen[writes.buffer[part & after[writes.node]]] = True
+    found = np.zeros(len(nodes), np.bool_)
+    found[writes.node[chosen[writes.buffer]]] = True
+    found[reads.node[chosen[reads.buffer]]] = True
+    return found & after
+
+
+def _after_fetch(flow: Flow) -> BoolArray:
+    """Return nodes before which, in their step, something was copied from the device to the host."""
+    kind, kinds = string_ids(flow.timeline.activities.column("copy_kind"))
+    fetches = np.array([*(name == "DtoH" for name in kinds), False], np.bool_)[kind] & (flow.activity_node >= 0)
+    step = np.unique(flow.nodes.step_row, return_inverse=True)[1].reshape(-1)
+    first = np.full(int(step.max(initial=-1)) + 1, len(step))
+    np.minimum.at(first, step[flow.activity_node[fetches]], flow.activity_node[fetches])
+    after: BoolArray = np.arange(len(step)) > first[step]
+    return after
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

@@ -26,12 +26,14 @@ Use = Literal[
     "made",
     "from_host",
     "synchronize",
+    "check",  # whether an operator raises an error
 ]
 USES: Final[tuple[Use, ...]] = get_args(Use)
 _OF_KIND: Final[dict[str, Use]] = {
     "print": "log",
     "mask": "mask",
     "truth": "branch",
+    "check": "check",
     "to_host": "to_host",
     "from_list": "from_list",
     "made": "made",

@@ -21,6 +21,7 @@ Wait = Literal[
     "mask",  # an operator whose result is as large as its input's values say
     "truth",  # `if tensor:`, `while tensor:`
     "number",  # `.item()`, `float(...)`
+    "check",  # an operator that fetches a number itself: whether its result is right
     "to_host",  # a copy to memory that is not pinned
     "from_list",  # a copy of a few numbers that Python made a tensor of
     "made",  # a copy of what operators on the host made of nothing
@@ -137,6 +138,8 @@ def _kinds(
         marked = named(names, pattern)
         if marked.any():
             kind[taken(nearest(parent, marked), op) >= 0] = _NUMBER[wait]
+            if wait == "number":
+                kind[(kind == _NUMBER[wait]) & ~np.append(marked, False)[outer]] = _NUMBER["check"]
     stacks = timeline.stacks
     prints = nearest(rows_of(stacks["parent_row"]), categories(stacks["file"]).that(_PRINTS.search))
     kind[taken(prints, rows_of(api["stack_row"])[call]) >= 0] = _NUMBER["print"]

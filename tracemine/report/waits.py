@@ -15,6 +15,7 @@ KINDS: Final[Mapping[str, str]] = {
     "mask": "size by value",
     "truth": "if tensor",
     "number": ".item()",
+    "check": "checks result",
     "to_host": "to host",
     "from_list": "from a list",
     "made": "made on host",
@@ -34,6 +35,7 @@ USES: Final[Mapping[str | None, str]] = {
     "made": "copy",
     "from_host": "copy",
     "synchronize": "",
+    "check": "error",
     None: "?",
 }
 WINDOWS: Final[Mapping[str, str]] = {"whole": "as recorded", "light": "in the light window"}

@@ -220,7 +220,23 @@ class Launches:
             key = (carried > 0, -len(at), carried, first)
             best = min(best or (key, turns, summed), (key, turns, summed), key=lambda one: one[0])
         assert best is not None  # noqa: S101 - a period has a first place
-        return self._judged(best[1])
+        return self._judged(self._outer(best[1]) if best[0][0] else best[1])
+
+    def _outer(self, turns: Turns) -> Turns:
+        """Return the loop around one whose results go from iteration to iteration but for every so many: a sum that
+        begins anew. Where there is none, the iterations as they are.
+        """
+        reader, writer = self._between(turns)
+        crossed = np.zeros(turns.count + 1, np.int64)
+        np.add.at(crossed, turns.turn[writer] + 1, 1)
+        np.add.at(crossed, turns.turn[reader] + 1, -1)
+        begins = np.flatnonzero(np.cumsum(crossed)[:-1] == 0)
+        many = int(begins[1]) if len(begins) > 1 else 0
+        period = many * (int(turns.place.max()) + 1)
+        if many < 2 or period > _LONGEST_PERIOD or len(begins) < LEAST_TURNS or (np.diff(begins) != many).any():
+            return turns
+        at = np.arange(turns.count // many * period)
+        return Turns(turns.begin, at // period, at % period)
 
     def _judged(self, turns: Turns) -> DetectedLoop:
         """Return a stretch of iterations as a loop."""
@@ -242,10 +258,7 @@ class Launches:
 
         Of a sum nothing else in the loop reads what it is up to then, and behind the loop is read the last alone.
         """
-        span = slice(*np.searchsorted(self.reader, [turns.begin, turns.end]).tolist())
-        reader, writer = self.reader[span] - turns.begin, self.writer[span] - turns.begin
-        inside = (writer >= 0) & (writer < reader)
-        reader, writer = reader[inside], writer[inside]
+        reader, writer = self._between(turns)
         other = turns.turn[reader] != turns.turn[writer]
         place = turns.place[writer]
         same = (turns.place[reader] == place) & self.sums[reader + turns.begin]
@@ -257,6 +270,13 @@ class Launches:
             read[each] = sum(bool((self._read_by[a:b] >= turns.end).any()) for a, b in zip(*at, strict=True)) > 1
         sums = same & ~read[place]
         return int((other & ~sums).sum()), bool((other & sums).any())
+
+    def _between(self, turns: Turns) -> tuple[IntArray, IntArray]:
+        """Return which of the entries read what which others wrote before, by their places in the stretch."""
+        span = slice(*np.searchsorted(self.reader, [turns.begin, turns.end]).tolist())
+        reader, writer = self.reader[span] - turns.begin, self.writer[span] - turns.begin
+        inside = (writer >= 0) & (writer < reader)
+        return reader[inside], writer[inside]
 
     def _waits(self, first: int, last: int) -> int:
         """Count the calls that wait for the device in a loop."""
@@ -292,9 +312,12 @@ class Launches:
             if ((by >= turns.begin) & (by < turns.end)).any():
                 continue  # made in the loop
             buffers, begins = sorted_unique(graph.read_buffer[entries]), sorted_unique(graph.read_first[entries])
-            if len(buffers) == count:
-                found.add("weights" if weight is not None and at == weight % counts[0] else "tensors")
-            elif len(buffers) == 1 and len(begins) == count:
+            several = min(count, LEAST_TURNS)  # pairs have each of theirs several times
+            if weight is not None and at == weight % counts[0] and len(buffers) > 1:
+                found |= {"weights"} if len(buffers) == count else set()
+            elif len(buffers) >= several:
+                found.add("tensors")
+            elif len(buffers) == 1 and len(begins) >= several:
                 least = int((graph.read_last - graph.read_first)[entries].min())
                 found.add("slices" if least >= _LEAST_SLICE_BYTES else "numbers")
 

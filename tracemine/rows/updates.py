@@ -9,9 +9,11 @@ import numpy as np
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.table import BoolArray, Column, IntArray, Numbers
+from tracemine.rows.user_frames import is_own
 from tracemine.timeline import Timeline
 
 _STEP = re.compile(r"Optimizer\.step#(.+)\.step")
+_LIBRARY = re.compile(r"(^|[/\\])torch[/\\]optim[/\\]")
 _ZEROING = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
 
 
@@ -40,6 +42,17 @@ def update_columns(timeline: Timeline) -> dict[str, Column]:
 def zero_grads(timeline: Timeline) -> IntArray:
     """Return the call of an optimizer's `zero_grad` that launched each activity, a row of `ops`; −1: none."""
     return _around(timeline, categories(timeline.ops["name"]).that(_ZEROING.fullmatch))
+
+
+def written_out(timeline: Timeline) -> BoolArray:
+    """Return which activities code of the program's own launched within a call of torch.optim: an optimizer's step that
+    the program itself goes through.
+    """
+    file, parent = categories(timeline.stacks["file"]), rows_of(timeline.stacks["parent_row"])
+    library, own = file.that(_LIBRARY.search), file.that(is_own)
+    innermost, within = nearest(parent, library | own), nearest(parent, library)
+    its_own = np.append((innermost > within) & (within >= 0), False)
+    return its_own[taken(rows_of(timeline.ops["stack_row"]), rows_of(timeline.activities["op_row"]))]
 
 
 def _around(timeline: Timeline, marked: BoolArray) -> IntArray:

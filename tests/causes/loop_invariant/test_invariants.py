@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -298,6 +299,76 @@ def test_zeros_that_are_filled_from_outside_are_no_constant() -> None:
 
     assert not looped(lambda loop, number: step(loop, number, outside=True))
     assert {"sin", "copy_"} < looped(lambda loop, number: step(loop, number, outside=False)).keys()
+
+
+def rounds(
+    loop: Loop, number: int, *, turns: int = 5, between: Callable[[Loop, T, T, T], None] = lambda *_: None
+) -> None:
+    """A step that goes on from its own result, by what a scene gives: read anew in each turn."""
+    scene, state = loop.filled(loop.tensor("scene", 4, 4), number), batch(loop, number)
+    scene = loop.op(MM, [scene, batch(loop, number)], loop.tensor("seen", 4, 4))
+    for turn in range(turns):
+        known = loop.op(MM, [scene, loop.tensor("w", 4, 4)], loop.tensor(f"known{turn}", 4, 4))
+        known = loop.op(SIN, [known], loop.tensor(f"read{turn}", 4, 4))
+        state = loop.op(ADD, [state, known], loop.tensor(f"state{turn}", 4, 4), "1")
+        between(loop, scene, known, state)
+
+
+def test_what_was_computed_before_in_a_step_is_told_but_for_the_first_time() -> None:
+    found = looped(rounds)
+    per_step = [name for name in found if found[name][0] == "repeated"]
+    assert sorted(per_step) == sorted(f"{name}#{at}" for name, first in (("mm", 2), ("sin", 1)) for at in MORE[first])
+
+
+MORE = {1: (1, 2, 3, 4, 6, 7, 8, 9), 2: (2, 3, 4, 5, 8, 9, 10, 11)}  # of calls of the two steps
+
+
+def written(loop: Loop, tensor: T) -> None:
+    loop.op(ADD_, [tensor, loop.tensor("w", 4, 4)], tensor, "1")
+
+
+@pytest.mark.parametrize(
+    ("why", "how"),
+    [
+        ("three times only", {"turns": 3}),
+        ("the scene is written in between", {"between": lambda loop, scene, known, state: written(loop, scene)}),
+        ("the result is written into", {"between": lambda loop, scene, known, state: written(loop, known)}),
+        ("the weight is", {"between": lambda loop, scene, known, state: written(loop, loop.tensor("w", 4, 4))}),
+    ],
+)
+def test_what_may_have_become_another_is_not_told_as_computed_before(why: str, how: Any) -> None:
+    found = looped(lambda loop, number: rounds(loop, number, **how))
+    assert not any(kind == "repeated" and name.startswith("sin") for name, (kind, _) in found.items()), why
+
+
+ITEM = "aten::_local_scalar_dense(Tensor self) -> Scalar"
+
+
+@pytest.mark.parametrize(
+    ("order", "told"),
+    [
+        (("fetched", "part"), False),  # which part that is may have been fetched
+        (("fetched", "whole"), True),
+        (("part", "fetched"), True),
+        (("part",), True),
+    ],
+)
+def test_a_part_that_is_written_behind_a_fetch_may_be_another_one_in_another_step(
+    order: Sequence[str], told: bool
+) -> None:
+    def step(loop: Loop, number: int) -> None:
+        counts = loop.filled(loop.tensor("counts", 4, 4), 1)
+        for what in order:
+            if what == "fetched":
+                loop.op(ITEM, [batch(loop, number)], loop.tensor("host", 4, 4, device="cpu"))
+                loop.trace.rows["activities"][-1] |= {"kind": "memcpy", "copy_kind": "DtoH"}
+            else:
+                chosen = counts.part(4, 4) if what == "part" else counts
+                loop.op(FILL_, [chosen], chosen, "2")
+        table = loop.op(SIN, [counts], loop.tensor("table", 4, 4))
+        loop.op(MM, [batch(loop, number), table], loop.tensor("out", 4, 4))
+
+    assert ("sin" in looped(step)) == told
 
 
 def test_what_is_written_into_memory_from_outside_others_may_count_on() -> None:

@@ -20,7 +20,7 @@ from tracemine.rows.table import BoolArray, IntArray, category, number
 
 _PRODUCTS = ("gemm", "conv", "attention", "rnn")
 _REDUCED = ("segments", "limits")
-_FETCHES = ("number", "truth", "mask", "print", "to_host")
+_FETCHES = ("number", "truth", "check", "mask", "print", "to_host")
 
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:

@@ -9,11 +9,17 @@ from tracemine.findings.context import ScanContext
 from tracemine.host.waits import WAITS
 from tracemine.rows.arrow import categories
 
+# Operators that check what they gave, and raise an error.
+_CHECKED: Final = (
+    *("linalg_cholesky", "linalg_inv", "linalg_solve", "linalg_lu_factor", "linalg_ldl_factor", "linalg_eigh"),
+    *("linalg_svd", "linalg_eig", "linalg_slogdet", "linalg_det", "cholesky", "inverse", "multinomial"),
+)
 # By kind of wait: what it calls, its outermost operator or, in none, its call; the first that fits.
 _WRITTEN: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "print": (("", "print(tensor)"),),
     "number": (("", ".item()"),),
     "truth": ((r"^aten::equal", "torch.equal()"), (r"^aten::allclose", "torch.allclose()"), ("", "if tensor:")),
+    "check": tuple((f"^aten::{name}$", f"torch.{name.replace('linalg_', 'linalg.')}()") for name in _CHECKED),
     "mask": (
         (r"^aten::index$", "x[mask]"),
         (r"^aten::_?index_put", "x[mask] = y"),

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from tracemine.causes.loop_invariant.pieces import before_others, done_again, joined, without_fused
 from tracemine.causes.loop_invariant.unpacked import unpacked
 from tracemine.columns import is_among, numbers, sorted_unique, string_ids
 from tracemine.flow.record import Evidence, Flow, Source
@@ -62,6 +63,7 @@ KINDS: Final = (
     "sine table",
     "mask",
     "constant",
+    "repeated",
 )
 
 
@@ -96,14 +98,20 @@ def _pieces(flow: Flow, activities: Rows, groups: Groups | None) -> tuple[IntArr
         found = repeated(flow, marks, known, operators.of_engine, beside=_LOOKED_UP)
     keeps = untouched(flow, found.known & (found.marks & _INPUT == 0), silent)
     wanted, weights = _wanted(flow, found, keeps, operators)
-    if not (wanted | weights).any():
+    repeats = done_again(flow, known, silent, operators.of_engine)
+    if not (wanted | weights | repeats).any():
         return _no_pieces(flow)
     spent = _spent(flow, activities, found)
-    kept = _without_fused(flow, _before_others(flow, wanted | weights, keeps), spent, groups)
-    piece = _joined(flow, kept)
+    kept = without_fused(flow, before_others(flow, wanted | weights, keeps), spent, groups)
+    piece = joined(flow, kept)
     kind = _kinds(flow, operators, weights, kept, piece)
     kept = kept & ~_only_filled(operators, found, kind, piece, spent)
     piece, kind = np.where(kept, piece, -1), np.where(kept, kind, -1)
+    repeats = without_fused(flow, repeats & ~kept, spent, groups)
+    more = joined(flow, repeats)
+    repeats &= np.isin(more, more[~operators.of_class("fill", "copy") | (spent > _SMALL_NS)])
+    piece, kind = np.where(repeats, more, piece), np.where(repeats, KINDS.index("repeated"), kind)
+    kept |= repeats
     guessed = found.assumed | (wanted & (found.marks & _OUTSIDE != 0))
     sure = np.where(guessed, np.minimum(found.evidence, Evidence.CONSISTENT), found.evidence)
     weakest = np.full(len(piece) + 1, Evidence.PROVEN)
@@ -269,27 +277,6 @@ def _parameters_settled(flow: Flow, of_engine: BoolArray) -> bool:
     return bool(np.isin(steps, step[writes.node[updated]]).all())
 
 
-def _before_others(flow: Flow, wanted: BoolArray, keeps: BoolArray) -> BoolArray:
-    """Return `wanted` nodes with all producers that could be kept, and all that write into one of these."""
-    found, edges = np.zeros(len(wanted), np.bool_), flow.edges
-    fresh = wanted
-    while fresh.any():
-        found |= fresh
-        above = _alongside(flow, fresh)
-        above[edges.producer[fresh[edges.consumer]]] = True
-        fresh = above & keeps & ~found
-    return found
-
-
-def _alongside(flow: Flow, nodes: BoolArray) -> BoolArray:
-    """Return all nodes that write into what one of `nodes` writes into."""
-    writes, found = flow.writes, np.zeros(len(nodes), np.bool_)
-    buffers = np.zeros(int(writes.buffer.max(initial=-1)) + 1, np.bool_)
-    buffers[writes.buffer[nodes[writes.node]]] = True
-    found[writes.node[buffers[writes.buffer]]] = True
-    return found
-
-
 def _spent(flow: Flow, activities: Rows, found: Repeated) -> FloatArray:
     """Return how long all took that each node launched, ns; where it is the same in every step, the fastest."""
     dur = activities.columns["dur_ns"]
@@ -299,47 +286,6 @@ def _spent(flow: Flow, activities: Rows, found: Repeated) -> FloatArray:
     fastest = np.full(int(found.value.max(initial=-1)) + 2, np.inf)
     np.minimum.at(fastest, found.value, np.where(found.known, spent, np.inf))
     return np.where(found.known, fastest[found.value], spent)
-
-
-def _without_fused(flow: Flow, kept: BoolArray, spent: FloatArray, groups: Groups | None) -> BoolArray:
-    """Drop what one kernel could do together with what has to run in every step, where that takes longer: fusing saves
-    more there. What is computed from what goes, or is part of one tensor with it, goes too.
-    """
-    if groups is None or not len(groups):
-        return kept
-    group, kept = groups.node_group, kept.copy()
-    while True:
-        own, others = (
-            np.bincount(group[chosen], spent[chosen], len(groups))
-            for chosen in ((group >= 0) & kept, (group >= 0) & ~kept)
-        )
-        gone = kept & np.append(others > own, False)[group]
-        if not gone.any():
-            return kept
-        while gone.any():
-            kept &= ~gone
-            below = _alongside(flow, gone)
-            below[flow.edges.consumer[gone[flow.edges.producer]]] = True
-            gone = below & kept
-
-
-def _joined(flow: Flow, kept: BoolArray) -> IntArray:
-    """Return the first node of each connected piece, by reads and by writes into one tensor. −1: not kept."""
-    edges, writes = flow.edges, flow.writes
-    here = kept[edges.producer] & kept[edges.consumer]
-    into = np.argsort(writes.buffer, kind="stable")
-    into = into[kept[writes.node[into]]]
-    same = writes.buffer[into][1:] == writes.buffer[into][:-1]
-    one = np.concatenate((edges.producer[here], writes.node[into][:-1][same]))
-    other = np.concatenate((edges.consumer[here], writes.node[into][1:][same]))
-    found = np.where(kept, np.arange(len(kept)), -1)
-    while True:
-        before = found.copy()
-        np.minimum.at(found, other, found[one])
-        np.minimum.at(found, one, found[other])
-        found = np.where(kept, found[found], -1)
-        if (found == before).all():
-            return found
 
 
 def _only_filled(
@@ -375,13 +321,13 @@ def _kinds(flow: Flow, operators: _Operators, weights: BoolArray, kept: BoolArra
         in_piece(masks),
         kept,
     )
-    return np.where(kept, np.select(told, range(len(KINDS)), -1), -1)
+    return np.where(kept, np.select(told, range(len(told)), -1), -1)
 
 
 _NONE: Final = "in none, fewer than two steps were recorded, or dataflow is not known"
 COLUMNS = Columns(
     docs=(
-        ColumnDoc("invariant", "numbers", "which piece of work it is part of that gives the same in every recorded step, and that something reads which does not: equal where one result goes into the next. It rests on constants alone, or on tensors that nothing writes and is used as a weight (of a convolution, `linear`, a norm, an embedding)", _NONE, evidence="invariant_evidence"),
+        ColumnDoc("invariant", "numbers", "which piece of work it is part of that gives the same in every recorded step, and that something reads which does not: equal where one result goes into the next. It rests on constants alone, or on tensors that nothing writes and is used as a weight (of a convolution, `linear`, a norm, an embedding); or it gives what was computed before in its step, four times or more, of the same", _NONE, evidence="invariant_evidence"),
         ColumnDoc("invariant_kind", "categories", "what that work gives, one of " + ", ".join(f"`{kind}`" for kind in KINDS), _NONE),
         ColumnDoc("invariant_evidence", "categories", "how sure that is: `proven`; `consistent`: some of the dataflow is, or a number that was not recorded is taken to be the same", _NONE),
     ),

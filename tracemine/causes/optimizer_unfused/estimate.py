@@ -23,7 +23,8 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     """Estimate one pass over lists in place of an optimizer's step or a loop over tensors."""
     rows, members = context.rows["activities"], matrix[0]
     measured_ns = float(context.facts["activities"].dur_ns[matrix].sum(axis=1).mean())
-    optimizer = text_at(context.facts["activities"].optimizer, members[0])
+    loop = text_at(category(rows, "sweep_kind"), members[0])
+    optimizer = text_at(context.facts["activities"].optimizer, members[0]) if loop is None else None
     style = text_at(category(rows, "update_style"), members[0])
     compiled = optimizer is not None and not has_fused_step(context.environment.torch, optimizer)
     if compiled and style == "lists" and rule.call == "operator":  # lists are what PyTorch has for this class
@@ -33,7 +34,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
     calls = _calls(context, members)
-    work = _work(context, calls, optimizer, text_at(category(rows, "sweep_kind"), members[0]))
+    work = _work(context, calls, optimizer, loop)
     if work is not None:
         traffic, alike = work.traffic, style == "lists"
         passed = one_pass(

@@ -36,8 +36,11 @@ _NO_SWEEP: Final = "in no such loop, or shapes were not recorded"
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
-    sweep, kind = _sweeps(sources.timeline, activities)
-    return {"sweep": Numbers(np.maximum(sweep, 0), sweep >= 0), "sweep_kind": kind}
+    sweep, kinds = _sweeps(sources.timeline, activities)
+    own = category(activities, "update_style").among("own")
+    sweep[own] = sweep.max(initial=0) + 1 + number(activities, "update")[own]
+    kinds[own] = _KINDS.index("update")
+    return {"sweep": Numbers(np.maximum(sweep, 0), sweep >= 0), "sweep_kind": coded(_KINDS, kinds)}
 
 
 def the_programs_own(timeline: Timeline, activities: Rows) -> BoolArray:
@@ -47,7 +50,7 @@ def the_programs_own(timeline: Timeline, activities: Rows) -> BoolArray:
     return own
 
 
-def _sweeps(timeline: Timeline, activities: Rows) -> tuple[IntArray, Categories]:
+def _sweeps(timeline: Timeline, activities: Rows) -> tuple[IntArray, IntArray]:
     """Return the loop that each activity is part of, −1: none; and what kind of loop that is.
 
     A loop is a stretch of a stream in which up to four operators repeat, eight times or more, each time on tensors of
@@ -66,7 +69,7 @@ def _sweeps(timeline: Timeline, activities: Rows) -> tuple[IntArray, Categories]
     for name in ("compiled", "generated", "graph", "handwritten"):
         eligible &= ~flags(activities, name)
     if not eligible.any():
-        return loop, coded(_KINDS, kinds)
+        return loop, kinds
     place = codes(*(number(activities, name, -1) for name in ("device", "stream", "segment")))
     order = np.argsort(place, kind="stable")
     # One entry a call: what an operator launches is one of it.
@@ -89,7 +92,7 @@ def _sweeps(timeline: Timeline, activities: Rows) -> tuple[IntArray, Categories]
             taken_by[begin:end] = True
             rows = order[np.searchsorted(call, begin) : np.searchsorted(call, end)]
             loop[rows], kinds[rows] = begin, kind
-    return loop, coded(_KINDS, kinds)
+    return loop, kinds
 
 
 _KINDS: Final = ("zero", "norm", "average", "copy", "update")
@@ -160,8 +163,9 @@ def _called_alone(timeline: Timeline, op_row: IntArray, moves: BoolArray) -> Boo
 
 COLUMNS = Columns(
     docs=(
-        ColumnDoc("sweep", "numbers", "which loop over tensors it is part of: up to four operators that repeat eight times or more, one after the other on one stream, each time on tensors of one shape, of three shapes or more in all, or of two where an optimizer's step is recorded; outside optimizers' steps, their `zero_grad` and the autograd engine", _NO_SWEEP),
+        ColumnDoc("sweep", "numbers", "which loop over tensors it is part of: up to four operators that repeat eight times or more, one after the other on one stream, each time on tensors of one shape, of three shapes or more in all, or of two where an optimizer's step is recorded; outside optimizers' steps, their `zero_grad` and the autograd engine. An optimizer's step that code of the program's own goes through is one too", _NO_SWEEP),
         ColumnDoc("sweep_kind", "categories", "what that loop does: `zero` (fills), `norm` (one norm a tensor), `average` (`mul_` and `add_`, `lerp_`, or their sum copied), `copy` (`copy_` alone: data-parallel buckets, inputs of compiled graphs), `update` (other operators, the last of them in place)", _NO_SWEEP),
     ),
     derive=_columns,
+    needs=("update_style",),
 )  # fmt: skip

@@ -37,11 +37,11 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
         inside = inside[np.argsort(loop[inside], kind="stable")]
         op_row = rows_of(sources.timeline.activities["op_row"])
         left_out = _left_out(activities) | checkpointed(sources.timeline)[op_row]
-        assigns = _assigns(sources, activities)
+        assigns, moves = _assigns(sources, activities), _within_device(sources, activities)
         of_engine = taken(engine_of(sources.timeline), op_row) >= 0
         for rows in np.split(inside, np.flatnonzero(np.diff(loop[inside])) + 1):
             if not left_out[rows].any() and not of_engine[rows].all():
-                found = over(_body(activities, rows[~of_engine[rows]], assigns))
+                found = over(_body(activities, rows[~of_engine[rows]], assigns, moves))
                 kinds[rows] = -1 if found is None else KINDS.index(found)
     return {"loop_over": coded(KINDS, kinds)}
 
@@ -52,7 +52,7 @@ def _left_out(activities: Rows) -> BoolArray:
     for name in ("compiled", "generated", "graph", "handwritten"):
         found |= flags(activities, name)
     found |= category(activities, "collective").codes >= 0
-    found |= category(activities, "update_style").among("fused", "compiled", "lists", "loop")
+    found |= category(activities, "update_style").among("fused", "compiled", "lists", "loop", "own")
     for name in _CLAIMED:
         valid = numbers_of(activities, name).valid
         found |= True if valid is None else valid
@@ -61,36 +61,42 @@ def _left_out(activities: Rows) -> BoolArray:
 
 
 def _assigns(sources: Sources, activities: Rows) -> BoolArray:
-    """Return which activities an assignment that the program itself makes launched, from device to device; none where
-    ranks communicate, whose buckets are filled by such copies.
-    """
+    """Return which activities an assignment that the program itself makes launched."""
     ops = sources.timeline.ops
+    parent, is_op = rows_of(ops["parent_row"]), categories(ops["kind"]).among("op")
+    assigned = categories(ops["name"]).among("aten::copy_", "aten::fill_")
+    return np.append(assigned & ~np.append(is_op, False)[parent], False)[rows_of(sources.timeline.activities["op_row"])]
+
+
+def _within_device(sources: Sources, activities: Rows) -> BoolArray:
+    """Return which activities move nothing between host and device; none where ranks communicate, whose buckets are
+    filled by copies.
+    """
     if (category(activities, "collective").codes >= 0).any():
         return np.zeros(activities.count, np.bool_)
-    parent, is_op = rows_of(ops["parent_row"]), categories(ops["kind"]).among("op")
-    outermost = np.append(categories(ops["name"]).among("aten::copy_") & ~np.append(is_op, False)[parent], False)
-    across = categories(sources.timeline.activities["copy_kind"]).among("HtoD", "DtoH")
-    return outermost[rows_of(sources.timeline.activities["op_row"])] & ~across
+    return ~categories(sources.timeline.activities["copy_kind"]).among("HtoD", "DtoH")
 
 
-def _joined(activities: Rows, rows: IntArray) -> bool:
-    """Return whether something reads what most iterations wrote, as one tensor: else each may have a buffer of its own,
-    as the inputs of a compiled graph have.
+def _joined(activities: Rows, rows: IntArray) -> tuple[bool, bool]:
+    """Return whether something reads what most iterations wrote: as one tensor, and as several that it puts together.
+    Else each may have a buffer of its own, as the inputs of a compiled graph have.
     """
     graph = activities.graph
     if graph is None:
-        return False
+        return False, False
     wrote = np.zeros(len(graph.known) + 1, np.bool_)
     wrote[graph.activity_node[rows]] = True
     wrote[-1] = False
     count = np.bincount(graph.consumer[wrote[graph.producer] & ~wrote[graph.consumer]])
     reader = int(count.argmax()) if len(count) else 0
     span = slice(int(graph.read_begin[reader]), int(graph.read_begin[reader + 1]))
-    several = len(sorted_unique(graph.read_buffer[span]))
-    return 2 * int(count.max(initial=0)) > len(rows) > 2 * several
+    several, most = len(sorted_unique(graph.read_buffer[span])), 2 * int(count.max(initial=0)) > len(rows)
+    moves: BoolArray = category(activities, "op_class").among("copy")
+    return most and len(rows) > 2 * several, most and bool(moves[graph.first_activity[reader]])
 
 
-def _body(activities: Rows, rows: IntArray, assigns: BoolArray) -> Body:
+def _body(activities: Rows, rows: IntArray, assigns: BoolArray, moves: BoolArray) -> Body:
+    as_one, together = _joined(activities, rows) if moves[rows].all() else (False, False)
     names = _values(category(activities, "op"), rows)
     work = rows[~category(activities, "operation").among("_local_scalar_dense")[rows]]
     return Body(
@@ -100,7 +106,8 @@ def _body(activities: Rows, rows: IntArray, assigns: BoolArray) -> Body:
         dependence=next(iter(_values(category(activities, "loop_dependence"), rows[:1])), None),
         differs=next(iter(_values(category(activities, "loop_differs"), rows[:1])), None),
         sizes=bool(flags(activities, "loop_sizes")[rows[0]]),
-        assigns=bool(assigns[rows].all()) and _joined(activities, rows),
+        assigns=bool(assigns[rows].all()) and as_one,
+        gathers=together,
     )
 
 

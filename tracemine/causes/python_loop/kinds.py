@@ -21,6 +21,7 @@ Over = Literal[
     "samples",  # the same on parts of a tensor, or on tensors of one shape
     "lengths",  # the same on as many rows as each has
     "copies",  # parts of a tensor, or tensors, put into one
+    "crops",  # parts of a picture, of several sizes, resized
 ]
 
 _IN_STEPS: Final = frozenset({"embedding", "gather", "norm", "random", "reduction", "loss", "softmax"})
@@ -33,6 +34,10 @@ _MULTIPLIES: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmv", "convo
 _CHOSEN: Final = frozenset({"nonzero", "masked_select"})
 _GATES: Final = frozenset({"sigmoid", "tanh", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"})
 _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "addcmul", "lerp", "maximum", "minimum"})
+# What joins a state with a step, whichever are joined first: the most likely way, or all ways, through a chain.
+_JOINS: Final = frozenset({"logsumexp", "amax", "max", "amin", "min"})
+_SEMIRING: Final = _JOINS | {"add", "sub", "abs", "eq", "masked_fill", "sum", "exp", "log"}
+_PADS: Final = frozenset({"fill", "constant_pad_nd"})
 _PRODUCTS: Final = frozenset({"gemm", "conv"})
 _CELLS: Final = frozenset({"gemm", "rnn"})
 _POINTWISE: Final = frozenset({"pointwise", "copy", "fill", "foreach"})
@@ -53,6 +58,7 @@ class Body(Struct, frozen=True, kw_only=True):
     differs: str | None
     sizes: bool
     assigns: bool = False  # all that is done is `a[…] = b`, on the device, of one `a` that is read as a whole
+    gathers: bool = False  # all results are put together by one move
 
 
 class LoopForm(Struct, frozen=True, kw_only=True):
@@ -64,6 +70,7 @@ class LoopForm(Struct, frozen=True, kw_only=True):
     classes: tuple[frozenset[str], ...] = ()  # likewise of kinds of work
     lacks: frozenset[str] = frozenset()  # none of these is called
     only: frozenset[str] | None = None  # no other kind of work is done
+    operations: frozenset[str] | None = None  # nothing else is called
     differs: tuple[str, ...] | None = None
     sizes: bool | None = None  # shapes differ from iteration to iteration
     in_place: bool | None = None
@@ -76,6 +83,7 @@ class LoopForm(Struct, frozen=True, kw_only=True):
             and self.lacks.isdisjoint(body.operations)
             and all(not one.isdisjoint(body.classes) for one in self.classes)
             and (self.only is None or body.classes <= self.only)
+            and (self.operations is None or body.operations <= self.operations)
             and (self.differs is None or body.differs in self.differs)
             and (self.sizes is None or body.sizes == self.sizes)
             and (self.in_place is None or body.in_place == self.in_place)
@@ -96,6 +104,7 @@ FORMS: Final = (
     LoopForm(over="masks", has=(_CHOSEN,)),
     LoopForm(over="limits", has=(_ABOVE,), classes=(_REDUCES,), sizes=False),
     LoopForm(over="tables", only=_MOVES | {"embedding", "gather"}, differs=("weights",)),
+    LoopForm(over="tables", only=_POINTWISE | {"embedding"}, classes=(frozenset({"embedding"}),), differs=("weights",)),
     LoopForm(
         over="parameters",
         only=_POINTWISE | {"reduction", "norm"},
@@ -103,31 +112,43 @@ FORMS: Final = (
         differs=("tensors",),
         in_place=True,
     ),
+    LoopForm(over="parameters", only=_POINTWISE, classes=(frozenset({"pointwise"}),), differs=("tensors",), sizes=True),
     LoopForm(
         over="steps", dependence=_CARRIED, has=(_GATES,), lacks=_ATTENTION, only=_POINTWISE | _CELLS | _IN_STEPS,
         classes=(_CELLS,), differs=("slices", "tensors"), sizes=False,
     ),
     LoopForm(over="scan", dependence=_CARRIED, only=_POINTWISE, has=(_ARITHMETIC,), differs=("slices",), sizes=False),
+    LoopForm(over="scan", dependence=_CARRIED, operations=_SEMIRING, has=(_JOINS,), differs=("slices",), sizes=False),
     LoopForm(over="layers", classes=(_PRODUCTS,), differs=("weights",), sizes=False),
     LoopForm(over="samples", differs=("slices", "tensors", "numbers"), sizes=False),
     LoopForm(over="lengths", classes=(frozenset({"gemm", "attention"}),), only=_ROWWISE | {"attention"},
              differs=("slices", "tensors"), sizes=True),
+    LoopForm(over="crops", only=_POINTWISE | {"resample"}, classes=(frozenset({"resample"}),), differs=("slices",),
+             sizes=True),
     LoopForm(over="lengths", only=_ROWWISE | _MASKED, differs=("slices", "numbers"), sizes=True),
 )  # fmt: skip
-_COPIES: Final = LoopForm(
-    over="copies", dependence=("independent",), only=frozenset({"copy"}), differs=("slices", "tensors", "numbers")
+# Of moves alone: parts that are put into a tensor, numbers that are, and parts of one that are put together.
+_APART_ALONE: Final = ("independent",)
+_ASSIGNED: Final = (
+    LoopForm(over="copies", dependence=_APART_ALONE, only=_MOVES, differs=("slices", "tensors", "numbers")),
+    LoopForm(over="copies", dependence=_APART_ALONE, only=frozenset({"fill"})),
 )
-KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, _COPIES)))
+_GATHERED: Final = (
+    LoopForm(over="copies", dependence=_APART_ALONE, only=frozenset({"copy"}), differs=("slices",)),
+    LoopForm(over="copies", dependence=_APART_ALONE, only=_MOVES, has=(_PADS,), differs=("slices", "tensors")),
+)
+KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, *_ASSIGNED)))
 
 
 def over(body: Body) -> Over | None:
-    """Return what a loop goes over; None: nothing that has a form of its own, or only moves that are no assignments.
+    """Return what a loop goes over; None: nothing that has a form of its own, or moves whose results stay apart.
 
     >>> step = Body(operations=frozenset({"mul", "add"}), classes=frozenset({"pointwise"}), in_place=False,
     ...     dependence="carried", differs="slices", sizes=False)
     >>> over(step)
     'scan'
     """
+    forms = FORMS
     if body.classes <= _MOVES:
-        return _COPIES.over if body.assigns and _COPIES.fits(body) else None
-    return next((form.over for form in FORMS if form.fits(body)), None)
+        forms = (*(_ASSIGNED if body.assigns else ()), *(_GATHERED if body.gathers else ()))
+    return next((form.over for form in forms if form.fits(body)), None)

@@ -42,6 +42,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "mask": _kind("a size that depends on values (`x[mask]`, `nonzero`, `unique`)", "EBBBB"),
     "print": _kind("`print` of a tensor", "EBBBB"),
     "synchronize": _kind("a wait for a stream, an event or the device", "EBBBB"),
+    "check": _kind("an operator that checks its result on the host", "E????"),
     "other": _kind("a call that waits for the device", "E????"),
     "to_host": _kind("a copy to pageable memory (`.cpu()`, `.numpy()`)", "E-SSS"),
     "from_list": _kind("a tensor made of Python numbers", "E-SSS"),
