@@ -190,8 +190,8 @@ class _Run:
         starts = ends[openers] - self.took[openers]
         began: Floats = starts.min(axis=0, initial=np.inf if len(starts) else 0.0)
         ready = began if happened.first < 0 else np.minimum(next(reached) + happened.ready_ns, began)
-        took: Floats = np.maximum(done - began, launched - ready)
-        return took
+        takes: Floats = np.maximum(done - began, launched - ready)
+        return takes
 
     def result(self, scenarios: Scenarios) -> ReplayResult:
         """Return how all activities of the only scenarios went."""

@@ -55,4 +55,6 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
     return {"biased": 2 * biased > sum(one.measured_ns for one in classes)}
 
 
-FACTS = AdviceFacts(docs={"biased": FactDoc("a bias is added before most of the norms, by a kernel of its own")}, find=_facts)
+FACTS = AdviceFacts(
+    docs={"biased": FactDoc("a bias is added before most of the norms, by a kernel of its own")}, find=_facts
+)

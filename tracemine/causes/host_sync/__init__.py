@@ -17,7 +17,6 @@ from tracemine.matching.rule import Rule
 from tracemine.rows.table import BoolArray, IntArray
 
 
-
 def more(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
     """Yield classes of gaps that go with waits and that no pattern names."""
     return chain(of_waits(context, rule, named), of_backward(context, rule, named))

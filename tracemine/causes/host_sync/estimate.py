@@ -67,7 +67,7 @@ def _merged(context: ScanContext, gaps: IntArray) -> BoolArray:
 
 
 def of_backward(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
-    """Yield gaps of a loop's backward pass, all of one loop as a match, where one call can do all rounds of the loop."""
+    """Yield gaps of a loop's backward pass, all of one loop as a match, where one call can do all rounds."""
     following = number(context.rows["gaps"], "next_row")
     loop = number(context.rows["activities"], "loop", -1)[following]
     backward = context.facts["activities"].backward[following]
