@@ -81,7 +81,7 @@ def _saved(what: str | None, load: FloatArray, rest: FloatArray) -> tuple[FloatA
     >>> _saved("operators", np.array([4 * ms]), np.array([3 * ms]))[0].tolist()
     [3000000.0]
     >>> _saved(None, np.array([8 * ms]), np.array([1 * ms]))[0].tolist()
-    [6200000.0]
+    [7500000.0]
     """
     if what == "operators":
         return np.minimum(load, rest), "a thread does it while the rest of the step runs"
