@@ -404,8 +404,9 @@ def score(out: Path, names: Sequence[str]) -> list[Mapping[str, Any]]:
 
     means, mended = (partial(meant, kinds=kinds, every=every) for every in (False, True))
     chosen = [program for name, program in by_name().items() if any(each.split(".")[0] == name for each in results)]
+    print()
     if pairs := recorded_pairs(out, reports, chosen, means, mended):
-        print("\nTimed while they were recorded:\n\n" + "\n".join(pair_lines(pairs)))
+        print("Timed while they were recorded:\n\n" + "\n".join(pair_lines(pairs)))
     more, tried = kept(KEPT_GRAPHS), kept(out / "graphs.json")
     if tried := {p.name: more.get(p.name, {}) | tried.get(p.name, {}) for p in chosen if p.name in {*more, *tried}}:
         print("\n".join((*graph_lines(tried, chosen), *graph_verdicts(out, tried, chosen))))
