@@ -11,7 +11,7 @@ import io
 import json
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,15 +104,19 @@ def keep(out: Path, archive: Path) -> None:
 
 
 @contextmanager
-def opened(out: Path) -> Iterator[Path]:
-    """Give a folder of recordings: the one that is named, or what an archive holds for as long as it is asked for."""
+def opened(out: Path, names: Sequence[str] = ()) -> Iterator[Path]:
+    """Give a folder of recordings: the one that is named, or what an archive holds for as long as it is asked for.
+
+    names: of the programs that are asked for; none: all.
+    """
     if out.is_dir():
         yield out
         return
     with tempfile.TemporaryDirectory() as folder, tarfile.open(out) as tar:
         for member in tar:
             content = tar.extractfile(member)
-            if content is not None and member.isfile():
+            own = not names or Path(member.name).parent.name in {*names, ""}
+            if content is not None and member.isfile() and own:
                 path = Path(folder, *Path(member.name).parts[-2:])
                 path.parent.mkdir(exist_ok=True)
                 if path.name in _TRACES:

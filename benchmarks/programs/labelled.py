@@ -29,6 +29,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from programs.kept import keep, opened
 from programs.labels import Label, Labelled, held_out, labels_of, reached
 from programs.run import SIDE_BY_SIDE, machine, recorded, settled
-from programs.worth import fixed_lines, graph_verdicts, pair_lines, served_lines
+from programs.worth import graph_verdicts, pair_lines, recorded_pairs, served_lines, sums_of, timed_pairs
 
 KEPT = Path(__file__).resolve().parent.parent / "results/h200/labelled.tar.xz"
 KEPT_PAIRS, KEPT_GRAPHS = (KEPT.with_name(f"labelled_{what}.json") for what in ("pairs", "graphs"))
@@ -358,6 +359,15 @@ def judged(
     }
 
 
+def meant(finding: Any, program: Labelled, kinds: Mapping[str, Sequence[str]], *, every: bool) -> bool:
+    """Say whether a finding means a program's main cause; every: or another cause that its fix mends."""
+    labels = labels_of(program)
+    causes = [label for label in labels if label.main or (every and label.sort == "cause" and not label.stays)]
+    alike = {label.kind for label in causes}
+    mine = [*causes, *(label for label in labels if label.sort == "same" and label.kind in alike)]
+    return any(matches(finding, label, program, kinds) for label in mine)
+
+
 def score(out: Path, names: Sequence[str]) -> list[Mapping[str, Any]]:
     """Print what was found, missed and invented: over all, of those held out, and by cause; return it by recording."""
     import tracemine
@@ -394,20 +404,19 @@ def score(out: Path, names: Sequence[str]) -> list[Mapping[str, Any]]:
     for line in by_cause(list(results.values()), kinds):
         print(line)
 
-    def means(finding: Any, program: Labelled) -> bool:
-        labels = labels_of(program)
-        main = {label.kind for label in labels if label.main}
-        mine = [label for label in labels if label.main or (label.sort == "same" and label.kind in main)]
-        return any(matches(finding, label, program, kinds) for label in mine)
-
+    means, mended = (partial(meant, kinds=kinds, every=every) for every in (False, True))
     chosen = [program for name, program in by_name().items() if any(each.split(".")[0] == name for each in results)]
-    print("\n" + "\n".join(fixed_lines(out, reports, chosen, means)))
+    print()
+    if pairs := recorded_pairs(out, reports, chosen, means, mended):
+        print("Timed while they were recorded:\n\n" + "\n".join(pair_lines(pairs)))
     more, tried = kept(KEPT_GRAPHS), kept(out / "graphs.json")
     if tried := {p.name: more.get(p.name, {}) | tried.get(p.name, {}) for p in chosen if p.name in {*more, *tried}}:
         print("\n".join((*graph_lines(tried, chosen), *graph_verdicts(out, tried, chosen))))
     times = kept(KEPT_PAIRS) | kept(out / "pairs.json")
-    if any(name in reports for name in times):
-        print("\n".join(pair_lines(times, reports, by_name(), means)))
+    if pairs := timed_pairs(times, reports, by_name(), means, mended):
+        print("Timed in turns:\n\n" + "\n".join(pair_lines(pairs)))
+        for name, pair in pairs.items():
+            results[name]["pair"] = pair
     if (out / "served.json").exists():
         print(f"{json.loads((out / 'served.json').read_text())['machine']}\n")
         print("\n".join(served_lines(out, kept(out / "served.json"), reports, by_name(), means)))
@@ -465,6 +474,7 @@ def main() -> None:
             with opened(place) as out:
                 said += score(out, options.programs)
         print(f"\n- over all ({len(said)}): {counted(said)}")
+        print("\n".join(sums_of(each["pair"] for each in said if "pair" in each)))
         return
     if options.what == "keep":
         keep(options.out, Path(options.programs[0]))

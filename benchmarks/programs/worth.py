@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,40 +38,92 @@ def promised(report: Any, program: Labelled, means: Means) -> tuple[float, float
     return low, mid, min(high, 1.0)
 
 
-def fixed_lines(out: Path, reports: Mapping[str, Any], programs: Sequence[Labelled], means: Means) -> Iterable[str]:
-    """Say what each fix left of the step beside what is said of it. Both forms were timed while they were recorded."""
-    yield "| program | step, us | fixed | gains | its finding says | inside |\n|---|--:|--:|--:|--:|---|"
-    inside, close, every = 0, 0, 0
-    for program in programs:
-        name, fixed = program.name, f"{program.name}.fixed"
-        if name not in reports or fixed not in reports:
-            continue
-        before, after = alone_ns(out / name), alone_ns(out / fixed)
-        low, mid, high = promised(reports[name], program, means)
-        gain, every = 1 - after / before, every + 1
-        held = low <= gain <= high
-        inside, close = inside + held, close + (abs((1 - mid) * before - after) <= CLOSE * before)
-        cells = [name, f"{before / 1e3:.0f}", f"{after / 1e3:.0f}", f"{gain:.0%}", f"{mid:.0%} ({low:.0%}-{high:.0%})"]
-        yield f"| {' | '.join([*cells, 'yes' if held else 'no'])} |"
-    yield f"\n{every} fixes: {inside} inside, {close} within {CLOSE:.0%} of the step\n"
+@dataclass(frozen=True)
+class Pair:
+    """A program and its fixed form, and what is said of the fix as shares of the step: low, mid, high."""
+
+    before_ns: int
+    after_ns: int
+    said: tuple[float, float, float]  # by findings of the main cause
+    every: tuple[float, float, float]  # by those of all causes that the fix mends
+
+    @property
+    def gains(self) -> float:
+        return 1 - self.after_ns / self.before_ns
 
 
-def pair_lines(times: Mapping[str, Any], reports: Mapping[str, Any], programs: Mapping[str, Labelled],
-               means: Means) -> Iterable[str]:  # fmt: skip
-    """Say what each fix left of the step, both forms timed in turns in one process, beside what is said of it."""
-    yield "| program | p50, us | fixed | gains | its finding says | inside |\n|---|--:|--:|--:|--:|---|"
-    inside, close, every = 0, 0, 0
-    for name, measured in times.items():
-        if "as_is" not in measured or name not in reports:
-            continue
-        before, after = (measured[form]["p50_ns"] for form in ("as_is", "fixed"))
-        low, mid, high = promised(reports[name], programs[name], means)
-        gain, every = 1 - after / before, every + 1
-        held = low <= gain <= high
-        inside, close = inside + held, close + (abs(mid - gain) <= CLOSE)
-        cells = [name, f"{before / 1e3:.0f}", f"{after / 1e3:.0f}", f"{gain:.0%}", f"{mid:.0%} ({low:.0%}-{high:.0%})"]
-        yield f"| {' | '.join([*cells, 'yes' if held else 'no'])} |"
-    yield f"\n{every} fixes timed in turns: {inside} inside, {close} within {CLOSE:.0%} of the step\n"
+def recorded_pairs(out: Path, reports: Mapping[str, Any], programs: Sequence[Labelled], means: Means,
+                   mended: Means) -> dict[str, Pair]:  # fmt: skip
+    """Return the pairs whose forms were both timed while they were recorded."""
+    chosen = [one for one in programs if one.name in reports and f"{one.name}.fixed" in reports]
+    return {
+        one.name: Pair(
+            alone_ns(out / one.name),
+            alone_ns(out / f"{one.name}.fixed"),
+            *(promised(reports[one.name], one, each) for each in (means, mended)),
+        )
+        for one in chosen
+    }
+
+
+def timed_pairs(times: Mapping[str, Any], reports: Mapping[str, Any], programs: Mapping[str, Labelled], means: Means,
+                mended: Means) -> dict[str, Pair]:  # fmt: skip
+    """Return the pairs whose forms were timed in turns, in one process.
+
+    mended: whether a finding means a cause that the fix mends, the main one or another.
+    """
+    measured = {name: each for name, each in times.items() if "as_is" in each and name in reports}
+    return {
+        name: Pair(
+            *(each[form]["p50_ns"] for form in ("as_is", "fixed")),
+            *(promised(reports[name], programs[name], means) for means in (means, mended)),
+        )
+        for name, each in measured.items()
+    }
+
+
+def pair_lines(pairs: Mapping[str, Pair]) -> Iterable[str]:
+    """Say what each fix left of the step beside what is said of it."""
+    yield "| program | step, us | fixed | gains | its finding says | all that it mends | inside |"
+    yield "|---|--:|--:|--:|--:|--:|---|"
+    for name, one in pairs.items():
+        low, mid, high = one.said
+        cells = [name, f"{one.before_ns / 1e3:.0f}", f"{one.after_ns / 1e3:.0f}", f"{one.gains:.0%}"]
+        cells += [
+            f"{mid:.0%} ({low:.0%}-{high:.0%})",
+            f"{one.every[1]:.0%}",
+            "yes" if low <= one.gains <= high else "no",
+        ]
+        yield f"| {' | '.join(cells)} |"
+    yield from ("", *sums_of(pairs.values()), "")
+
+
+def sums_of(pairs: Iterable[Pair]) -> Iterable[str]:
+    """Say how far off what is said of pairs lies."""
+    every = list(pairs)
+    gains = [one.gains for one in every]
+    yield f"- by its main cause's findings: {counted(gains, [one.said for one in every])}"
+    yield f"- by those of all causes that it mends: {counted(gains, [one.every for one in every])}"
+
+
+def counted(gains: Sequence[float], said: Sequence[tuple[float, float, float]]) -> str:
+    """Say how far off what is said lies of what was gained, each way, and what intervals hold.
+
+    >>> counted([0.5, 0.2], [(0.1, 0.4, 0.6), (0.3, 0.4, 0.5)]).split("; ")[1:]
+    ['off by +5% in the mean, +5% in the median', '1 inside intervals, 35% wide']
+    """
+    if not gains:
+        return "0 fixes"
+    off = [mid - gain for gain, (_, mid, _) in zip(gains, said, strict=True)]
+    more, less = sum(each > CLOSE for each in off), sum(each < -CLOSE for each in off)
+    held = sum(low <= gain <= high for gain, (low, _, high) in zip(gains, said, strict=True))
+    width = statistics.mean(high - low for low, _, high in said)
+    return (
+        f"{len(off)} fixes, {len(off) - more - less} within {CLOSE:.0%} of the step, {more} said to gain more, "
+        f"{less} less; "
+        f"off by {statistics.mean(off):+.0%} in the mean, {statistics.median(off):+.0%} in the median; "
+        f"{held} inside intervals, {width:.0%} wide"
+    )
 
 
 def served_lines(out: Path, times: Mapping[str, Any], reports: Mapping[str, Any], programs: Mapping[str, Labelled],

@@ -287,6 +287,25 @@ def test_a_host_twice_as_fast_is_done_in_half_the_time_until_the_device_sets_the
     assert done[2] == pytest.approx(20 * 21_000, rel=0.02)
 
 
+def queued(ahead: int, every: int = 30_000, lasting: int = 90_000) -> tuple[Replay, list[int]]:
+    """Ten launches on a busy device, the first of which its stream is free for so long after."""
+    trace = Trace()
+    for at in range(10):
+        start = 1_000_000 + ahead + at * (lasting + 1_000)
+        trace.kernel("k", start, lasting, launch=(1_000_000 + at * every, CALL))
+    return replay_of(trace.timeline()), list(range(10))
+
+
+@pytest.mark.parametrize(("ahead", "left"), [(600_000, 9 * 30_000), (LAUNCH, 9 * 30_000)])
+def test_launches_that_were_queued_before_a_recording_hide_nothing_of_the_hosts_own_time(ahead: int, left: int) -> None:
+    """Kernels that take next to nothing leave the step with what the host takes to launch them, step after step."""
+    replay, rows = queued(ahead)
+    (done,) = replay.run(np.ones(1)).done
+    assert done == 10 * 90_000 + 9 * 1_000
+    (gained,) = replay.gains([change(rows, [89_000] * 10)], 1.0)
+    assert done - gained == pytest.approx(left, abs=30_000)
+
+
 def test_a_shorter_activity_on_a_stream_that_another_waits_for_gains_and_beside_it_does_not() -> None:
     program: Program = [("launch", 0, 90_000), ("launch", 1, 20_000), ("wait", 0, 1), ("launch", 0, 3_000)]
     replay, order, _ = recorded(program)

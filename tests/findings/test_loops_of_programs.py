@@ -101,9 +101,14 @@ def test_a_model_that_a_step_calls_many_times_pays_for_each_compiled_call() -> N
 
 @pytest.mark.parametrize(
     ("name", "goes"),
-    [("programs/confusion_loop", True), ("programs/point_cloud", False), ("programs_unseen/trust_ratios", False)],
+    [
+        ("programs/confusion_loop", True),  # counts by index
+        ("programs/point_cloud", True),  # rows that a condition chooses
+        ("programs/clip_in_loop", False),  # tensors apart, of which a number each is read
+        ("programs_unseen/trust_ratios", False),
+    ],
 )
-def test_kernels_of_later_rounds_go_where_a_loop_only_counts_or_sums(name: str, goes: bool) -> None:
+def test_kernels_of_later_rounds_go_where_one_call_takes_their_place(name: str, goes: bool) -> None:
     one = finding(name, "host_sync")
     assert any("kernels of a loop's later rounds go as well" in each for each in one.assumptions) == goes
     assert one.per_step is not None

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.happened import Across, HostEvents, HostStep, Operators
 from tracemine.findings.host_spans import loading, unstretched
+from tracemine.findings.per_step import QUEUED_NS
 from tracemine.findings.replay import Replay
 from tracemine.findings.replay_segments import Lanes, segments_of
 from tracemine.rows.ancestors import taken
@@ -75,6 +76,7 @@ def replay_of(timeline: Timeline) -> Replay:
         last=last,
         interval_ns=int(host.work_ns.sum()) / max(int((~host.blocks).sum()) - 1, 1),
         step=_first_step(timeline, origin, host, calls),
+        ready_ns=int(waits.latency if delays[:1].sum() >= QUEUED_NS else delays[:1].sum()),
     )
 
 

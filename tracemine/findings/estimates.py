@@ -49,17 +49,6 @@ def _fuse(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate |
     return on_gpu(context, matrix, estimate, Evidence(int(groups.evidence[group])))
 
 
-def _fuse_or_remove(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
-    """Estimate one kernel in place of several; where that saves less, the work that a fold leaves."""
-    fused = _fuse(context, rule, matrix)
-    if rule.left is None:
-        return fused
-    folded = remove(context, rule, matrix)
-    if isinstance(fused, Abstained) or isinstance(folded, Abstained):
-        return folded
-    return max(fused, folded, key=lambda one: one.gpu_saving_ns.mid)
-
-
 def _one_kernel(
     context: ScanContext, groups: Groups, group: int, members: IntArray, durations_ns: FloatArray
 ) -> Estimate | Abstained:
@@ -151,7 +140,7 @@ def on_gpu(
 
 
 ESTIMATES: dict[str, Estimator] = {
-    "fuse": _fuse_or_remove,
+    "fuse": _fuse,
     "remove": remove,
     "reach_rate": _reach,
     "close_gap": close,

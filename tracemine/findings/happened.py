@@ -125,10 +125,16 @@ class Happened(Struct, frozen=True, dict=True, eq=False):
     last: tuple[tuple[int, int, int, int], ...]  # of each stream: last activity; its call, or −1; delay, time it took
     interval_ns: float  # from one launch call to the next, the host's own time: mean
     step: HostStep | None = None  # the first one, as the host goes through it
+    ready_ns: int = 0  # from the first activity's call to when it could begin, were no work before it
 
     def sole_calls(self, rows: IntArray) -> IntArray:
         """Return the calls that launched activities, of those that launched nothing else."""
         return self.launch[rows[self.sole_launch[rows]]]
+
+    @property
+    def first(self) -> int:
+        """The call that launched the first activity; −1: none is known."""
+        return int(self.launch[0]) if len(self.launch) else -1
 
     @cached_property
     def places(self) -> Places:

@@ -19,7 +19,7 @@ _ALIKE = 0.9  # share of the kernels that two steps of one kind have in common
 _MOST_KINDS = 16
 _FEWEST_OF_SPREAD = 3  # steps
 _SHOWN = 60  # characters of recorded shapes
-_QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it is some ten microseconds
+QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it is some ten microseconds
 # A step that takes so many times what is usual is not counted; at the ends of a recording of at least so many steps.
 _SLOW, _SLOW_AT_ENDS, _FEWEST_WITH_ENDS = 2.0, 1.2, 4
 # Idle from a step's begin to its first activity that is worth a step of the recording: the first step's is no gap, as
@@ -76,7 +76,7 @@ def observed(timeline: Timeline, found: Iterations | None) -> Iterations | None:
     if found.of_activity[first] != 0 or launch[first] < 0:
         return found
     launched_ns = sum(int(rows_of(timeline.api[name])[launch[first]]) for name in ("start_ns", "dur_ns"))
-    if start[first] - max(launched_ns, int((start + dur)[:first].max(initial=launched_ns))) < _QUEUED_NS:
+    if start[first] - max(launched_ns, int((start + dur)[:first].max(initial=launched_ns))) < QUEUED_NS:
         return found
     seen_ns = np.maximum(found.begin_ns, start[first])
     return replace(found, begin_ns=seen_ns, host_begin_ns=found.begin_ns)

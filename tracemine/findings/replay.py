@@ -117,6 +117,7 @@ class _Run:
         self.happened = happened
         segments = happened.segments
         events = [happened.host.launch[call] for _, call, _, _ in happened.last if call >= 0]
+        events += [happened.host.launch[happened.first]] if happened.first >= 0 else []
         events += [] if happened.step is None else [happened.step.first, happened.step.last]
         self.event = np.array(events, np.int64)  # those whose time is asked for
         self.last = segments.of(np.array([activity for activity, *_ in happened.last], np.int64))
@@ -172,21 +173,25 @@ class _Run:
     def done(self) -> Floats:
         """Return when the last of each stream ends, and when the host, going on as it did, would launch what follows.
 
-        So a host that sets the pace gains nothing by the last activity, and a device that does all of it.
+        So a host that sets the pace gains nothing by the last activity, and a device that does all of it. Launches that
+        were queued when the first activity began shorten nothing: step after step the host has to make as many.
         """
         happened, ends = self.happened, self.sums + self.late
         # On a faster host all may end before time begins.
         done = np.full(len(self.faster), -np.inf if happened.last else 0.0)
+        launched = done.copy()
         reached = iter(self.reached)
         for segment, (_, call, delay, took) in zip(self.last.tolist(), happened.last, strict=True):
             done = np.maximum(done, ends[segment])
             if call >= 0:
                 next_launch = np.minimum(took, happened.interval_ns * self.faster)
-                done = np.maximum(done, next(reached) + delay + next_launch)
+                launched = np.maximum(launched, next(reached) + delay + next_launch)
         openers = happened.segments.openers
         starts = ends[openers] - self.took[openers]
         began: Floats = starts.min(axis=0, initial=np.inf if len(starts) else 0.0)
-        return done - began
+        ready = began if happened.first < 0 else np.minimum(next(reached) + happened.ready_ns, began)
+        takes: Floats = np.maximum(done - began, launched - ready)
+        return takes
 
     def result(self, scenarios: Scenarios) -> ReplayResult:
         """Return how all activities of the only scenarios went."""

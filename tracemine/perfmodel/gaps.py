@@ -47,7 +47,7 @@ _GAP_SHARE = {
     # Where no round needs another's result, one call can do all of them, and be asked once: loops changed so won 73 to
     # 125 % of it (as above).
     "at_once": (0.4, 0.95, 1.0),
-    # Where that call is one operator (counts, sums by index), the kernels of all rounds go with their launches.
+    # Where that call takes the place of all rounds' kernels too, these go with their launches.
     "in_one_call": (0.4, 0.95, 1.0),
     "allocator": (0.0, 1.0, 1.0),
     "module_load": (0.0, 0.5, 1.0),

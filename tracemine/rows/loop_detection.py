@@ -129,20 +129,36 @@ class Launches:
         self._nodes = owned[np.argsort(self.of_node[owned], kind="stable")]
         self.of_engine = engine_of(timeline)[self.row] >= 0
 
-    def of_forward(self) -> IntArray:
-        """Return the entry of each activity; of a backward pass, that of the operator that it differentiates."""
+    def of_forward(self) -> tuple[IntArray, IntArray]:
+        """Return the entry of each activity; of a backward pass, that of the operator that it differentiates. Of one
+        that launched nothing, such as a view, the entries before it and behind it.
+        """
         ops = self.timeline.ops
         parent, sequence = rows_of(ops["parent_row"]), rows_of(ops["sequence_number"])
         node = taken(engine_of(self.timeline), rows_of(self.timeline.activities["op_row"]))
         if not (node >= 0).any():
-            return self.of_activity
+            return self.of_activity, self.of_activity
         place = np.full(ops.num_rows + 1, -1, np.int64)
         place[self.row] = np.arange(len(self.row))
         forward = np.flatnonzero((sequence >= 0) & (engine_of(self.timeline) < 0))
-        entry = place[outermost(nearest(parent, categories(ops["kind"]).among("op")), parent)[forward]]
-        of = dict(zip(sequence[forward].tolist(), entry.tolist(), strict=True))  # its last one has the gradient
-        of_node = np.array([of.get(number, -1) for number in taken(sequence, node).tolist()], np.int64)
-        return np.where(node >= 0, of_node, self.of_activity)
+        outer = outermost(nearest(parent, categories(ops["kind"]).among("op")), parent)[forward]
+        behind = np.where(place[outer] >= 0, place[outer], self._next(outer))
+        before = np.where(place[outer] >= 0, behind, behind - 1)
+        of = dict(zip(sequence[forward].tolist(), zip(before, behind, strict=True), strict=True))  # its last one counts
+        of_node = np.array([of.get(number, (-1, -1)) for number in taken(sequence, node).tolist()], np.int64)
+        first, last = np.where(node >= 0, of_node.T, self.of_activity)
+        return first, last
+
+    def _next(self, op: IntArray) -> IntArray:
+        """Return the entry that follows an operator on its thread, or else on another."""
+        ops, (_, of_ops) = self.timeline.ops, threads(self.timeline)
+        begin = rows_of(ops["start_ns"]).astype(np.int64)
+        found = np.zeros(len(op), np.int64)
+        for thread in sorted_unique(self.thread).tolist():
+            own = np.flatnonzero(self.thread == thread)
+            at = of_ops[op] == thread
+            found[at] = own[0] + np.searchsorted(self.begin_ns[own], begin[op[at]])
+        return found
 
     def loops(self) -> Iterator[DetectedLoop]:
         """Yield the loops, none within another: of equal iterations those of few operators first, or of uneven ones
@@ -331,12 +347,12 @@ def loop_columns(timeline: Timeline, activities: Rows, dataflow: Flow | None) ->
     graph = activities.graph
     if dataflow is not None and graph is not None and len(graph.activity):
         launches = Launches(timeline, activities, graph, dataflow)
-        at = launches.of_forward()
+        first, at = launches.of_forward()
         for one in launches.loops():
             turns = one.turns
             if launches.of_engine[turns.begin] or not launches.is_of_program(one):
                 continue
-            rows = np.flatnonzero((at >= turns.begin) & (at < turns.end))
+            rows = np.flatnonzero((first >= turns.begin) & (at < turns.end))
             loop[rows], turn[rows] = turns.begin, turns.turn[at[rows] - turns.begin]
             told["dependence"][rows] = -1 if one.dependence is None else DEPENDENCES.index(one.dependence)
             told["differs"][rows] = -1 if one.differs is None else DIFFERS.index(one.differs)

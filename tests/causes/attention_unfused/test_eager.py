@@ -40,6 +40,7 @@ def test_the_products_on_both_sides_of_the_softmax_tell_the_sizes() -> None:
         ),
         trained=False,
         other_scores=False,
+        by_condition=False,
     )
 
 
@@ -52,20 +53,22 @@ def test_turned_probabilities_are_the_second_factor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("between", "mask", "dropout", "other"),
+    ("between", "mask", "by_condition", "other"),
     [
         ([step("aten::add", SCORES, SCORES)], True, False, False),
-        ([step("aten::masked_fill", SCORES, SCORES)], True, False, False),
+        ([step("aten::masked_fill", SCORES, SCORES)], True, True, False),
+        ([step("aten::where", SCORES, SCORES)], True, True, False),
         ([step("aten::tanh", SCORES)], False, False, True),
         ([step("aten::mul", SCORES)], False, False, False),
     ],
 )
 def test_what_lies_between_product_and_softmax_is_a_mask_or_another_score_function(
-    between: list[dict[str, Any]], mask: bool, dropout: bool, other: bool
+    between: list[dict[str, Any]], mask: bool, by_condition: bool, other: bool
 ) -> None:
     told = found(PRODUCT, *between, SOFTMAX, VALUES)
     assert told is not None
-    assert (told.call.mask, told.call.dropout, told.other_scores) == (mask, dropout, other)
+    assert (told.call.mask, told.by_condition, told.other_scores) == (mask, by_condition, other)
+    assert not told.call.dropout
 
 
 def test_dropout_lies_behind_the_softmax_and_a_sum_with_a_product_adds_a_bias() -> None:

@@ -22,7 +22,8 @@ from tracemine.perfmodel.ranges import outwards
 
 _PRODUCTS: Final = {"aten::bmm": 0, "aten::baddbmm": 1}  # position of the first factor
 _SOFTMAX, _BACKWARD = ("aten::_softmax", "aten::softmax"), "aten::_softmax_backward_data"
-_MASKS: Final = frozenset({"aten::add", "aten::add_", "aten::masked_fill", "aten::masked_fill_", "aten::where"})
+_BY_CONDITION: Final = frozenset({"aten::masked_fill", "aten::masked_fill_", "aten::where"})
+_MASKS: Final = _BY_CONDITION | {"aten::add", "aten::add_"}
 _DROPOUT = "aten::native_dropout"
 # flex_attention is a compiled kernel of Triton's, not a library's: how much longer it takes (assumed).
 _FLEX: Final = (1.0, 1.3, 2.0)
@@ -38,6 +39,7 @@ class EagerAttention(Struct, frozen=True, kw_only=True):
     call: Attention
     trained: bool  # its backward pass is part of it
     other_scores: bool  # its scores go through a function that the fused call does not have
+    by_condition: bool  # its mask is a condition, which the fused call makes numbers of
 
 
 def eager_attention(lists: Lists, op_rows: Sequence[int]) -> EagerAttention | None:
@@ -63,7 +65,10 @@ def eager_attention(lists: Lists, op_rows: Sequence[int]) -> EagerAttention | No
         dropout=_DROPOUT in between,
     )  # fmt: skip
     return EagerAttention(
-        call=call, trained=_BACKWARD in names, other_scores=function_of_scores(lists, rows) is not None
+        call=call,
+        trained=_BACKWARD in names,
+        other_scores=function_of_scores(lists, rows) is not None,
+        by_condition=bool(between & _BY_CONDITION),
     )
 
 

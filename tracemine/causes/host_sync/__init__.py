@@ -5,8 +5,21 @@ written.py   what a wait is written as in a program
 waits.py     gaps behind waits that the rule's pattern does not name
 """
 
-from tracemine.causes.cause import Cause
-from tracemine.causes.host_sync.estimate import FACTS, estimate
-from tracemine.causes.host_sync.waits import of_waits
+from collections.abc import Iterable
+from itertools import chain
 
-CAUSE = Cause(rule="host_sync", estimate=estimate, facts=FACTS, more=of_waits)
+from tracemine.causes.cause import Cause
+from tracemine.causes.host_sync.estimate import FACTS, estimate, of_backward
+from tracemine.causes.host_sync.waits import of_waits
+from tracemine.findings.context import ScanContext
+from tracemine.flow import Evidence
+from tracemine.matching.rule import Rule
+from tracemine.rows.table import BoolArray, IntArray
+
+
+def more(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
+    """Yield classes of gaps that go with waits and that no pattern names."""
+    return chain(of_waits(context, rule, named), of_backward(context, rule, named))
+
+
+CAUSE = Cause(rule="host_sync", estimate=estimate, facts=FACTS, more=more)

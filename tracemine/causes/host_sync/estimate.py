@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.causes.host_sync.waits import ASSUMED, estimate_waits, goes_with_wait
 from tracemine.causes.host_sync.written import WRITTEN, written
+from tracemine.columns import sorted_unique
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.gap_estimates import blocked_ns, cause_of, close, closed, of_gaps
+from tracemine.findings.labels import label_of
+from tracemine.flow import Evidence
 from tracemine.host.uses import USES
 from tracemine.host.waits import WAITS
 from tracemine.matching.advice import Fact, FactDoc
@@ -19,7 +23,7 @@ from tracemine.perfmodel import KERNEL_NS, Abstained, Range
 from tracemine.rows.table import BoolArray, IntArray, category, number
 
 _PRODUCTS = ("gemm", "conv", "attention", "rnn")
-_REDUCED = ("segments", "limits")
+_BY_INDEX = ("experts", "masks", "segments", "limits")
 _FETCHES = ("number", "truth", "check", "mask", "print", "to_host")
 
 
@@ -36,33 +40,58 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     waits = cause == "synchronisation"
     recorded = context.facts["gaps"].dur_ns[gaps]
     most = np.where(at_once, recorded, np.minimum(recorded, blocked_ns(context, matrix))) if waits else recorded
-    reduced = at_once & _reduced(context, gaps)
+    merged = at_once & _merged(context, gaps)
     parts = (
-        (at_once & ~reduced, "at_once"),
-        (reduced, "in_one_call"),
+        (at_once & ~merged, "at_once"),
+        (merged, "in_one_call"),
         (known, "without_wait"),
         (~(at_once | known), cause),
     )
     freed = [np.where(known, each[gaps], np.iinfo(np.int64).max) for each in context.wait_gaps.freed_ns[:2]]
     saving, assumptions = closed(context, matrix, most, parts, freed)
-    kernels_ns = _kernels_ns(context, gaps[reduced])
+    kernels_ns = _kernels_ns(context, gaps[merged])
     if kernels_ns:
         saving = (saving + Range(0, kernels_ns, kernels_ns)).at_most(int(recorded.sum()))
         assumptions += (f"kernels of a loop's later rounds go as well, {KERNEL_NS / 1000:g} µs of each at most",)
-    return of_gaps(context, matrix, saving, (ASSUMED, *assumptions) if known.any() else assumptions)
+    found = of_gaps(context, matrix, saving, (ASSUMED, *assumptions) if known.any() else assumptions)
+    return _placed(context, matrix, found) if at_once[0] else found
 
 
-def _reduced(context: ScanContext, gaps: IntArray) -> BoolArray:
-    """Return which gaps lie in a loop that only counts or sums: one operator does it by index. Elsewhere kernels stay:
-    each of fewer does more.
+def _merged(context: ScanContext, gaps: IntArray) -> BoolArray:
+    """Return which gaps lie in a loop whose kernels become fewer: it chooses rows by a condition, counts or sums by
+    index, or takes parts of one tensor. Of tensors apart each keeps kernels of its own.
     """
-    following = number(context.rows["gaps"], "next_row")[gaps]
-    return category(context.rows["activities"], "loop_over").among(*_REDUCED)[following]
+    following, rows = number(context.rows["gaps"], "next_row")[gaps], context.rows["activities"]
+    found: BoolArray = category(rows, "loop_over").among(*_BY_INDEX)[following]
+    return found | category(rows, "loop_differs").among("slices")[following]
+
+
+def of_backward(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
+    """Yield gaps of a loop's backward pass, all of one loop as a match, where one call can do all rounds."""
+    following = number(context.rows["gaps"], "next_row")
+    loop = number(context.rows["activities"], "loop", -1)[following]
+    backward = context.facts["activities"].backward[following]
+    free = ~named & ~context.claimed["gaps"] & (context.wait_gaps.wait < 0)
+    gaps = np.flatnonzero(backward & free & np.isin(loop, loop[named & (loop >= 0)]))
+    gaps = gaps[_one_call(context, gaps)]
+    for each in sorted_unique(loop[gaps]):
+        yield gaps[loop[gaps] == each][None], Evidence.CONSISTENT
+
+
+def _placed(context: ScanContext, matrix: IntArray, found: ClassEstimate) -> ClassEstimate:
+    """Return gaps of a backward pass as what they are part of: the loop that is differentiated."""
+    following = number(context.rows["gaps"], "next_row")
+    backward = context.facts["activities"].backward[following]
+    if not backward[matrix[0, 0]]:
+        return found
+    loop = number(context.rows["activities"], "loop", -1)[following]
+    forward = np.flatnonzero((loop == loop[matrix[0, 0]]) & ~backward)
+    return replace(found, label=label_of(context.timeline, context.facts["gaps"], forward[:1]))
 
 
 def _kernels_ns(context: ScanContext, gaps: IntArray) -> int:
-    """Return how long the kernels behind these gaps take, those of a loop's later rounds, which one call leaves out: of
-    each what any kernel takes, however little it does. What another finding has is not counted.
+    """Return how much shorter the kernels behind these gaps get, those of a loop's later rounds: each of fewer does
+    more, so that of each goes what any kernel takes, however little it does. What another finding has is not counted.
     """
     following = number(context.rows["gaps"], "next_row")[gaps]
     later = (number(context.rows["activities"], "loop_turn")[following] > 0) & ~context.claimed["activities"][following]

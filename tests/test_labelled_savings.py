@@ -1,0 +1,62 @@
+"""What findings of labelled programs say that a fix saves, held against both forms timed in turns on an H200."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracemine
+
+ROOT = Path(__file__).parents[1]
+# A program of each kind of reason for which what is said was off, by set.
+KINDS = {
+    "fresh": ("shown_boxes", "read_by_queries"),  # kernels of later rounds go; the fused call costs the host more
+    "unseen": (
+        "hard_examples",
+        "taught_in_float32",
+    ),  # a loop's gradients; the host sets the pace once the device is fast
+    "third": ("cloud_classified",),  # what the fix leaves of the device's work
+}
+
+
+@pytest.fixture(scope="module")
+def labelled() -> Iterator[Any]:
+    pytest.importorskip("torch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module("programs.labelled")
+
+
+@pytest.fixture(scope="module")
+def pairs(labelled: Any) -> dict[str, Any]:
+    """What is said and what was gained of each program."""
+    worth, kept = (importlib.import_module(f"programs.{name}") for name in ("worth", "kept"))
+    kinds = tomllib.loads(labelled.TABLE.read_text("utf-8"))["kinds"]
+    means = [partial(labelled.meant, kinds=kinds, every=every) for every in (False, True)]
+    found: dict[str, Any] = {}
+    for title, names in KINDS.items():
+        with kept.opened(labelled.KEPT.with_name(f"labelled_{title}.tar.xz"), names) as folder:
+            times = labelled.kept(labelled.KEPT_PAIRS) | labelled.kept(folder / "pairs.json")
+            reports = {name: tracemine.scan(folder / name) for name in names}
+        found |= worth.timed_pairs(times, reports, labelled.by_name(), *means)
+    return found
+
+
+@pytest.mark.parametrize("name", ["shown_boxes", "read_by_queries", "hard_examples", "cloud_classified"])
+def test_what_a_fix_is_said_to_save_lies_close_to_what_it_saved(pairs: dict[str, Any], name: str) -> None:
+    one = pairs[name]
+    low, mid, high = one.said
+    assert mid == pytest.approx(one.gains, abs=0.15)
+    assert low <= one.gains <= high
+
+
+def test_no_fix_is_said_to_save_much_more_than_it_saved(pairs: dict[str, Any]) -> None:
+    assert len(pairs) == sum(map(len, KINDS.values()))
+    assert all(one.said[1] <= one.gains + 0.15 for one in pairs.values())
+    assert all(one.every[1] >= one.said[1] for one in pairs.values())
