@@ -165,6 +165,67 @@ def tall_product() -> Built:
     return sgd(loss), ([normal(at, 256, 256, scale=0.06) for at in range(4)], normal(9, 65536, 256))
 
 
+# -- quantised ---------------------------------------------------------------------------------------------------------
+
+EIGHT, STEP_SIZE = jnp.int8, 0.02
+
+
+def codes(seed: int, *shape: int) -> jax.Array:
+    return jax.jit(lambda key: jax.random.randint(key, shape, -127, 128, EIGHT))(jax.random.key(seed))
+
+
+def quantised(y: jax.Array) -> jax.Array:
+    return jnp.clip(jnp.round(y.astype(jnp.float32) / STEP_SIZE), -128, 127).astype(EIGHT)
+
+
+def of_codes(layers: int, width: int) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Weights of 8 bits, and their scales."""
+    scales = [jnp.abs(normal(50 + at, 1, width, scale=1 / width)) for at in range(layers)]
+    return [codes(at, width, width) for at in range(layers)], scales
+
+
+def by_codes(rows: int, width: int, each_step: bool) -> Built:
+    """Weights that are dequantised in each step, or once."""
+    weights, scales = of_codes(3, width)
+
+    def run(weights: Any, scales: Any, x: jax.Array) -> jax.Array:
+        for w, s in zip(weights, scales, strict=True):
+            x = jnp.tanh(x @ (w.astype(HALF) * s if each_step else w))
+        return x
+
+    ready = weights if each_step else [w.astype(HALF) * s for w, s in zip(weights, scales, strict=True)]
+    return jax.jit(run), (ready, scales, normal(9, rows, width))
+
+
+def of_eight(rows: int, width: int, wide: frozenset[int]) -> Built:
+    """Products of what is quantised: of 8 bits, or dequantised for it and quantised again."""
+
+    def run(weights: Any, scales: Any, q: jax.Array) -> jax.Array:
+        for at, (w, s) in enumerate(zip(weights, scales, strict=True)):
+            if at in wide:
+                y = (q.astype(HALF) * STEP_SIZE) @ (w.astype(HALF) * s)
+            else:
+                y = lax.dot(q, w, preferred_element_type=jnp.int32) * (STEP_SIZE * s)
+            q = quantised(y)
+        return q
+
+    return jax.jit(run), (*of_codes(4, width), codes(9, rows, width))
+
+
+def rounded(fake: bool) -> Built:
+    """Operands that are rounded to 8 bits and back in front of each product, as training for quantisation leaves them."""
+
+    def as_codes(y: jax.Array) -> jax.Array:
+        return quantised(y).astype(HALF) * STEP_SIZE if fake else y
+
+    def run(weights: Any, x: jax.Array) -> jax.Array:
+        for w in weights:
+            x = as_codes(x) @ as_codes(w)
+        return x
+
+    return jax.jit(run), ([normal(at, 4096, 4096, scale=0.02) for at in range(4)], normal(9, 4096, 4096))
+
+
 # -- loops -------------------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +309,17 @@ PROGRAMS: dict[str, dict[str, Callable[[], Built]]] = {
     "asked_each": {"before": partial(asked, True), "after": partial(asked, False)},
     "tall_product": {"before": tall_product, "after": tall_product},
     "pictures": {"before": partial(pictures, "NCHW"), "after": partial(pictures, "NHWC")},
+    "int8_weights": {"before": partial(by_codes, 2048, 4096, True), "after": partial(by_codes, 2048, 4096, False)},
+    "int8_decode": {"before": partial(by_codes, 16, 4096, True), "after": partial(by_codes, 16, 4096, False)},
+    "int8_island": {
+        "before": partial(of_eight, 2048, 4096, frozenset(range(4))),
+        "after": partial(of_eight, 2048, 4096, frozenset()),
+    },
+    "int8_one_wide": {
+        "before": partial(of_eight, 2048, 4096, frozenset({2})),
+        "after": partial(of_eight, 2048, 4096, frozenset()),
+    },
+    "int8_rounded": {"before": partial(rounded, True), "after": partial(rounded, False)},
     # Nothing to find, or nothing that is worth it.
     "clean_default": {"clean": partial(perceptron, "default")},
     "clean_half": {"clean": partial(perceptron, "default", HALF)},
