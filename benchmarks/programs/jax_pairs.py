@@ -213,7 +213,7 @@ def of_eight(rows: int, width: int, wide: frozenset[int]) -> Built:
 
 
 def rounded(fake: bool) -> Built:
-    """Operands that are rounded to 8 bits and back in front of each product, as training for quantisation leaves them."""
+    """Operands that are rounded to 8 bits and back in front of each product, as such training leaves them."""
 
     def as_codes(y: jax.Array) -> jax.Array:
         return quantised(y).astype(HALF) * STEP_SIZE if fake else y

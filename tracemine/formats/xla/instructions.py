@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -148,7 +148,7 @@ def _dot_flops(module: HloModule, instruction: HloInstruction) -> int:
     first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
     if first is None or instruction.opcode != "dot":
         return 0
-    return 2 * instruction.shape.elements * _extent(first.shape, instruction.contracting[0])
+    return 2 * instruction.shape.elements * _extent(first.shape, instruction.contracting)
 
 
 def _call_flops(module: HloModule, instruction: HloInstruction) -> int:
@@ -162,5 +162,5 @@ def _call_flops(module: HloModule, instruction: HloInstruction) -> int:
     return 2 * instruction.shape.leaves[0][1].elements * _extent(first.shape, contracting)
 
 
-def _extent(shape: Shape, dimensions: tuple[int, ...]) -> int:
+def _extent(shape: Shape, dimensions: Iterable[int]) -> int:
     return math.prod(shape.dims[at] for at in dimensions if at < len(shape.dims))
