@@ -27,9 +27,19 @@ _OWN: Final = frozenset({"elementwise", "reduction", "movement"})  # what XLA ge
 _IN_PLACE: Final = frozenset({"scatter", "dynamic-update-slice", "dynamic-slice", "gather"})  # reads or writes a part
 _MOVES: Final = frozenset({"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"})
 _ALIGNED, _WIDE = 8, 1_024
+_CODES: Final = {  # types of 8 bits and fewer that stand for wider numbers, and the arithmetic of their products
+    **dict.fromkeys(("int8", "s4", "u4"), "int8"),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "f8e4m3", "f8e3m4", "f4e2m1fn"), "fp8"),
+}
+_ROUNDING: Final = frozenset(
+    (
+        *("parameter", "constant", "broadcast", "bitcast", "convert", "multiply", "divide", "round-nearest-even"),
+        *("clamp", "maximum", "minimum", "add", "subtract", "abs", "compare", "select", "floor"),
+    )
+)
 FINDINGS: Final = (
     *("attention", "dense scatter", "loop work", "float32 product", "odd product", "partial sums", "layout copy"),
-    *("fusion boundary", "epilogue outside", "op by op"),
+    *("fusion boundary", "epilogue outside", "op by op", "wide product", "dequantised weight", "round trip"),
 )
 
 
@@ -216,6 +226,60 @@ def _odd(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
             )
 
 
+def _widened(instruction: ModuleInstruction) -> Array | None:
+    """Return the codes that a pass turns into as many wide numbers, and does nothing else with."""
+    wide = instruction.gives[0] if len(instruction.gives) == 1 else None
+    if wide is None or wide.dtype in _CODES or not instruction.body <= _ROUNDING:
+        return None
+    return next(
+        (array for array in instruction.takes if array.dtype in _CODES and array.elements == wide.elements), None
+    )
+
+
+def _of_codes(given: Sequence[ModuleInstruction], array: Array) -> Array | None:
+    """Return the codes that an operand is, or was before a pass of its own."""
+    if array.dtype in _CODES:
+        return array
+    return _widened(given[array.makers[0]]) if len(array.makers) == 1 else None
+
+
+def _wide_products(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """Products at full width whose operands are both codes; or one is, where most products are of codes."""
+    products = [each for each in given if each.kind == "product" and each.flops and each.multiplies]
+    narrow = sum(each.flops for each in products if each.multiplies in _CODES)
+    mostly = 2 * narrow > sum(each.flops for each in products)
+    for each in products:
+        operands = [(array, codes) for array in each.takes if (codes := _of_codes(given, array)) is not None]
+        if each.multiplies in _CODES or len(operands) + mostly < 2:
+            continue
+        own = [array.makers[0] for array, codes in operands if codes is not array]
+        passes = {maker: LeftWork() for maker in own if given[maker].readers == [each.number]}
+        arithmetic = {_CODES[codes.dtype] for _, codes in operands}
+        if len(arithmetic) == 1:
+            moved = sum(codes.nbytes for _, codes in operands) + sum(array.nbytes for array in each.gives)
+            left = LeftWork(each.flops, f"product {arithmetic.pop()}", moved)
+            yield Case("wide product", {each.number: left, **passes})
+
+
+def _dequantised(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """Codes from outside that are widened for products, in a pass of its own."""
+    for each in given:
+        codes = _widened(each)
+        outside = codes is not None and not codes.makers and each.nbytes >= _LEAST_COPIED and each.readers
+        if outside and all(given[reader].kind in ("product", "convolution") for reader in each.readers):
+            yield Case("dequantised weight", {each.number: LeftWork()})
+
+
+def _round_trips(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """Numbers that a pass rounds to codes and widens again, of which nothing but that is left; not where one trains."""
+    for each in () if any(one.trains for one in given) else given:
+        arrays = (*each.takes, *each.gives)
+        hidden = each.dtypes & _CODES.keys() and not any(array.dtype in _CODES for array in arrays)
+        read = each.readers and all(given[reader].kind in ("product", "convolution") for reader in each.readers)
+        if hidden and read and each.body <= _ROUNDING and each.nbytes >= _LEAST_COPIED:
+            yield Case("round trip", {each.number: LeftWork()})
+
+
 def _partials(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Partial sums of a product, in float32, that one instruction adds up."""
     for instruction in given:
@@ -284,7 +348,8 @@ def _epilogue(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
 
 
 DETECTORS: Final[tuple[Callable[[Sequence[ModuleInstruction]], Iterator[Case]], ...]] = (
-    *(_attention, _dense_scatter, _loop_work, _float32, _odd, _partials, _layouts, _boundary, _epilogue),
+    *(_attention, _dense_scatter, _loop_work, _float32, _odd, _wide_products, _dequantised, _round_trips),
+    *(_partials, _layouts, _boundary, _epilogue),
 )
 
 

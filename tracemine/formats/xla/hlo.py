@@ -141,8 +141,10 @@ class HloInstruction(Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """Return where it comes from: `op_name`; `frame` of the stack frame index, counted from 1, or `file` and `line`;
-        `kernel`, the name of the kernel that computes it where XLA compiled equal bodies once, else "".
+        """Return where it comes from.
+
+        `op_name`; `frame` of the stack frame index, counted from 1, or `file` and `line`; `kernel`, the name of the
+        kernel that computes it where XLA compiled equal bodies once, else "".
         """
         return read(self.data, self.metadata, _METADATA)
 
