@@ -186,7 +186,7 @@ def of_codes(layers: int, width: int, dtype: Any = EIGHT) -> tuple[list[jax.Arra
 
 
 def by_codes(rows: int, width: int, how: str) -> Built:
-    """Weights that are dequantised in each step (`each`), once (`once`), or by a scale behind their product (`behind`)."""
+    """Weights that are dequantised in each step (`each`), `once`, or by a scale `behind` their product."""
     weights, scales = of_codes(3, width)
 
     def run(weights: Any, scales: Any, x: jax.Array) -> jax.Array:

@@ -26,9 +26,12 @@ _NO_ARITHMETIC: Final = frozenset(
     [
         *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "broadcast", "reshape", "copy", "convert"),
         *("iota", "slice", "pad", "transpose", "concatenate", "_to_copy", "view", "_unsafe_view", "unsqueeze"),
-        *("expand", "clone", "t"),
+        *("expand", "clone", "t", "split", "split_with_sizes", "permute", "squeeze", "select", "cat", "stack"),
+        *("as_strided", "copy_", "constant_pad_nd", "scalar_tensor", "full", "unbind"),
     ]
 )
+# Operators that Inductor makes of others, and ATen does not have.
+_OF_INDUCTOR: Final = frozenset({"prepare_softmax_online", "inductor_seeds", "inductor_lookup_seed", "inductor_random"})
 _MOST_NAMED: Final = 6
 
 
@@ -49,6 +52,7 @@ def work_of(context: ScanContext) -> tuple[WorkOfClass, ...]:
     part_of = [*(_PART_OF.get(each, OTHER) for each in op_class.values), OTHER]
     part = np.array([list(PARTS).index(each) for each in part_of])[op_class.codes]
     held, texts = _operations(context)
+    part[_only_moves(context)] = list(PARTS).index(_PART_OF["copy"])
     several = np.array([*(len(each) > 1 for each in texts), False], np.bool_)[held]
     found = []
     for at, name in enumerate(PARTS):
@@ -80,13 +84,19 @@ def _operations(context: ScanContext) -> tuple[IntArray, list[tuple[str, ...]]]:
     return name.codes.astype(np.int64), [_arithmetic(_operators(text)) for text in name.values]
 
 
+def _only_moves(context: ScanContext) -> BoolArray:
+    """Return whose kernels Inductor wrote of operators that compute nothing: elsewhere they are copies too."""
+    name = category(context.rows["activities"], "name")
+    return name.that(lambda text: bool(_operators(text)) and not _arithmetic(_operators(text)))
+
+
 def _arithmetic(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(names) if name not in _NO_ARITHMETIC)
 
 
 def _is_operator(name: str) -> bool:
     known = lookup(f"aten::{name}")
-    return known is not None and bool(known.overloads)
+    return name in _OF_INDUCTOR or (known is not None and bool(known.overloads))
 
 
 @cache
