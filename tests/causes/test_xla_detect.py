@@ -363,3 +363,14 @@ def test_what_is_rounded_and_widened_at_once_for_a_product() -> None:
     assert found(pass_, {**reader, "trains": True}) == []  # there the model learns by it
     assert found({**pass_, "body": "round-nearest-even convert tanh"}, reader) == []
     assert found({**pass_, "dtypes": "bfloat16 float32"}, reader) == []
+
+
+def test_weights_that_are_turned_in_each_step_for_a_product() -> None:
+    w = array(CODES, dtype="int8")
+    turned = {"kind": "movement", "body": "parameter transpose", "takes": [w], "gives": [w]}
+    reader = in_half(array(ROWS, dtype="int8"), array(CODES, 0, dtype="int8"), multiplies="int8")
+    (case,) = found(turned, reader)
+    assert (case.finding, case.parts) == ("transposed weight", {0: LeftWork()})
+    assert found(turned, {**reader, "trains": True}) == []  # another weight in each step
+    assert found({**turned, "body": "parameter slice"}, reader) == []
+    assert found(product(w, w, gives=w, multiplies="int8"), {**turned, "takes": [array(CODES, 0)]}, reader) == []

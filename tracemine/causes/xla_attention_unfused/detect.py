@@ -39,7 +39,15 @@ _ROUNDING: Final = frozenset(
 )
 FINDINGS: Final = (
     *("attention", "dense scatter", "loop work", "float32 product", "odd product", "partial sums", "layout copy"),
-    *("fusion boundary", "epilogue outside", "op by op", "wide product", "dequantised weight", "round trip"),
+    *(
+        "fusion boundary",
+        "epilogue outside",
+        "op by op",
+        "wide product",
+        "dequantised weight",
+        "round trip",
+        "transposed weight",
+    ),
 )
 
 
@@ -270,6 +278,16 @@ def _dequantised(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
             yield Case("dequantised weight", {each.number: LeftWork()})
 
 
+def _transposed(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """Codes from outside that a pass turns for products: a library multiplies them in one order alone."""
+    for each in () if any(one.trains for one in given) else given:
+        moved = each.kind == "movement" and each.body <= _MOVES and each.body & {"copy", "transpose"} and each.takes
+        codes = moved and all(array.dtype in _CODES and not array.makers for array in each.takes)
+        outside = codes and each.nbytes >= _LEAST_COPIED
+        if outside and each.readers and all(given[reader].kind == "product" for reader in each.readers):
+            yield Case("transposed weight", {each.number: LeftWork()})
+
+
 def _round_trips(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Numbers that a pass rounds to codes and widens again, of which nothing but that is left; not where one trains."""
     for each in () if any(one.trains for one in given) else given:
@@ -349,6 +367,7 @@ def _epilogue(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
 
 DETECTORS: Final[tuple[Callable[[Sequence[ModuleInstruction]], Iterator[Case]], ...]] = (
     *(_attention, _dense_scatter, _loop_work, _float32, _odd, _wide_products, _dequantised, _round_trips),
+    _transposed,
     *(_partials, _layouts, _boundary, _epilogue),
 )
 
