@@ -14,12 +14,13 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import OTHER, PARTS
 from tracemine.findings.summary import WorkOfClass
 from tracemine.ops import lookup
-from tracemine.rows.arrow import rows_of
+from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, IntArray, category
 from tracemine.timeline import PRODUCERS
 
 _PART_OF: Final = {op_class: part for part, classes in PARTS.items() for op_class in classes}
 _GENERATED: Final = re.compile(r"^triton_[a-z]{3}_fused_(?P<operators>\w+?)(_\d+)?$")  # as Inductor names its kernels
+_OF_TORCH: Final = re.compile(r"\baten::|\bat::|ProfilerStep")
 _LONGEST: Final = 5  # words of an operator's name
 # What moves no number through arithmetic, or only shapes it; and what Inductor writes of operators that do not.
 _NO_ARITHMETIC: Final = frozenset(
@@ -36,11 +37,17 @@ _MOST_NAMED: Final = 6
 
 
 def made_by(context: ScanContext) -> str:
-    """Return what made the kernels: `PyTorch`, `torch.compile`, or a compiler with its version where it is recorded."""
-    environment, meta = context.environment, context.timeline.meta
+    """Return what made the kernels: `PyTorch`, `torch.compile`, or a compiler with its version where it is recorded.
+
+    "" where nothing tells: a profiler of any program's kernels saw no operator of PyTorch, and no kernel of its library.
+    """
+    environment, timeline = context.environment, context.timeline
     if environment.producer != "torch":
-        return (meta.producer or PRODUCERS[environment.producer]).partition(" (")[0]
-    return "torch.compile" if environment.fused else PRODUCERS["torch"]
+        return (timeline.meta.producer or PRODUCERS[environment.producer]).partition(" (")[0]
+    if environment.fused:
+        return "torch.compile"
+    names = (category(context.rows["activities"], "name"), categories(timeline.ops.column("name")))
+    return PRODUCERS["torch"] if any(_OF_TORCH.search(text) for each in names for text in each.values) else ""
 
 
 def work_of(context: ScanContext) -> tuple[WorkOfClass, ...]:
