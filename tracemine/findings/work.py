@@ -39,7 +39,7 @@ _MOST_NAMED: Final = 6
 def made_by(context: ScanContext) -> str:
     """Return what made the kernels: `PyTorch`, `torch.compile`, or a compiler with its version where it is recorded.
 
-    "" where nothing tells: a profiler of any program's kernels saw no operator of PyTorch, and no kernel of its library.
+    "" where nothing tells: no operator of PyTorch was recorded, and no kernel of its library.
     """
     environment, timeline = context.environment, context.timeline
     if environment.producer != "torch":
