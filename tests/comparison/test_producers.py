@@ -59,9 +59,8 @@ def test_classes_have_the_kernels_and_the_time_counted_by_hand(before: str, afte
         assert {kind for kind, one in sides.items() if one is not None} == own.keys()
         for kind, one in sides.items():
             assert one is not None
-            assert (one.kernels, one.gpu_ns / 1000) == (
-                pytest.approx(own[kind][0], abs=0.01), pytest.approx(own[kind][1], rel=1e-3, abs=0.05),
-            )  # fmt: skip
+            assert one.kernels == pytest.approx(own[kind][0], abs=0.01)
+            assert one.gpu_ns / 1000 == pytest.approx(own[kind][1], rel=1e-3, abs=0.05)
 
 
 def fused(name: str) -> Iterator[str]:
@@ -72,7 +71,7 @@ def fused(name: str) -> Iterator[str]:
 
 def test_what_each_fuses() -> None:
     assert not [*fused("eager")]
-    assert {"_softmax", "prepare_softmax_online", "rsqrt"} & {*fused("compiled")} >= {"_softmax"}
+    assert {"_softmax", "prepare_softmax_online"} <= {*fused("compiled")}
     assert {"exponential", "reduce"} <= {*fused("jax")}
 
 
