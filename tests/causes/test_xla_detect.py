@@ -314,6 +314,7 @@ def test_operands_that_are_both_dequantised_want_a_product_of_8_bits() -> None:
         0: LeftWork(2 * 512 * 2048 * 2048, "product int8", x.nbytes + w.nbytes + array(ROWS).nbytes)
     }
     assert found(in_half(x, w, multiplies="int8")) == []
+    assert len(found(in_half(w, w))) == 1  # two of one size
     (eight,) = found(in_half(*(array(each, dtype="float8_e4m3fn") for each in (ROWS, CODES))))
     assert next(iter(eight.parts.values())).rate == "product fp8"
 

@@ -46,8 +46,8 @@ def made_by(context: ScanContext) -> str:
         return (timeline.meta.producer or PRODUCERS[environment.producer]).partition(" (")[0]
     if environment.fused:
         return "torch.compile"
-    names = (category(context.rows["activities"], "name"), categories(timeline.ops.column("name")))
-    return PRODUCERS["torch"] if any(_OF_TORCH.search(text) for each in names for text in each.values) else ""
+    kernels, ops = category(context.rows["activities"], "name"), categories(timeline.ops.column("name"))
+    return PRODUCERS["torch"] if any(map(_OF_TORCH.search, (*kernels.values, *ops.values))) else ""
 
 
 def work_of(context: ScanContext) -> tuple[WorkOfClass, ...]:

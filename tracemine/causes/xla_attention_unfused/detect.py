@@ -26,6 +26,7 @@ _MOST_PARTS: Final = 64  # that a product's sum is split into
 _OWN: Final = frozenset({"elementwise", "reduction", "movement"})  # what XLA generates, and fuses
 _IN_PLACE: Final = frozenset({"scatter", "dynamic-update-slice", "dynamic-slice", "gather"})  # reads or writes a part
 _MOVES: Final = frozenset({"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"})
+_TURNS: Final = frozenset({"copy", "transpose"})
 _ALIGNED, _WIDE = 8, 1_024
 _CODES: Final = {  # types of 8 bits and fewer that stand for wider numbers, and the arithmetic of their products
     **dict.fromkeys(("int8", "s4", "u4"), "int8"),
@@ -253,49 +254,55 @@ def _of_codes(given: Sequence[ModuleInstruction], array: Array) -> Array | None:
 
 def _wide_products(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products at full width whose operands are both codes; or one is, where most products are of codes."""
-    products = [each for each in given if each.kind == "product" and each.flops and each.multiplies]
-    narrow = sum(each.flops for each in products if each.multiplies in _CODES)
-    mostly = 2 * narrow > sum(each.flops for each in products)
-    for each in products:
-        operands = [(array, codes) for array in each.takes if (codes := _of_codes(given, array)) is not None]
-        if each.multiplies in _CODES or len(operands) + mostly < 2:
-            continue
-        own = [array.makers[0] for array, codes in operands if codes is not array]
-        passes = {maker: LeftWork() for maker in own if given[maker].readers == [each.number]}
-        arithmetic = {_CODES[codes.dtype] for _, codes in operands}
-        if len(arithmetic) == 1:
-            moved = sum(codes.nbytes for _, codes in operands) + sum(array.nbytes for array in each.gives)
-            left = LeftWork(each.flops, f"product {arithmetic.pop()}", moved)
-            yield Case("wide product", {each.number: left, **passes})
+    products = [product for product in given if product.kind == "product" and product.flops and product.multiplies]
+    wide = [product for product in products if product.multiplies not in _CODES]
+    mostly_narrow = 2 * sum(product.flops for product in wide) < sum(product.flops for product in products)
+    for product in wide:
+        operands = [(array, codes) for array in product.takes if (codes := _of_codes(given, array)) is not None]
+        if len(operands) + mostly_narrow >= 2 and len({_CODES[codes.dtype] for _, codes in operands}) == 1:
+            yield Case("wide product", _as_codes(given, product, operands))
+
+
+def _as_codes(
+    given: Sequence[ModuleInstruction], product: ModuleInstruction, operands: Sequence[tuple[Array, Array]]
+) -> dict[int, LeftWork]:
+    """Return what is left of a product, and of what widens its operands for it alone, where it multiplies codes."""
+    moved = sum(array.nbytes for array in (*(codes for _, codes in operands), *product.gives))
+    makers = (array.makers[0] for array, codes in operands if codes is not array)
+    passes = {maker: LeftWork() for maker in makers if given[maker].readers == [product.number]}
+    return {product.number: LeftWork(product.flops, f"product {_CODES[operands[0][1].dtype]}", moved), **passes}
 
 
 def _dequantised(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Codes from outside that are widened for products, in a pass of its own."""
-    for each in given:
-        codes = _widened(each)
-        outside = codes is not None and not codes.makers and each.nbytes >= _LEAST_COPIED and each.readers
-        if outside and all(given[reader].kind in ("product", "convolution") for reader in each.readers):
-            yield Case("dequantised weight", {each.number: LeftWork()})
+    for instruction in given:
+        codes = _widened(instruction)
+        if codes is not None and not codes.makers and _is_for_products(given, instruction):
+            yield Case("dequantised weight", {instruction.number: LeftWork()})
+
+
+def _is_for_products(given: Sequence[ModuleInstruction], instruction: ModuleInstruction) -> bool:
+    """Return whether products alone read what a pass over a large array gives."""
+    kinds = {given[reader].kind for reader in instruction.readers}
+    return bool(kinds) and kinds <= {"product", "convolution"} and instruction.nbytes >= _LEAST_COPIED
 
 
 def _transposed(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Codes from outside that a pass turns for products: a library multiplies them in one order alone."""
-    for each in () if any(one.trains for one in given) else given:
-        moved = each.kind == "movement" and each.body <= _MOVES and each.body & {"copy", "transpose"} and each.takes
-        codes = moved and all(array.dtype in _CODES and not array.makers for array in each.takes)
-        outside = codes and each.nbytes >= _LEAST_COPIED
-        if outside and each.readers and all(given[reader].kind == "product" for reader in each.readers):
-            yield Case("transposed weight", {each.number: LeftWork()})
+    for instruction in () if any(instruction.trains for instruction in given) else given:
+        turns = instruction.kind == "movement" and instruction.body <= _MOVES and instruction.body & _TURNS
+        codes = turns and all(array.dtype in _CODES and not array.makers for array in instruction.takes)
+        if codes and _is_for_products(given, instruction):
+            yield Case("transposed weight", {instruction.number: LeftWork()})
 
 
 def _round_trips(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Numbers that a pass rounds to codes and widens again, of which nothing but that is left; not where one trains."""
-    for each in () if any(one.trains for one in given) else given:
-        arrays = (*each.takes, *each.gives)
-        hidden = each.dtypes & _CODES.keys() and not any(array.dtype in _CODES for array in arrays)
-        read = each.readers and all(given[reader].kind in ("product", "convolution") for reader in each.readers)
-        if hidden and read and each.body <= _ROUNDING and each.nbytes >= _LEAST_COPIED:
-            yield Case("round trip", {each.number: LeftWork()})
+    for instruction in () if any(instruction.trains for instruction in given) else given:
+        at_its_ends = {array.dtype for array in (*instruction.takes, *instruction.gives)}
+        hidden = instruction.dtypes & _CODES.keys() and not at_its_ends & _CODES.keys()
+        if hidden and instruction.body <= _ROUNDING and _is_for_products(given, instruction):
+            yield Case("round trip", {instruction.number: LeftWork()})
 
 
 def _partials(given: Sequence[ModuleInstruction]) -> Iterator[Case]:

@@ -7,7 +7,7 @@ stepped over undecoded: an array that a jitted function closes over is in the fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -149,15 +149,19 @@ class HloInstruction(Struct, frozen=True, dict=True, kw_only=True):
         return read(self.data, self.metadata, _METADATA)
 
     @property
-    def ranges(self) -> list[tuple[int, int]]:
-        """Return where a slice begins in each dimension, and its steps."""
-        return [(each["start"], each["step"]) for each in (read(self.data, span, _SLICE) for span in self.slices)]
+    def starts(self) -> list[int]:
+        """Return where a slice begins in each dimension."""
+        return [read(self.data, span, _SLICE)["start"] for span in self.slices]
 
     @property
-    def contracting(self) -> list[int]:
+    def steps(self) -> list[int]:
+        """Return the steps of a slice in each dimension."""
+        return [read(self.data, span, _SLICE)["step"] for span in self.slices]
+
+    @property
+    def contracting(self) -> Sequence[int]:
         """Return the dimensions of a dot's first operand that it sums over."""
-        found: list[int] = read(self.data, self.dot, _DOT)["lhs_contracting"]
-        return found
+        return read(self.data, self.dot, _DOT)["lhs_contracting"]  # type: ignore[no-any-return]
 
     @property
     def precision(self) -> str:

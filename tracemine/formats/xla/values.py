@@ -245,12 +245,9 @@ class Values(Struct, frozen=True, dict=True):
         if any(user.opcode not in _PARTIAL and user.opcode not in _UPDATES for user in users):
             return None
         first = users[0]
-        cut = first.ranges if len(users) == 1 else []
-        if cut and len(cut) == len(whole.dims) and max(step for _, step in cut) <= 1:
-            offset = sum(start * stride for (start, _), stride in zip(cut, whole.strides, strict=True))
-            if not 0 <= offset < max(whole.elements, 1):
-                return None
-            return ArrayPart(offset, first.shape.dims, whole.strides)
+        if len(users) == 1 and len(first.slices) == len(whole.dims) > 0 and max(first.steps) <= 1:
+            offset = sum(start * stride for start, stride in zip(first.starts, whole.strides, strict=True))
+            return ArrayPart(offset, first.shape.dims, whole.strides) if 0 <= offset < max(whole.elements, 1) else None
         count = 0
         for user in users:
             part: HloInstruction | None = user
