@@ -38,6 +38,7 @@ GPU = frozenset(
             "record_deep",
         ),
         *("record_fixes", "record_library", "record_loading", "record_models", "record_nsys_models", "record_points"),
+        "record_producers",
         "record_proton",
         *(
             "record_steps",

@@ -165,6 +165,76 @@ def tall_product() -> Built:
     return sgd(loss), ([normal(at, 256, 256, scale=0.06) for at in range(4)], normal(9, 65536, 256))
 
 
+# -- quantised ---------------------------------------------------------------------------------------------------------
+
+EIGHT, STEP_SIZE = jnp.int8, 0.02
+
+
+def codes(seed: int, *shape: int, dtype: Any = EIGHT) -> jax.Array:
+    return jax.jit(lambda key: jax.random.randint(key, shape, -127, 128, EIGHT).astype(dtype))(jax.random.key(seed))
+
+
+def quantised(y: jax.Array, dtype: Any = EIGHT) -> jax.Array:
+    scaled = y.astype(jnp.float32) / STEP_SIZE
+    return (jnp.clip(jnp.round(scaled), -128, 127) if dtype == EIGHT else jnp.clip(scaled, -448, 448)).astype(dtype)
+
+
+def of_codes(layers: int, width: int, dtype: Any = EIGHT) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Weights of 8 bits, and their scales."""
+    scales = [jnp.abs(normal(50 + at, 1, width, scale=1 / width)) for at in range(layers)]
+    return [codes(at, width, width, dtype=dtype) for at in range(layers)], scales
+
+
+def by_codes(rows: int, width: int, how: str) -> Built:
+    """Weights that are dequantised in each step (`each`), `once`, or by a scale `behind` their product."""
+    weights, scales = of_codes(3, width)
+
+    def run(weights: Any, scales: Any, x: jax.Array) -> jax.Array:
+        for w, s in zip(weights, scales, strict=True):
+            x = jnp.tanh(
+                (x @ w.astype(HALF)) * s if how == "behind" else x @ (w.astype(HALF) * s if how == "each" else w)
+            )
+        return x
+
+    ready = [w.astype(HALF) * s for w, s in zip(weights, scales, strict=True)] if how == "once" else weights
+    return jax.jit(run), (ready, scales, normal(9, rows, width))
+
+
+def of_eight(rows: int, width: int, form: str, wide: frozenset[int] = frozenset(), dtype: Any = EIGHT) -> Built:
+    """Products of what is quantised: those in `wide` are dequantised for it and quantised again, the others of 8 bits.
+
+    form: `first` where weights are summed along their first axis, `last` along their last one.
+    """
+    total = jnp.int32 if dtype == EIGHT else jnp.float32
+    axis = 0 if form == "first" else 1
+
+    def run(weights: Any, scales: Any, q: jax.Array) -> jax.Array:
+        for at, (w, s) in enumerate(zip(weights, scales, strict=True)):
+            if at in wide:
+                y = (q.astype(HALF) * STEP_SIZE) @ (w.astype(HALF) * s)
+            else:
+                sums = lax.dot_general(q, w, (((1,), (axis,)), ((), ())), preferred_element_type=total)
+                y = sums.astype(jnp.float32) * (STEP_SIZE * s.astype(jnp.float32))
+            q = quantised(y, dtype)
+        return q
+
+    return jax.jit(run), (*of_codes(4, width, dtype), codes(9, rows, width, dtype=dtype))
+
+
+def rounded(fake: bool) -> Built:
+    """Operands that are rounded to 8 bits and back in front of each product, as such training leaves them."""
+
+    def as_codes(y: jax.Array) -> jax.Array:
+        return quantised(y).astype(HALF) * STEP_SIZE if fake else y
+
+    def run(weights: Any, x: jax.Array) -> jax.Array:
+        for w in weights:
+            x = as_codes(x) @ as_codes(w)
+        return x
+
+    return jax.jit(run), ([normal(at, 4096, 4096, scale=0.02) for at in range(4)], normal(9, 4096, 4096))
+
+
 # -- loops -------------------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +318,30 @@ PROGRAMS: dict[str, dict[str, Callable[[], Built]]] = {
     "asked_each": {"before": partial(asked, True), "after": partial(asked, False)},
     "tall_product": {"before": tall_product, "after": tall_product},
     "pictures": {"before": partial(pictures, "NCHW"), "after": partial(pictures, "NHWC")},
+    "int8_weights": {
+        "before": partial(by_codes, 2048, 4096, "each"),
+        "after": partial(by_codes, 2048, 4096, "once"),
+        "behind": partial(by_codes, 2048, 4096, "behind"),
+    },
+    "int8_decode": {
+        "before": partial(by_codes, 16, 4096, "each"),
+        "after": partial(by_codes, 16, 4096, "once"),
+        "behind": partial(by_codes, 16, 4096, "behind"),
+    },
+    "int8_island": {
+        "before": partial(of_eight, 2048, 4096, "first", frozenset(range(4))),
+        "transposed": partial(of_eight, 2048, 4096, "first"),
+        "after": partial(of_eight, 2048, 4096, "last"),
+    },
+    "float8_island": {
+        "before": partial(of_eight, 2048, 4096, "first", frozenset(range(4)), jnp.float8_e4m3fn),
+        "after": partial(of_eight, 2048, 4096, "last", frozenset(), jnp.float8_e4m3fn),
+    },
+    "int8_one_wide": {
+        "before": partial(of_eight, 2048, 4096, "last", frozenset({2})),
+        "after": partial(of_eight, 2048, 4096, "last"),
+    },
+    "int8_rounded": {"before": partial(rounded, True), "after": partial(rounded, False)},
     # Nothing to find, or nothing that is worth it.
     "clean_default": {"clean": partial(perceptron, "default")},
     "clean_half": {"clean": partial(perceptron, "default", HALF)},

@@ -29,6 +29,9 @@ def made(*rows: dict[str, Any]) -> list[ModuleInstruction]:
             body=frozenset(row.get("body", "").split()),
             library=row.get("library", ""),
             precision=row.get("precision", ""),
+            dtypes=frozenset(row.get("dtypes", "").split()),
+            multiplies=row.get("multiplies", ""),
+            trains=row.get("trains", False),
             flops=row.get("flops", 0),
             loop=row.get("loop", ""),
             trips=row.get("trips", 0),
@@ -289,3 +292,86 @@ def test_a_pass_behind_a_product_of_cublas_is_found() -> None:
 )
 def test_other_passes_behind_products_are_left_alone(rows: list[dict[str, Any]]) -> None:
     assert not found(*rows)
+
+
+CODES, ROWS = (2048, 2048), (512, 2048)
+
+
+def widened(codes: Array, *more: Array, body: str = "convert multiply broadcast") -> dict[str, Any]:
+    return {"kind": "elementwise", "body": body, "takes": [codes, *more], "gives": [array(codes.shape)]}
+
+
+def in_half(*takes: Array, multiplies: str = "bfloat16", **more: Any) -> dict[str, Any]:
+    return product(*takes, gives=array(ROWS), width=2048, multiplies=multiplies, **more)
+
+
+def test_operands_that_are_both_dequantised_want_a_product_of_8_bits() -> None:
+    x, w = array(ROWS, dtype="int8"), array(CODES, dtype="int8")
+    (apart,) = found(widened(x), widened(w), in_half(array(ROWS, 0), array(CODES, 1)))
+    assert (apart.finding, sorted(apart.parts)) == ("wide product", [0, 1, 2])
+    (inside,) = found(in_half(x, w, array((1, 2048))))
+    assert inside.parts == {
+        0: LeftWork(2 * 512 * 2048 * 2048, "product int8", x.nbytes + w.nbytes + array(ROWS).nbytes)
+    }
+    assert found(in_half(x, w, multiplies="int8")) == []
+    assert len(found(in_half(w, w))) == 1  # two of one size
+    (eight,) = found(in_half(*(array(each, dtype="float8_e4m3fn") for each in (ROWS, CODES))))
+    assert next(iter(eight.parts.values())).rate == "product fp8"
+
+
+def test_one_dequantised_operand_falls_back_where_most_products_are_of_8_bits() -> None:
+    x, w = array(ROWS, dtype="int8"), array(CODES, dtype="int8")
+    narrow, back = in_half(x, w, multiplies="int8"), in_half(array(ROWS), w)
+    assert found(back) == []  # weights alone are quantised, and its own kernel widens them
+    (case,) = found(narrow, narrow, back)
+    assert (case.finding, [*case.parts]) == ("wide product", [2])
+    assert found(narrow, back, in_half(array(ROWS), array(CODES))) == []  # not most
+
+
+def test_weights_that_a_pass_dequantises_in_each_step() -> None:
+    w, x = array(CODES, dtype="int8"), array(ROWS)
+    (case,) = found(widened(w), in_half(x, array(CODES, 0)), in_half(x, array(CODES, 0)))
+    assert (case.finding, case.parts) == ("dequantised weight", {0: LeftWork()})
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [widened(array(CODES, dtype="uint8")), in_half(array(ROWS), array(CODES, 0))],  # a picture
+        [widened(array((64, 2048), dtype="int8")), in_half(array(ROWS), array((64, 2048), 0))],  # little
+        [
+            widened(array(CODES, dtype="int8"), body="convert tanh"),
+            in_half(array(ROWS), array(CODES, 0)),
+        ],  # more than that
+        [
+            widened(array(CODES, dtype="int8")),
+            {"kind": "reduction", "takes": [array(CODES, 0)], "gives": [array((2048,))]},
+        ],
+    ],
+)
+def test_what_is_no_dequantised_weight(rows: list[dict[str, Any]]) -> None:
+    assert not [case for case in found(*rows) if case.finding == "dequantised weight"]
+
+
+def test_what_is_rounded_and_widened_at_once_for_a_product() -> None:
+    pass_ = {
+        "kind": "elementwise", "body": "round-nearest-even clamp convert multiply", "dtypes": "bfloat16 float32 int8",
+        "takes": [array(CODES)], "gives": [array(CODES)],
+    }  # fmt: skip
+    reader = in_half(array(ROWS), array(CODES, 0))
+    (case,) = found(pass_, reader)
+    assert (case.finding, [*case.parts]) == ("round trip", [0])
+    assert found(pass_, {**reader, "trains": True}) == []  # there the model learns by it
+    assert found({**pass_, "body": "round-nearest-even convert tanh"}, reader) == []
+    assert found({**pass_, "dtypes": "bfloat16 float32"}, reader) == []
+
+
+def test_weights_that_are_turned_in_each_step_for_a_product() -> None:
+    w = array(CODES, dtype="int8")
+    turned = {"kind": "movement", "body": "parameter transpose", "takes": [w], "gives": [w]}
+    reader = in_half(array(ROWS, dtype="int8"), array(CODES, 0, dtype="int8"), multiplies="int8")
+    (case,) = found(turned, reader)
+    assert (case.finding, case.parts) == ("transposed weight", {0: LeftWork()})
+    assert found(turned, {**reader, "trains": True}) == []  # another weight in each step
+    assert found({**turned, "body": "parameter slice"}, reader) == []
+    assert found(product(w, w, gives=w, multiplies="int8"), {**turned, "takes": [array(CODES, 0)]}, reader) == []

@@ -69,3 +69,31 @@ def test_places_are_the_programs_own_and_no_kernel_is_offered() -> None:
     assert not any(one_kernel_fixes(finding) for finding in loop.findings)
     for finding in loop.findings:
         assert all(one != other for one, other in pairwise(finding.source))
+
+
+QUANTISED = {
+    ("int8_weights", "before"): "xla_weight_dequantised",
+    ("int8_decode", "before"): "xla_weight_dequantised",
+    ("int8_island", "before"): "xla_quantised_product",
+    ("int8_island", "transposed"): "xla_weight_transposed",
+    ("int8_rounded", "before"): "xla_quantised_product",
+}
+
+
+@pytest.mark.parametrize(("program", "variant"), QUANTISED)
+def test_what_is_quantised_in_vain_is_said_first(program: str, variant: str) -> None:
+    assert recorded(program, variant).findings[0].rule == QUANTISED[program, variant]
+
+
+@pytest.mark.parametrize("program", ["int8_weights", "int8_decode", "int8_rounded"])
+def test_nothing_of_that_is_said_of_what_is_not_quantised(program: str) -> None:
+    found = {finding.rule for finding in recorded(program, "after").findings}
+    assert not found & {*QUANTISED.values(), "xla_quantised_round_trip"}
+
+
+def test_weights_dequantised_once_save_what_the_passes_took() -> None:
+    low, mid, high, won = gpu_savings(
+        recorded("int8_decode", "before"), recorded("int8_decode", "after"), "xla_weight_dequantised"
+    )
+    assert low <= won <= high
+    assert abs(mid - won) <= 8

@@ -156,7 +156,7 @@ def test_a_quantised_product_that_is_computed_in_float_is_said_with_its_weights_
 def test_float_operators_between_integers_are_islands_and_no_gelu(tmp_path: Path) -> None:
     kinds = ("DynamicQuantizeLinear", "MatMulIntegerToFloat", "Gelu", "DynamicQuantizeLinear", "MatMulIntegerToFloat")
     timeline = open_trace(profiled(tmp_path, chain(*kinds, device_us=None)))
-    assert "Float islands (ort_qdq_islands): Gelu computes in floating point" in said(timeline)
+    assert "Float islands: Gelu computes in floating point" in said(timeline)
     assert "ort_optimisation_level" not in said(timeline)
 
 

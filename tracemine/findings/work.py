@@ -14,30 +14,40 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import OTHER, PARTS
 from tracemine.findings.summary import WorkOfClass
 from tracemine.ops import lookup
-from tracemine.rows.arrow import rows_of
+from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, IntArray, category
 from tracemine.timeline import PRODUCERS
 
 _PART_OF: Final = {op_class: part for part, classes in PARTS.items() for op_class in classes}
 _GENERATED: Final = re.compile(r"^triton_[a-z]{3}_fused_(?P<operators>\w+?)(_\d+)?$")  # as Inductor names its kernels
+_OF_TORCH: Final = re.compile(r"\baten::|\bat::|ProfilerStep")
 _LONGEST: Final = 5  # words of an operator's name
 # What moves no number through arithmetic, or only shapes it; and what Inductor writes of operators that do not.
 _NO_ARITHMETIC: Final = frozenset(
     [
         *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "broadcast", "reshape", "copy", "convert"),
         *("iota", "slice", "pad", "transpose", "concatenate", "_to_copy", "view", "_unsafe_view", "unsqueeze"),
-        *("expand", "clone", "t"),
+        *("expand", "clone", "t", "split", "split_with_sizes", "permute", "squeeze", "select", "cat", "stack"),
+        *("as_strided", "copy_", "constant_pad_nd", "scalar_tensor", "full", "unbind"),
     ]
 )
+# Operators that Inductor makes of others, and ATen does not have.
+_OF_INDUCTOR: Final = frozenset({"prepare_softmax_online", "inductor_seeds", "inductor_lookup_seed", "inductor_random"})
 _MOST_NAMED: Final = 6
 
 
 def made_by(context: ScanContext) -> str:
-    """Return what made the kernels: `PyTorch`, `torch.compile`, or a compiler with its version where it is recorded."""
-    environment, meta = context.environment, context.timeline.meta
+    """Return what made the kernels: `PyTorch`, `torch.compile`, or a compiler with its version where it is recorded.
+
+    "" where nothing tells: no operator of PyTorch was recorded, and no kernel of its library.
+    """
+    environment, timeline = context.environment, context.timeline
     if environment.producer != "torch":
-        return (meta.producer or PRODUCERS[environment.producer]).partition(" (")[0]
-    return "torch.compile" if environment.fused else PRODUCERS["torch"]
+        return (timeline.meta.producer or PRODUCERS[environment.producer]).partition(" (")[0]
+    if environment.fused:
+        return "torch.compile"
+    kernels, ops = category(context.rows["activities"], "name"), categories(timeline.ops.column("name"))
+    return PRODUCERS["torch"] if any(map(_OF_TORCH.search, (*kernels.values, *ops.values))) else ""
 
 
 def work_of(context: ScanContext) -> tuple[WorkOfClass, ...]:
@@ -49,6 +59,7 @@ def work_of(context: ScanContext) -> tuple[WorkOfClass, ...]:
     part_of = [*(_PART_OF.get(each, OTHER) for each in op_class.values), OTHER]
     part = np.array([list(PARTS).index(each) for each in part_of])[op_class.codes]
     held, texts = _operations(context)
+    part[_only_moves(context)] = list(PARTS).index(_PART_OF["copy"])
     several = np.array([*(len(each) > 1 for each in texts), False], np.bool_)[held]
     found = []
     for at, name in enumerate(PARTS):
@@ -80,13 +91,19 @@ def _operations(context: ScanContext) -> tuple[IntArray, list[tuple[str, ...]]]:
     return name.codes.astype(np.int64), [_arithmetic(_operators(text)) for text in name.values]
 
 
+def _only_moves(context: ScanContext) -> BoolArray:
+    """Return whose kernels Inductor wrote of operators that compute nothing: elsewhere they are copies too."""
+    name = category(context.rows["activities"], "name")
+    return name.that(lambda text: bool(_operators(text)) and not _arithmetic(_operators(text)))
+
+
 def _arithmetic(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(names) if name not in _NO_ARITHMETIC)
 
 
 def _is_operator(name: str) -> bool:
     known = lookup(f"aten::{name}")
-    return known is not None and bool(known.overloads)
+    return name in _OF_INDUCTOR or (known is not None and bool(known.overloads))
 
 
 @cache

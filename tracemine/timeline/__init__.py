@@ -68,6 +68,7 @@ _READ_VERSIONS = (4, 5, 6, 7, 8, SCHEMA_VERSION)
 _ADDED = (
     ("api", "before_stack_row"),
     *(("activities", name) for name in ("module", "stack_row", "calls", "stated_bytes", "stated_flops")),
+    *(("instructions", name) for name in ("dtypes", "multiplies")),
 )
 _ADDED_TABLES = ("light", "collectives", "instructions")
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands

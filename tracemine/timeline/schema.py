@@ -243,6 +243,8 @@ _TABLES = (
             ColumnSchema("body", _TEXT, "opcodes that it computes, of a fusion those inside, in order of the alphabet, each once and joined by blanks"),
             ColumnSchema("library", _TEXT, "target of a custom call, or kind of the backend that wrote a fusion", "XLA's own emitter wrote its kernel"),
             ColumnSchema("precision", _TEXT, "of a library's product, how it is configured: `DEFAULT`, `HIGH`, `HIGHEST`", "no product, or not configured"),
+            ColumnSchema("dtypes", _TEXT, "types of elements of the arrays in it, likewise", "written before it was kept"),
+            ColumnSchema("multiplies", _TEXT, "type of the elements that a product multiplies, the wider where they differ", "no product, or not known"),
             ColumnSchema("flops", pa.int64(), "floating-point operations of its products", "none, or not known"),
             ColumnSchema("loop", _TEXT, "name of the innermost `while` around it", "in no loop"),
             ColumnSchema("trips", pa.int64(), "iterations that loop has", "in no loop, or not known when it was compiled"),

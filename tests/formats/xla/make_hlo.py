@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.formats.xla.make import message, number, varint
 
-_TYPES = {"pred": 1, "s32": 4, "u8": 6, "f32": 11, "bf16": 16}
+_TYPES = {"pred": 1, "s8": 2, "s32": 4, "u8": 6, "f32": 11, "bf16": 16}
 _TUPLE = 13
 
 

@@ -19,7 +19,15 @@ _FEWEST_MODULES: Final = 4  # in a row
 _SMALL: Final = 2  # kernels of one
 _SCALAR_BYTES: Final = 64
 _ALONE: Final = frozenset({"elementwise", "reduction", "movement"})  # what one module for all would fuse
-_RATES: Final = ("attention half", "attention_backward half", "product half", "product tf32", "product fp32")
+_RATES: Final = (
+    "attention half",
+    "attention_backward half",
+    "product half",
+    "product tf32",
+    "product fp32",
+    "product int8",
+    "product fp8",
+)
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:

@@ -26,10 +26,29 @@ _MOST_PARTS: Final = 64  # that a product's sum is split into
 _OWN: Final = frozenset({"elementwise", "reduction", "movement"})  # what XLA generates, and fuses
 _IN_PLACE: Final = frozenset({"scatter", "dynamic-update-slice", "dynamic-slice", "gather"})  # reads or writes a part
 _MOVES: Final = frozenset({"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"})
+_TURNS: Final = frozenset({"copy", "transpose"})
 _ALIGNED, _WIDE = 8, 1_024
+_CODES: Final = {  # types of 8 bits and fewer that stand for wider numbers, and the arithmetic of their products
+    **dict.fromkeys(("int8", "s4", "u4"), "int8"),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "f8e4m3", "f8e3m4", "f4e2m1fn"), "fp8"),
+}
+_ROUNDING: Final = frozenset(
+    (
+        *("parameter", "constant", "broadcast", "bitcast", "convert", "multiply", "divide", "round-nearest-even"),
+        *("clamp", "maximum", "minimum", "add", "subtract", "abs", "compare", "select", "floor"),
+    )
+)
 FINDINGS: Final = (
     *("attention", "dense scatter", "loop work", "float32 product", "odd product", "partial sums", "layout copy"),
-    *("fusion boundary", "epilogue outside", "op by op"),
+    *(
+        "fusion boundary",
+        "epilogue outside",
+        "op by op",
+        "wide product",
+        "dequantised weight",
+        "round trip",
+        "transposed weight",
+    ),
 )
 
 
@@ -216,6 +235,76 @@ def _odd(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
             )
 
 
+def _widened(instruction: ModuleInstruction) -> Array | None:
+    """Return the codes that a pass turns into as many wide numbers, and does nothing else with."""
+    wide = instruction.gives[0] if len(instruction.gives) == 1 else None
+    if wide is None or wide.dtype in _CODES or not instruction.body <= _ROUNDING:
+        return None
+    return next(
+        (array for array in instruction.takes if array.dtype in _CODES and array.elements == wide.elements), None
+    )
+
+
+def _of_codes(given: Sequence[ModuleInstruction], array: Array) -> Array | None:
+    """Return the codes that an operand is, or was before a pass of its own."""
+    if array.dtype in _CODES:
+        return array
+    return _widened(given[array.makers[0]]) if len(array.makers) == 1 else None
+
+
+def _wide_products(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """Products at full width whose operands are both codes; or one is, where most products are of codes."""
+    products = [product for product in given if product.kind == "product" and product.flops and product.multiplies]
+    wide = [product for product in products if product.multiplies not in _CODES]
+    mostly_narrow = 2 * sum(product.flops for product in wide) < sum(product.flops for product in products)
+    for product in wide:
+        operands = [(array, codes) for array in product.takes if (codes := _of_codes(given, array)) is not None]
+        if len(operands) + mostly_narrow >= 2 and len({_CODES[codes.dtype] for _, codes in operands}) == 1:
+            yield Case("wide product", _as_codes(given, product, operands))
+
+
+def _as_codes(
+    given: Sequence[ModuleInstruction], product: ModuleInstruction, operands: Sequence[tuple[Array, Array]]
+) -> dict[int, LeftWork]:
+    """Return what is left of a product, and of what widens its operands for it alone, where it multiplies codes."""
+    moved = sum(array.nbytes for array in (*(codes for _, codes in operands), *product.gives))
+    makers = (array.makers[0] for array, codes in operands if codes is not array)
+    passes = {maker: LeftWork() for maker in makers if given[maker].readers == [product.number]}
+    return {product.number: LeftWork(product.flops, f"product {_CODES[operands[0][1].dtype]}", moved), **passes}
+
+
+def _dequantised(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """Codes from outside that are widened for products, in a pass of its own."""
+    for instruction in given:
+        codes = _widened(instruction)
+        if codes is not None and not codes.makers and _is_for_products(given, instruction):
+            yield Case("dequantised weight", {instruction.number: LeftWork()})
+
+
+def _is_for_products(given: Sequence[ModuleInstruction], instruction: ModuleInstruction) -> bool:
+    """Return whether products alone read what a pass over a large array gives."""
+    kinds = {given[reader].kind for reader in instruction.readers}
+    return bool(kinds) and kinds <= {"product", "convolution"} and instruction.nbytes >= _LEAST_COPIED
+
+
+def _transposed(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """Codes from outside that a pass turns for products: a library multiplies them in one order alone."""
+    for instruction in () if any(instruction.trains for instruction in given) else given:
+        turns = instruction.kind == "movement" and instruction.body <= _MOVES and instruction.body & _TURNS
+        codes = turns and all(array.dtype in _CODES and not array.makers for array in instruction.takes)
+        if codes and _is_for_products(given, instruction):
+            yield Case("transposed weight", {instruction.number: LeftWork()})
+
+
+def _round_trips(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
+    """Numbers that a pass rounds to codes and widens again, of which nothing but that is left; not where one trains."""
+    for instruction in () if any(instruction.trains for instruction in given) else given:
+        at_its_ends = {array.dtype for array in (*instruction.takes, *instruction.gives)}
+        hidden = instruction.dtypes & _CODES.keys() and not at_its_ends & _CODES.keys()
+        if hidden and instruction.body <= _ROUNDING and _is_for_products(given, instruction):
+            yield Case("round trip", {instruction.number: LeftWork()})
+
+
 def _partials(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Partial sums of a product, in float32, that one instruction adds up."""
     for instruction in given:
@@ -284,7 +373,9 @@ def _epilogue(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
 
 
 DETECTORS: Final[tuple[Callable[[Sequence[ModuleInstruction]], Iterator[Case]], ...]] = (
-    *(_attention, _dense_scatter, _loop_work, _float32, _odd, _partials, _layouts, _boundary, _epilogue),
+    *(_attention, _dense_scatter, _loop_work, _float32, _odd, _wide_products, _dequantised, _round_trips),
+    _transposed,
+    *(_partials, _layouts, _boundary, _epilogue),
 )
 
 

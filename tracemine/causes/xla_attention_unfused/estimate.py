@@ -37,6 +37,10 @@ _SPREADS: Final[dict[str, Spread]] = {
     "layout copy": Spread((1.0, 1.0, 1.0), (0.0, 0.1, 0.6)),
     "fusion boundary": Spread((0.8, 1.2, 1.8), (0.0, 0.2, 1.0)),
     "epilogue outside": Spread((1.0, 1.0, 1.0), (0.1, 0.5, 1.0)),
+    "wide product": Spread((0.8, 1.2, 2.0)),
+    "dequantised weight": Spread((1.0, 1.0, 1.0), (0.0, 0.05, 0.3)),
+    "transposed weight": Spread((1.0, 1.0, 1.0), (0.0, 0.02, 0.2)),
+    "round trip": Spread((1.0, 1.0, 1.0), (0.0, 0.05, 0.3)),
     "op by op": Spread((0.8, 1.2, 3.0)),
 }
 

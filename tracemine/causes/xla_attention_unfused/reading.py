@@ -17,7 +17,8 @@ from tracemine.ops.dtypes import itemsize
 from tracemine.rows.graph import NodeGraph
 from tracemine.timeline import Timeline
 
-_TEXTS: Final = ("name", "body", "library", "precision", "loop")
+_TEXTS: Final = ("name", "body", "library", "precision", "dtypes", "multiplies", "loop")
+_BACKWARD: Final = "transpose("  # as JAX names the scope of what differentiates
 
 
 class Array(Struct, frozen=True):
@@ -47,6 +48,9 @@ class ModuleInstruction(Struct, frozen=True, kw_only=True):
     body: frozenset[str]
     library: str
     precision: str
+    dtypes: frozenset[str]  # of the arrays in it
+    multiplies: str  # what a product multiplies
+    trains: bool  # differentiates
     flops: int
     loop: str
     trips: int
@@ -104,6 +108,8 @@ class _Facts:
         self._numbers = {name: numbers(table.column(name), 0) for name in ("flops", "trips")}
         self._needs, self._result = (booleans(table.column(name)) for name in ("needs_turn", "gives_result"))
         self._kinds = string_ids(timeline.ops.column("name"))
+        scope, scopes = string_ids(timeline.ops.column("module"))
+        self._scopes = scope, (*scopes, "")  # −1: none
         self._tensor_row = numbers(tensors.column("op_row"))
         self._given = booleans(tensors.column("is_output"))
         self._shape = lists(tensors.column("shape"))
@@ -130,6 +136,9 @@ class _Facts:
                     body=frozenset(text["body"].split()),
                     library=text["library"],
                     precision=text["precision"],
+                    dtypes=frozenset(text["dtypes"].split()),
+                    multiplies=text["multiplies"],
+                    trains=_BACKWARD in self._scopes[1][self._scopes[0][op_row]],
                     flops=int(self._numbers["flops"][row]),
                     loop=text["loop"],
                     trips=int(self._numbers["trips"][row]),

@@ -21,7 +21,7 @@ _SAYS_QUANTISED = {
     WEIGHT: "Weights are dequantised in every run (ort_quantised_apart): {kinds}{took}.",
     APART: "Q/DQ that no operator takes in (ort_quantised_apart): {kinds}{took}.",
     ISLAND: (
-        "Float islands (ort_qdq_islands): {kinds} computes in floating point between integers{took}. Quantise it too "
+        "Float islands: {kinds} computes in floating point between integers{took}. Quantise it too "
         "(quantize_static, op_types_to_quantize), or leave what is around it in floating point."
     ),
 }
@@ -131,7 +131,7 @@ def _structure(graph: Graph, *, said: bool) -> Iterator[str]:
     pairs = len(graph.pairs())
     if pairs and said:
         yield (
-            f"Chains (ort_pointwise_chain): {count_text(pairs, 'pair')} of nodes in a row, of "
+            f"Chains: {count_text(pairs, 'pair')} of nodes in a row, of "
             f"{count_text(len(graph.types), 'node')}, where one alone reads what the other gives, and one kernel could "
             "do both."
         )

@@ -9,7 +9,6 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-from tracemine.collector import paused
 from tracemine.columns import Array
 from tracemine.formats.arrow import MISSING, integers, positive, row_numbers, table_of, take, texts
 from tracemine.formats.kineto.memory import memory_table
@@ -35,8 +34,7 @@ _CUDA_MEMORY = 1  # of c10::DeviceType
 
 def assemble(recording: Recording, source_name: str) -> Timeline:
     """Return the timeline of a recording; `source_name` is its file's name without the folder."""
-    with paused():
-        timeline = _assembled(recording, source_name)
+    timeline = _assembled(recording, source_name)
     _give_back()
     return timeline
 

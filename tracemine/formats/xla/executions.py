@@ -14,6 +14,7 @@ from tracemine.columns import Array, codes, is_among, sorted_unique
 from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.stacks import CallPaths, call_paths
+from tracemine.formats.xla.hlo import Frame
 from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
 from tracemine.formats.xla.join import Distinct, HloProgram, Joined, RecordedKernels, distinct_of, joined, repeated
 from tracemine.formats.xla.recording import Columns, Recording, Strings
@@ -172,7 +173,7 @@ def _texts(program: HloProgram, storages: Storages, module: int, item: int) -> d
     arguments = ", ".join(
         f"{'Tensor(a!)' if position in updated else 'Tensor'} operand{position}" for position in range(len(given))
     )
-    module_path = _OUTER.sub("", instruction.op_name)
+    module_path = _OUTER.sub("", instruction.about["op_name"])
     return {
         "name": f"xla::{body.kind}",
         "module": module_path.replace(".", "_").replace("/", ".") or None,
@@ -192,13 +193,16 @@ def _stacks(
 ) -> tuple[Array, CallPaths]:
     """Return of each instruction the row of its stack (−1: none), and the stacks."""
     parent, frame, last = list[int](), list[int](), list[int]()
+    known: dict[tuple[Frame, ...], int] = {(): -1}
     for module, item in distinct:
-        above = -1
-        for one in programs[module].module.stack(programs[module].items[item].instruction):
-            parent.append(above)
-            frame.append(strings[f"{one.file}({one.line}): {one.function or '<module>'}"])
-            above = len(parent) - 1
-        last.append(above)
+        stack = programs[module].module.stack(programs[module].items[item].instruction)
+        for deep in range(1, len(stack) + 1) if stack not in known else ():
+            if stack[:deep] not in known:
+                one = stack[deep - 1]
+                known[stack[:deep]] = len(parent)
+                parent.append(known[stack[: deep - 1]])
+                frame.append(strings[f"{one.file}({one.line}): {one.function or '<module>'}"])
+        last.append(known[stack])
     paths, path = call_paths(np.array(parent, np.int64), np.array(frame, np.int64))
     ends = np.array(last, np.int64)
     return np.where(ends >= 0, path[ends] if len(path) else -1, -1), paths

@@ -7,7 +7,7 @@ stepped over undecoded: an array that a jitted function closes over is in the fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -34,14 +34,14 @@ _INSTRUCTION = table(
     name=(1, Kind.TEXT), opcode=(2, Kind.TEXT), shape=(3, Kind.SPAN), metadata=(7, Kind.SPAN),
     parameter=(9, Kind.SIGNED), fusion_kind=(11, Kind.TEXT), tuple_index=(13, Kind.SIGNED),
     slices=(17, Kind.SPANS), target=(28, Kind.TEXT), dot=(30, Kind.SPAN), id=(35, Kind.SIGNED),
-    operands=(36, Kind.SIGNEDS), called=(38, Kind.SIGNEDS), config=(43, Kind.SPAN), precision=(51, Kind.SPAN),
+    operands=(36, Kind.SIGNEDS), called=(38, Kind.SIGNEDS), configured=(43, Kind.SPAN), precisions=(51, Kind.SPAN),
 )  # fmt: skip
 _METADATA = table(
     op_name=(2, Kind.TEXT), file=(3, Kind.TEXT), line=(4, Kind.SIGNED), kernel=(12, Kind.TEXT), frame=(15, Kind.SIGNED)
 )
 _SHAPE = table(type=(2, Kind.INT), dims=(3, Kind.SIGNEDS), members=(4, Kind.SPANS), layout=(5, Kind.SPAN))
 _LAYOUT = table(minor_to_major=(1, Kind.SIGNEDS))
-_DOT = table(lhs_contracting=(1, Kind.SIGNEDS), rhs_contracting=(2, Kind.SIGNEDS))
+_DOT = table(lhs_contracting=(1, Kind.SIGNEDS))
 _PRECISION = table(operands=(1, Kind.INTS))
 _PRECISIONS: Final = ("DEFAULT", "HIGH", "HIGHEST")
 _SLICE = table(start=(1, Kind.SIGNED), limit=(2, Kind.SIGNED), step=(3, Kind.SIGNED))
@@ -62,7 +62,7 @@ _DEEPEST = 64  # tuples in tuples, and callers of a line; what is deeper is dama
 Index = tuple[int, ...]  # which member of a tuple, and of that; () is the whole
 
 
-class Shape(Struct, frozen=True):
+class Shape(Struct, frozen=True, dict=True):
     """An array, or a tuple of shapes."""
 
     dtype: str
@@ -71,7 +71,7 @@ class Shape(Struct, frozen=True):
     minor_to_major: tuple[int, ...]
     members: tuple[Shape, ...] = ()
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Return how many elements an array has.
 
@@ -89,7 +89,7 @@ class Shape(Struct, frozen=True):
         """
         return (self.elements * self.bits + 7) // 8 + sum(member.bytes for member in self.members)
 
-    @property
+    @cached_property
     def strides(self) -> tuple[int, ...]:
         """Return the stride of each dimension, in elements.
 
@@ -103,7 +103,7 @@ class Shape(Struct, frozen=True):
                 step *= self.dims[dimension]
         return tuple(strides)
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[tuple[Index, Shape], ...]:
         """Return the arrays in it, each with its place.
 
@@ -115,36 +115,65 @@ class Shape(Struct, frozen=True):
         return tuple(((at, *index), leaf) for at, member in enumerate(self.members) for index, leaf in member.leaves)
 
 
-class HloInstruction(Struct, frozen=True):
-    """One instruction. Ids are unique in a module; newer ones hold the computation's in their upper half."""
+class HloInstruction(Struct, frozen=True, dict=True, kw_only=True):
+    """One instruction. Ids are unique in a module; newer ones hold the computation's in their upper half.
+
+    What few are asked for is decoded when they are: of some thousand instructions in fusions it never is.
+    """
 
     id: int
     name: str
     opcode: str
     shape: Shape
     computation: int
-    operands: tuple[int, ...]
-    called: tuple[int, ...]
-    op_name: str
-    frame: int  # of the stack frame index, counted from 1; 0: none
-    file: str
-    line: int
-    kernel: str  # name of the kernel that computes it, where XLA compiled equal bodies once; "" where it has its own
+    operands: list[int]
+    called: list[int]
     fusion_kind: str
     target: str
     parameter: int
     tuple_index: int
-    starts: tuple[int, ...]  # of a slice, in each dimension
-    steps: tuple[int, ...]
-    contracting: tuple[tuple[int, ...], tuple[int, ...]]  # of a dot: of either operand
-    precision: str  # of a dot, as the program asks for it; "": it does not
-    raw_config: bytes
+    data: memoryview  # of the file; what follows lies in it
+    metadata: Span | None
+    dot: Span | None
+    slices: list[Span]
+    configured: Span | None
+    precisions: Span | None
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """Return where it comes from.
+
+        `op_name`; `frame` of the stack frame index, counted from 1, or `file` and `line`; `kernel`, the name of the
+        kernel that computes it where XLA compiled equal bodies once, else "".
+        """
+        return read(self.data, self.metadata, _METADATA)
 
     @property
+    def starts(self) -> list[int]:
+        """Return where a slice begins in each dimension."""
+        return [read(self.data, span, _SLICE)["start"] for span in self.slices]
+
+    @property
+    def steps(self) -> list[int]:
+        """Return the steps of a slice in each dimension."""
+        return [read(self.data, span, _SLICE)["step"] for span in self.slices]
+
+    @property
+    def contracting(self) -> Sequence[int]:
+        """Return the dimensions of a dot's first operand that it sums over."""
+        return read(self.data, self.dot, _DOT)["lhs_contracting"]  # type: ignore[no-any-return]
+
+    @property
+    def precision(self) -> str:
+        """Return the precision of a dot as the program asks for it; "": it does not."""
+        given = read(self.data, self.precisions, _PRECISION)["operands"]
+        return _PRECISIONS[max(given)] if given and max(given) < len(_PRECISIONS) else ""
+
+    @cached_property
     def config(self) -> Mapping[str, Any]:
         """Return the backend's configuration; nothing where there is none, or it is no JSON."""
         try:
-            decoded = msgspec.json.decode(self.raw_config)
+            decoded = msgspec.json.decode(self.data[slice(*(self.configured or (0, 0)))])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return {}
         return decoded if isinstance(decoded, dict) else {}
@@ -189,13 +218,13 @@ class HloModule(Struct, frozen=True, dict=True):
         }
 
     @cached_property
-    def users(self) -> dict[int, tuple[int, ...]]:
+    def users(self) -> dict[int, list[int]]:
         """Return of each instruction those that take it as an operand."""
         takers: dict[int, list[int]] = {}
         for instruction in self.instructions.values():
             for operand in dict.fromkeys(instruction.operands):
                 takers.setdefault(operand, []).append(instruction.id)
-        return {key: tuple(ids) for key, ids in takers.items()}
+        return takers
 
     def in_order(self, computation: int) -> tuple[HloInstruction, ...]:
         """Return a computation's instructions as they are executed: as scheduled, which need not be as written."""
@@ -208,15 +237,34 @@ class HloModule(Struct, frozen=True, dict=True):
         own = {instruction.id: instruction for instruction in written.instructions}
         return tuple(own[id] for id in scheduled if id in own)
 
+    @cached_property
+    def parameters(self) -> dict[tuple[int, int], HloInstruction]:
+        """Return the parameters of all computations, by theirs and their number."""
+        return {
+            (inner.computation, inner.parameter): inner
+            for inner in self.instructions.values()
+            if inner.opcode == "parameter"
+        }
+
     def stack(self, instruction: HloInstruction) -> tuple[Frame, ...]:
         """Return the Python stack of an instruction, outermost first."""
-        frames, at = list[Frame](), instruction.frame
-        while 0 < at <= len(self.frames) and len(frames) < _DEEPEST:
-            frame, at = self.frames[at - 1]
-            frames.append(frame)
-        if not frames and instruction.file:
-            frames.append(Frame(instruction.file, "", instruction.line))
-        return tuple(reversed(frames))
+        about = instruction.about
+        called = self._called_from(about["frame"])
+        return called or ((Frame(about["file"], "", about["line"]),) if about["file"] else ())
+
+    def _called_from(self, number: int) -> tuple[Frame, ...]:
+        known = self._stacks.get(number)
+        if known is None:
+            frames, at = list[Frame](), number
+            while 0 < at <= len(self.frames) and len(frames) < _DEEPEST:
+                frame, at = self.frames[at - 1]
+                frames.append(frame)
+            known = self._stacks[number] = tuple(reversed(frames))
+        return known
+
+    @cached_property
+    def _stacks(self) -> dict[int, tuple[Frame, ...]]:
+        return {}
 
 
 def module_of(data: memoryview, span: Span) -> HloModule:
@@ -246,36 +294,12 @@ def _computation(data: memoryview, span: Span, shapes: dict[bytes, Shape]) -> Co
 
 def _instruction(data: memoryview, span: Span, computation: int, shapes: dict[bytes, Shape]) -> HloInstruction:
     fields = read(data, span, _INSTRUCTION)
-    metadata = read(data, fields["metadata"], _METADATA)
-    dot = read(data, fields["dot"], _DOT)
-    slices = [read(data, each, _SLICE) for each in fields["slices"]]
-    begin, end = fields["config"] or (0, 0)
-    written = bytes(data[slice(*(fields["shape"] or (0, 0)))])  # equal ones are read once
-    shape = shapes.get(written) or shapes.setdefault(written, _shape(data, fields["shape"]))
-    return HloInstruction(
-        id=fields["id"],
-        name=fields["name"],
-        opcode=fields["opcode"],
-        shape=shape,
-        computation=computation,
-        operands=tuple(fields["operands"]),
-        called=tuple(fields["called"]),
-        **metadata,
-        fusion_kind=fields["fusion_kind"],
-        target=fields["target"],
-        parameter=fields["parameter"],
-        tuple_index=fields["tuple_index"],
-        starts=tuple([each["start"] for each in slices]),
-        steps=tuple([each["step"] for each in slices]),
-        contracting=(tuple(dot["lhs_contracting"]), tuple(dot["rhs_contracting"])),
-        precision=_precision(data, fields["precision"]),
-        raw_config=bytes(data[begin:end]),
-    )
-
-
-def _precision(data: memoryview, span: Span | None) -> str:
-    given = read(data, span, _PRECISION)["operands"]
-    return _PRECISIONS[max(given)] if given and max(given) < len(_PRECISIONS) else ""
+    given = fields["shape"]
+    written = b"" if given is None else data[given[0] : given[1]].tobytes()  # equal ones are read once
+    if (shape := shapes.get(written)) is None:
+        shape = shapes[written] = _shape(data, given)
+    fields["shape"] = shape
+    return HloInstruction(computation=computation, data=data, **fields)
 
 
 def _shape(data: memoryview, span: Span | None, deep: int = 0) -> Shape:

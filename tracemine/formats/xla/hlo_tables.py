@@ -118,6 +118,8 @@ def _facts(program: HloProgram, module: int, item: int) -> dict[str, str | int |
         "body": " ".join(sorted(body.opcodes)),
         "library": body.library or None,
         "precision": body.precision or None,
+        "dtypes": " ".join(sorted(map(recorded_dtype, body.dtypes))),
+        "multiplies": recorded_dtype(body.multiplies) or None,
         "flops": body.flops or None,
         "loop": None if loop is None else loop.name,
         "trips": None if loop is None else trips(loop) or None,
@@ -140,7 +142,8 @@ def _known(values: Array, present: Array) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(values), bits)
 
 
+_TEXTS: Final = (*("program_name", "name", "opcode", "body", "library", "precision", "dtypes", "multiplies", "loop"),)
 _COLUMNS: Final[dict[str, Callable[[Sequence[str | int | None], Array], pa.Array]]] = {
-    **dict.fromkeys(("program_name", "name", "opcode", "body", "library", "precision", "loop"), _texts),
+    **dict.fromkeys(_TEXTS, _texts),
     **dict.fromkeys(("program", "flops", "trips"), _numbers),
 }

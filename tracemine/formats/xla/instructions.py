@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -59,6 +59,8 @@ class InstructionBody(Struct, frozen=True):
     library: str  # target of a custom call, or kind of a fusion's backend; "" where XLA's own emitter wrote it
     flops: int  # of products; 0: none
     precision: str  # of a product, as configured: `DEFAULT`, `HIGHEST`
+    dtypes: frozenset[str]  # of the arrays in it
+    multiplies: str  # type of a product's operands, the wider where they differ; "": none, or not known
 
 
 def items_of(module: HloModule) -> list[ScheduledInstruction]:
@@ -102,7 +104,14 @@ def body_of(module: HloModule, instruction: HloInstruction) -> InstructionBody:
     if instruction.opcode == "custom-call" and kind == "product":
         flops = _call_flops(module, instruction)
     precision = _precision(instruction) or max((inner.precision for inner in products), default="")
-    return InstructionBody(kind, opcodes, library, flops, precision)
+    dtypes = frozenset(leaf.dtype for inner in inside for _, leaf in inner.shape.leaves)
+    multiplies = _multiplied(module, products or [instruction]) if kind in _PRODUCTS.values() else ""
+    return InstructionBody(kind, opcodes, library, flops, precision, dtypes, multiplies)
+
+
+def _multiplied(module: HloModule, products: list[HloInstruction]) -> str:
+    operands = [module.instructions.get(operand) for each in products for operand in each.operands[:2]]
+    return max(((one.shape.bits, one.shape.dtype) for one in operands if one is not None), default=(0, ""))[1]
 
 
 def _kind(instruction: HloInstruction, opcodes: frozenset[str], library: str) -> str:
@@ -148,7 +157,7 @@ def _dot_flops(module: HloModule, instruction: HloInstruction) -> int:
     first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
     if first is None or instruction.opcode != "dot":
         return 0
-    return 2 * instruction.shape.elements * _extent(first.shape, instruction.contracting[0])
+    return 2 * instruction.shape.elements * _extent(first.shape, instruction.contracting)
 
 
 def _call_flops(module: HloModule, instruction: HloInstruction) -> int:
@@ -162,5 +171,5 @@ def _call_flops(module: HloModule, instruction: HloInstruction) -> int:
     return 2 * instruction.shape.leaves[0][1].elements * _extent(first.shape, contracting)
 
 
-def _extent(shape: Shape, dimensions: tuple[int, ...]) -> int:
+def _extent(shape: Shape, dimensions: Iterable[int]) -> int:
     return math.prod(shape.dims[at] for at in dimensions if at < len(shape.dims))

@@ -110,9 +110,10 @@ class HloProgram(Struct, frozen=True, dict=True):
         if instruction.opcode != "fusion" or _SETS.search(name) or (moves and _COPIES.search(name)):
             return True
         others = [self.items[at_other].instruction for at_other in self._named.get(name.removesuffix(".kd"), ())]
-        group = instruction.kernel or instruction.name
+        group = instruction.about["kernel"] or instruction.name
         return any(
-            (candidate.kernel or candidate.name) == group or self._equal(candidate, instruction) for candidate in others
+            (candidate.about["kernel"] or candidate.name) == group or self._equal(candidate, instruction)
+            for candidate in others
         )
 
     def _equal(self, one: HloInstruction, other: HloInstruction) -> bool:
@@ -140,8 +141,8 @@ class HloProgram(Struct, frozen=True, dict=True):
         places: dict[str, list[int]] = {}
         for at, item in enumerate(self.items):
             places.setdefault(_kernel_name(item.instruction.name), []).append(at)
-            if item.instruction.kernel:
-                places.setdefault(_kernel_name(item.instruction.kernel), []).append(at)
+            if kernel := item.instruction.about["kernel"]:
+                places.setdefault(_kernel_name(kernel), []).append(at)
         return places
 
 

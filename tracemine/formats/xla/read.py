@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tracemine.collector import paused
 from tracemine.errors import InputError, Location
 from tracemine.formats.foreign import KINETO_KEYS
 from tracemine.formats.format import Format, Progress
@@ -103,7 +104,8 @@ def _timeline(source: FileSource, progress: Progress | None) -> Timeline:
     from tracemine.formats.xla.assemble import assemble
 
     try:
-        return assemble(_recording(source, progress), Path(source.path).name)
+        with paused():  # an object an instruction
+            return assemble(_recording(source, progress), Path(source.path).name)
     except InputError as error:
         raise InputError(error.message, where=Location(source.path), hint=error.hint) from error
 

@@ -113,9 +113,11 @@ class Values(Struct, frozen=True, dict=True):
             return each.operands[index[0]], index[1:]
         if not each.operands:
             return None
-        into: dict[str, Index] = {"get-tuple-element": (each.tuple_index, *index), **dict.fromkeys(_DONE, (1, *index))}
-        into |= dict.fromkeys(_PASSING, index)
-        return (each.operands[0], into[each.opcode]) if each.opcode in into else None
+        if each.opcode == "get-tuple-element":
+            return each.operands[0], (each.tuple_index, *index)
+        if each.opcode in _DONE:
+            return each.operands[0], (1, *index)
+        return (each.operands[0], index) if each.opcode in _PASSING else None
 
     def _called(self, each: HloInstruction, index: Index) -> Value | None:
         """Return the same across a call: what a parameter is given, or what the computation returns."""
@@ -224,7 +226,7 @@ class Values(Struct, frozen=True, dict=True):
         given = self.module.instructions.get(instruction.operands[position])
         if instruction.opcode != "fusion":
             return None if position or given is None else self._read_by([instruction], given.shape)
-        taken = self._parameter(instruction, position)
+        taken = self.module.parameters.get((instruction.called[0], position)) if instruction.called else None
         users = self._users(taken)
         for _ in range(_DEEPEST):
             if [user.opcode for user in users] != ["bitcast"]:
@@ -233,11 +235,6 @@ class Values(Struct, frozen=True, dict=True):
         if taken is None or not users or any(user.operands.index(taken.id) for user in users):
             return None
         return self._read_by(users, taken.shape)
-
-    def _parameter(self, fusion: HloInstruction, position: int) -> HloInstruction | None:
-        body = self.module.computations.get(fusion.called[0]) if fusion.called else None
-        inside = () if body is None else body.instructions
-        return next((inner for inner in inside if inner.opcode == "parameter" and inner.parameter == position), None)
 
     def _users(self, of: HloInstruction | None) -> list[HloInstruction]:
         users = () if of is None else self.module.users.get(of.id, ())
@@ -248,11 +245,9 @@ class Values(Struct, frozen=True, dict=True):
         if any(user.opcode not in _PARTIAL and user.opcode not in _UPDATES for user in users):
             return None
         first = users[0]
-        if len(users) == 1 and first.starts and len(first.starts) == len(whole.dims) and max(first.steps) <= 1:
+        if len(users) == 1 and len(first.slices) == len(whole.dims) > 0 and max(first.steps) <= 1:
             offset = sum(start * stride for start, stride in zip(first.starts, whole.strides, strict=True))
-            if not 0 <= offset < max(whole.elements, 1):
-                return None
-            return ArrayPart(offset, first.shape.dims, whole.strides)
+            return ArrayPart(offset, first.shape.dims, whole.strides) if 0 <= offset < max(whole.elements, 1) else None
         count = 0
         for user in users:
             part: HloInstruction | None = user
