@@ -80,12 +80,16 @@ def main() -> None:
         print(f"read: {read_wall:.0f} s, {read_s:.0f} CPU-s; with the job: {wall:.0f} s, {job_s:.0f} CPU-s")
         each = kept_mb / len(read.ranks)
         print(f"kept of a rank: {each:.2f} MB of {len(read.ranks[0].start)} collectives; peak {peak:.0f} MB")
-        print(f"matched {job.matched}, replay off by {job.replay_error_percent} %; {[one.title for one in job.findings]}")
+        print(
+            f"matched {job.matched}, replay off by {job.replay_error_percent} %; {[one.title for one in job.findings]}"
+        )
         began_s = spent_s()
         for path in paths[:_ALONE]:
             tracemine.scan(path)
         alone = (spent_s() - began_s) / min(_ALONE, len(paths))
-        print(f"a scan alone: {alone:.1f} CPU-s; the job takes {job_s / (alone * len(paths)):.2f} x of {len(paths)} scans")
+        print(
+            f"a scan alone: {alone:.1f} CPU-s; the job takes {job_s / (alone * len(paths)):.2f} x of {len(paths)} scans"
+        )
 
 
 if __name__ == "__main__":

@@ -164,7 +164,11 @@ def _exposed(
     where = "on the stream that computes, so that nothing can" if in_order else "on a stream of their own"
     facts = (
         f"Transfers{size} take {time_text(transfer)} a step, {where}.",
-        *(("The host is the limit meanwhile, so that hiding them may save nothing.",) if gain.mid < transfer // 4 else ()),
+        *(
+            ("The host is the limit meanwhile, so that hiding them may save nothing.",)
+            if gain.mid < transfer // 4
+            else ()
+        ),
     )
     saving = within(Interval(0, min(gain.mid, transfer), max(min(gain.high, transfer), gain.mid)), step_ns)
     return Exposed(

@@ -49,7 +49,9 @@ def length_imbalance(
     return Straggler(
         rule="length_imbalance",
         ranks=tuple(ranks[at].rank for at in members),
-        saving=Interval(int(gain.low * _LESS), int(gain.mid * (_LESS + _MORE) / 2), min(int(gain.high * _MORE), step_ns)),
+        saving=Interval(
+            int(gain.low * _LESS), int(gain.mid * (_LESS + _MORE) / 2), min(int(gain.high * _MORE), step_ns)
+        ),
         facts=(
             f"In each step another rank computes longest, {time_text(above)} more than their mean; within a step the "
             f"ranks differ by {spread}.",

@@ -20,8 +20,7 @@ from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.clocks import Clocks
 from tracemine.ranks.match import MatchedCollectives
 from tracemine.ranks.summary import RankSummary
-from tracemine.rows.table import BoolArray, FloatArray, IntArray
-
+from tracemine.rows.table import FloatArray, IntArray
 
 ISSUED, AWAITED, MET = range(3)  # kinds of events
 

@@ -54,7 +54,9 @@ class JobUnprofiled(Struct, frozen=True):
     host: tuple[FloatArray, ...]
     role: tuple[int, ...]  # of each rank: ranks of one role have the same list of collectives
 
-    def of_rank(self, at: int, *, is_elastic: bool = False, slower: float = 1.0, **changed: dict[int, FloatArray]) -> Lines:
+    def of_rank(
+        self, at: int, *, is_elastic: bool = False, slower: float = 1.0, **changed: dict[int, FloatArray]
+    ) -> Lines:
         """Return what a rank takes. changed: parts of ranks to put in place of theirs.
 
         is_elastic: its idle time that nothing recorded explains may be waiting for another rank: little of it stays.
