@@ -87,7 +87,7 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     if host is None:
         return findings
     known = [finding.step_saving_ns for finding in findings]
-    first = all(saving is not None and saving.mid < LEAST_SHARE * step.mid for saving in known)
+    first = all(saving is not None and saving.high < LEAST_SHARE * step.mid for saving in known)
     return [host, *findings] if first else [*findings, host]
 
 

@@ -89,8 +89,8 @@ def _uneven(
     (gain,) = gains_of(job, scenarios)
     saving = Interval(int(gain.low * _LESS), gain.mid, int(gain.high * _MORE))
     fact = (
-        f"Rank {ranks[stages[slowest]].rank}'s device computes {time_text(int(busy.max()))} a step, the stages' mean is "
-        f"{time_text(int(busy.mean()))}; the others wait for it in each microbatch."
+        f"Rank {ranks[stages[slowest]].rank}'s device computes {time_text(int(busy.max()))} a step, the stages' mean "
+        f"is {time_text(int(busy.mean()))}; the others wait for it in each microbatch."
     )
     return [
         Bubble(

@@ -235,7 +235,7 @@ class _Run:
         return ends
 
     def _pass(self, number: int, stretch: int, device: FloatArray, host: FloatArray) -> None:
-        """Let shares of a stretch pass: the device works on, and is done with nothing that its host has not launched."""
+        """Let shares of a stretch pass: the device works on, and is never ahead of its host."""
         self.host[number] += host * self.works[number][stretch]
         self.device[number] += device * self.own[number][stretch]
         np.maximum(self.device[number], self.host[number], out=self.device[number])
@@ -247,9 +247,10 @@ class _Run:
             at = self.place[number]
             what, ks, shared = events.what[at], events.collective[at], self.shared[number][at]
             if what == AWAITED:
-                lacking = ks[~self.is_over[ks]] if shared < 0 else () if self.is_over[shared] else (shared,)
-                if len(lacking):
-                    self.asleep.setdefault(int(lacking[0]), []).append(number)
+                asked = ks if shared < 0 else np.array([shared])
+                lacking = asked[~self.is_over[asked]].tolist()
+                if lacking:
+                    self.asleep.setdefault(lacking[0], []).append(number)
                     return
             self._pass(number, int(events.stretch[at]), events.device[at][:, None], events.host[at][:, None])
             now = self.device[number]

@@ -111,12 +111,13 @@ def gains_of(
 def unprofiled(ranks: Sequence[RankSummary]) -> JobUnprofiled:
     """Return the job's stretches without the profiler."""
     roles = _roles(ranks)
-    host = [rank.stretches.host * _HOST_MORE for rank in ranks]
+    host = [np.array(rank.stretches.host * _HOST_MORE, np.float64) for rank in ranks]
     extra = tuple(_extra(ranks, host, roles, at) for at in range(len(ranks)))
     host = [own - more for own, more in zip(host, extra, strict=True)]
     whole = np.array([own.sum() for own in host])
     usual_of = {role: float(np.median(whole[np.array(roles) == role])) for role in set(roles)}
-    host = [own * (usual_of[role] / max(float(own.sum()), 1.0)) for own, role in zip(host, roles, strict=True)]
+    factor = [usual_of[role] / max(float(own.sum()), 1.0) for own, role in zip(host, roles, strict=True)]
+    host = [np.array(own * by, np.float64) for own, by in zip(host, factor, strict=True)]
     parts = {
         name: tuple(getattr(rank.stretches, field).astype(float) for rank in ranks) for name, field in _RECORDED.items()
     }

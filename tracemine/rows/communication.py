@@ -109,8 +109,9 @@ def _no_wait_between(timeline: Timeline, since: IntArray, until: IntArray, rows:
     waits = np.sort(begin[names.that(lambda name: name.startswith(_STREAM_WAITS))])
     launch = rows_of(timeline.activities["launch_row"])[rows]
     graph = np.append(names.that(lambda name: name.startswith(_GRAPHS)), True)[launch]
-    none: BoolArray = np.searchsorted(waits, since, "right") == np.searchsorted(waits, until, "right")
-    return none & (len(waits) > 0) & (launch >= 0) & ~graph & (until > since)
+    asked = np.searchsorted(waits, since, "right") != np.searchsorted(waits, until, "right")
+    none: BoolArray = ~asked & (len(waits) > 0) & (launch >= 0) & ~graph & (until > since)
+    return none
 
 
 def _launched(timeline: Timeline, start: IntArray) -> IntArray:
