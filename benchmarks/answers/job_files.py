@@ -10,11 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import sys
 import tempfile
 import time
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import tracemine
 from benchmarks.reading.trace_maker import make_trace, read_json
