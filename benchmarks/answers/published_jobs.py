@@ -23,7 +23,7 @@ from tracemine.ranks.collectives import Collectives, ProcessGroup
 from tracemine.ranks.kernels import KernelTimes
 from tracemine.ranks.match import MatchedCollectives
 from tracemine.ranks.replay import JobReplay
-from tracemine.ranks.summary import RankSummary, Stretches
+from tracemine.ranks.summary import Meetings, RankSummary, Stretches
 from tracemine.ranks.unprofiled import ELASTIC_NS
 from tracemine.rows.spans import Spans
 
@@ -88,7 +88,7 @@ class Worker:
             stretches=parts, by_step=parts, wait_ns_by_step=nothing[:1], silence=None, loading_ns=0,
             kernels=KernelTimes((), *(nothing[:0] for _ in range(6))), hosting_ns=0, host_ns=nothing,
             after_backward=nothing > 0, part=nothing - 1, queued_ns=nothing,
-            meets=parts.own < 0,
+            meetings=Meetings(parts.own * 0 - 1, parts.own * 0.0),
         )  # fmt: skip
         return summary, blocked, edges
 

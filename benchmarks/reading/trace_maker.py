@@ -77,9 +77,20 @@ def _indent(event: Event) -> str:
 LAYOUTS: dict[str, Callable[[Event], str]] = {"old": _old, "new": _new, "compact": _compact, "indent": _indent}
 
 
-def make_trace(base: Path, out: Path, *, megabytes: float, stacks: bool = True, layout: str = "old") -> int:
-    """Write at least `megabytes` (10⁶ bytes) of trace to `out`; return how many events it has."""
-    document = read_json(base)
+def make_trace(
+    base: Path | dict[str, Any],
+    out: Path,
+    *,
+    megabytes: float,
+    stacks: bool = True,
+    layout: str = "old",
+    period_us: int | None = None,
+) -> int:
+    """Write at least `megabytes` (10⁶ bytes) of trace to `out`; return how many events it has.
+
+    period_us: from each repetition to the next, so that several files stay in step; by default as long as the base.
+    """
+    document = read_json(base) if isinstance(base, Path) else dict(base)
     events = document.pop("traceEvents")
     render = LAYOUTS[layout]
     left_out = set() if stacks else _HOST_ONLY
@@ -92,7 +103,7 @@ def make_trace(base: Path, out: Path, *, megabytes: float, stacks: bool = True, 
     with out.open("wb") as file:
         opening = json.dumps(header, indent=None if layout == "compact" else 2)[:-1].rstrip()
         file.write(f'{opening},{" " if layout == "compact" else chr(10) + "  "}"traceEvents": ['.encode())
-        for text in _repetitions("".join(map(render, repeated))):
+        for text in _repetitions("".join(map(render, repeated)), period_us):
             file.write(text.encode())
             repetitions += 1
             if file.tell() >= megabytes * 1e6:
@@ -102,7 +113,7 @@ def make_trace(base: Path, out: Path, *, megabytes: float, stacks: bool = True, 
     return repetitions * len(repeated) + len(once)
 
 
-def _repetitions(text: str) -> Iterator[str]:
+def _repetitions(text: str, period_us: int | None) -> Iterator[str]:
     """`text` again and again, its times and ids shifted further each time."""
     numbers = [(match[1], int(match[2])) for match in _SHIFTED.finditer(text)]
     between = _SHIFTED.split(text)[0::3]
@@ -112,7 +123,7 @@ def _repetitions(text: str) -> Iterator[str]:
         largest[shared] = max(largest.get(shared, 0), value)
     times = [value for key, value in numbers if key == '"ts": ']
     step = {key: value + 1 for key, value in largest.items()}
-    step['"ts": '] = max(times) - min(times) + 1000
+    step['"ts": '] = period_us or max(times) - min(times) + 1000
     step['"Python module id": '] = 0
     steps = [step[_SAME_STEP.get(key, key)] for key, _ in numbers]
     keys = [key for key, _ in numbers]

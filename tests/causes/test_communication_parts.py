@@ -216,6 +216,39 @@ def test_half_a_step_of_exposed_communication_is_said_with_the_reason(reason: st
     assert ("launched nothing that could run" in found.fix) == (reason == "host")
 
 
+def in_order(*, asks: bool, late_us: int = 2, turns: int = 4) -> Rank:
+    """Steps in which products that do not need a sum begin when it ends. asks: their stream is made to wait for it."""
+    rank = Rank()
+    for step in range(2):
+        rank.begin(step)
+        rank.trace.call("cudaStreamWaitEvent", rank.host, US // 2)  # before all of them
+        rank.host += US
+        for _ in range(turns):
+            rank.compute(took_us=1_000)
+            rank.send(elements=1 << 20, took_us=1_500)
+            if asks:
+                rank.trace.call("cudaStreamWaitEvent", rank.host, US // 2)
+                rank.host += US
+            rank.at += late_us * US
+        rank.compute(took_us=1_000)
+        rank.send(elements=1 << 20, took_us=10)
+    return rank
+
+
+def test_work_behind_a_collective_that_nothing_made_wait_stands_in_the_order_of_launches() -> None:
+    (found,) = in_order(asks=False).findings("launch_order")
+    assert (found.occurrences, found.measured_ns) == (8, 8 * 1_500 * US)
+    assert (found.gpu_saving_ns.low, found.gpu_saving_ns.high) == (0, found.measured_ns)
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" in found.fix
+
+
+def test_work_that_was_made_to_wait_or_begins_later_or_once_is_in_no_order() -> None:
+    assert not in_order(asks=True).findings("launch_order")
+    assert not in_order(asks=False, late_us=15).findings("launch_order")
+    assert not in_order(asks=False, turns=1).findings("launch_order")
+    assert not exposed("waited_for").findings("launch_order")  # no such calls are recorded
+
+
 def test_the_last_of_a_step_is_the_tail_and_what_is_hidden_says_behind_what() -> None:
     rank = Rank()
     for step in range(2):

@@ -254,7 +254,7 @@ def test_ranks_that_wait_in_what_nothing_records_widen_the_saving_and_are_named(
     (late,) = stragglers(job)
     assert (late.rule, late.ranks) == ("straggler_work", (1,))
     assert late.step_saving_ns is not None
-    assert late.step_saving_ns.low <= 0.1 * loss  # if the others' idle time is their own
+    assert late.step_saving_ns.low <= 0.3 * loss  # if the others' idle time is their own
     assert late.step_saving_ns.high >= 0.9 * loss
     (barrier,) = [one for one in job.findings if one.rule == "unrecorded_barrier"]
     assert (barrier.ranks, barrier.step_saving_ns) == ((0, 2, 3), None)

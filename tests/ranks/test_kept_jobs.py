@@ -6,10 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.find import find_job
+from tracemine.ranks.match import matched
 from tracemine.ranks.recognise import read_ranks
 from tracemine.ranks.record import Job
+from tracemine.ranks.replay import JobReplay
+from tracemine.ranks.stragglers import saved
+from tracemine.ranks.unprofiled import unprofiled
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "jobs"
 BLAMING = (
@@ -24,7 +30,7 @@ PLANTED = {
     "ddp_longer_batch": ("straggler_work", (1,), True),
     "ddp_shared_gpu": ("straggler_gpu", (1,), True),
     "ddp_slow_loader": ("straggler_input", (1,), True),
-    "ddp_no_peers": ("link_below_rate", EVERYONE, True),
+    "ddp_no_peers": ("link_below_rate", EVERYONE, False),
     "ddp_one_channel": ("link_below_rate", EVERYONE, True),
     "moe_overflow": ("expert_imbalance", (0,), True),
     "no_overlap": ("not_overlapped", EVERYONE, True),
@@ -32,8 +38,8 @@ PLANTED = {
     "tp_infer": ("exposed_collective", EVERYONE, True),
     "pp_uneven_stages": ("stage_imbalance", EVERYONE, True),
     "ddp_rank_0_logs": ("rank_dependent", (0,), True),
-    "ddp_lengths": ("length_imbalance", EVERYONE, False),
-    "broadcast_buffers": ("buffers_broadcast", EVERYONE, False),
+    "ddp_lengths": ("length_imbalance", EVERYONE, True),
+    "broadcast_buffers": ("buffers_broadcast", EVERYONE, True),
     "sync_batch_norm": ("sync_batch_norm", EVERYONE, True),
     "tp_gathers_twice": ("redundant_gather", EVERYONE, True),
 }
@@ -59,6 +65,8 @@ def steps_ms(name: str, variant: str) -> tuple[float, float]:
 def test_what_was_planted_is_among_the_first_and_costs_what_was_measured(name: str) -> None:
     rule, ranks, is_measured = PLANTED[name]
     found = job(name, "planted")
+    assert found.replay_error_percent is not None
+    assert found.replay_error_percent < 2.5
     (finding,) = [one for one in found.findings[:3] if (one.rule, one.ranks) == (rule, ranks)]
     blamed = [one.rule for one in found.findings if one.rule.startswith(BLAMING)]
     assert blamed == [rule] * rule.startswith(BLAMING)
@@ -72,6 +80,17 @@ def test_what_was_planted_is_among_the_first_and_costs_what_was_measured(name: s
 @pytest.mark.parametrize("name", CLEAN)
 def test_nobody_is_blamed_where_nothing_was_planted(name: str) -> None:
     assert [one.title for one in job(name, "clean").findings if one.rule.startswith(BLAMING)] == []
+
+
+def test_a_slower_device_costs_nothing_where_its_host_is_the_limit() -> None:
+    ranks = read_ranks(sorted((FOLDER / "ddp_slow_loader" / "clean").glob("rank*.json.gz"))).ranks
+    matches = matched(ranks)
+    replayed, usual = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks)), unprofiled(ranks)
+    slow = replace(usual, busy=(usual.busy[0], usual.busy[0] * 1.3))
+    excess = 0.3 * float(usual.busy[0].sum()) / ranks[0].steps
+    for hosts, least, most in ((slow.host, 0.0, 0.1), (tuple(own * 0 for own in slow.host), 0.5, 1.0)):
+        (gain,) = saved(replayed, replace(slow, host=hosts), [{"busy": {1: usual.busy[0]}}])
+        assert least * excess <= gain.mid <= most * excess
 
 
 def test_all_recordings_are_of_a_test() -> None:

@@ -11,7 +11,7 @@ from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.collectives import Collectives, ProcessGroup, SentPart
 from tracemine.ranks.kernels import KernelTimes
 from tracemine.ranks.match import MatchedCollectives, matched
-from tracemine.ranks.summary import RankSummary, Stretches
+from tracemine.ranks.summary import Meetings, RankSummary, Stretches
 
 EVERYONE = 4
 GROUP = ProcessGroup(tuple(range(EVERYONE)), EVERYONE, "default_pg")
@@ -31,7 +31,7 @@ def rank(
     count = len(start)
     none = np.zeros(0, np.int64)
     ones = np.ones(count, np.int64)
-    nothing = Stretches(*(np.zeros(1, np.int64) for _ in range(7)))
+    nothing = Stretches(*(np.zeros(1, np.int64) for _ in range(6)))
     collectives = Collectives(
         activity=np.arange(count), kind=tuple(kind), group=np.zeros(count, np.int64), groups=(GROUP,),
         nbytes=np.array(nbytes or [8] * count, np.int64), sequence=np.array(sequence or [-1] * count, np.int64),
@@ -43,7 +43,7 @@ def rank(
         exposed=ones * 0, stream=ones, computes=ones == 0, step=ones * 0, issue=ones, wait=ones,
         stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), *(none for _ in range(6))),
         hosting_ns=0, silence=None, loading_ns=0, host_ns=ones, after_backward=ones == 0, part=-ones,
-        queued_ns=ones * 0, meets=ones == 0,
+        queued_ns=ones * 0, meetings=Meetings(none, none.astype(np.float64)),
     )  # fmt: skip
 
 

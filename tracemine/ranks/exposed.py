@@ -130,7 +130,7 @@ def _not_overlapped(
     busy = int(np.mean([one.by_step.busy.mean() for one in job.ranks]))
     ahead = max(busy - (works - int(count * call)), 0)
     room = max(step_ns - max(works - calls, busy + transfer), 0)
-    least, _ = gain_of_transfers(job, without, each.everywhere(these), 0.0)
+    least = gain_of_transfers(job, without, each.everywhere(these), 0.0).low
     hides = transfer if works - calls >= busy + transfer else transfer // 2
     likely = min(hides + max(calls - ahead, 0), room)
     saving = Interval(min(least, likely), likely, max(min(transfer + calls * 3 // 2, room), likely))
@@ -155,8 +155,8 @@ def _exposed(
         if not these.any():
             return None, these
     transfer = int(bare[these].sum() / rank.steps)
-    saves, least = gain_of_transfers(job, without, each.everywhere(these), 0.0)
-    felt = saves if not in_order else transfer
+    gain = gain_of_transfers(job, without, each.everywhere(these), 0.0)
+    felt = gain.mid if not in_order else transfer
     if felt < _LEAST_SHARE * step_ns:
         return None, these & False
     nbytes = rank.collectives.nbytes[own[these]]
@@ -164,9 +164,13 @@ def _exposed(
     where = "on the stream that computes, so that nothing can" if in_order else "on a stream of their own"
     facts = (
         f"Transfers{size} take {time_text(transfer)} a step, {where}.",
-        *(("The host is the limit meanwhile, so that hiding them may save nothing.",) if saves < transfer // 4 else ()),
+        *(
+            ("The host is the limit meanwhile, so that hiding them may save nothing.",)
+            if gain.mid < transfer // 4
+            else ()
+        ),
     )
-    saving = within(Interval(0, min(saves, transfer), max(min(least, transfer), saves)), step_ns)
+    saving = within(Interval(0, min(gain.mid, transfer), max(min(gain.high, transfer), gain.mid)), step_ns)
     return Exposed(
         rule="exposed_collective", kind=each.kind, group=each.group, count=float(these.sum() / rank.steps),
         saving=saving, transfer_ns=transfer, facts=facts,

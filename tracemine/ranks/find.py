@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from tracemine.ranks.clocks import Clocks, clocks_of
@@ -22,11 +21,11 @@ from tracemine.ranks.serialised import serialised
 from tracemine.ranks.stragglers import LEAST_SHARE, Straggler, stragglers
 from tracemine.ranks.summary import RankSummary
 from tracemine.ranks.texts import cause_texts
-from tracemine.ranks.unprofiled import STEP_HIGH, STEP_LOW, JobUnprofiled, unprofiled
+from tracemine.ranks.unprofiled import STEP_HIGH, STEP_LOW, JobUnprofiled, steps_of, unprofiled
 from tracemine.units import percent_text, time_text
 
 _MOST_ERROR = 5.0  # percent, beyond which a replay tells no saving
-_HOST_BOUND = 0.6  # of the step that the devices compute
+_HOST_BOUND = 0.65  # of the step that the devices compute
 _OF_WORK = ("straggler_work", "straggler_gpu")
 _SHOWN = 0.01  # of the step: what can be no more is not worth a line
 
@@ -69,13 +68,8 @@ def find_and_draw(read: RanksRead, name: str) -> tuple[Job, JobPicture]:
 
 def _step(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled) -> JobStep:
     """Return the job's step as recorded and without the profiler."""
-    ends = [
-        float(job.ends([stretch[None, :] for stretch in without.of_own_host(queue=queue)], together=True).max())
-        / ranks[0].steps
-        for queue in (True, False)
-    ]
     recorded = int((job.end.max() - job.begin.min()) / ranks[0].steps)
-    mid = min(int(sum(ends) / 2), recorded)
+    mid = min(int(steps_of(job, [without.lines()])[0]), recorded)
     return JobStep(recorded, int(mid * STEP_LOW), mid, min(int(mid * STEP_HIGH), recorded))
 
 
@@ -86,7 +80,6 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     weighed = _of_ranks(ranks, job, without, step)
     weighed += _of_communication(ranks, job, without, step)
     weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job, without)]
-    weighed = [(weight, _above_host(finding, ranks, without, step)) for weight, finding in weighed]
     weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
     weighed.sort(key=lambda pair: -pair[0])
     findings = [finding for _, finding in weighed]
@@ -94,7 +87,7 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     if host is None:
         return findings
     known = [finding.step_saving_ns for finding in findings]
-    first = all(saving is not None and saving.mid < LEAST_SHARE * step.mid for saving in known)
+    first = all(saving is not None and saving.high < LEAST_SHARE * step.mid for saving in known)
     return [host, *findings] if first else [*findings, host]
 
 
@@ -153,21 +146,6 @@ def _host_bound(ranks: Sequence[RankSummary], step: JobStep) -> JobFinding | Non
     fact = f"A device computes {time_text(int(busy))} of a step of {time_text(step.mid)}."
     share = percent_text(busy, step.mid).rstrip(" %")
     return _finding("host_bound", tuple(rank.rank for rank in ranks), None, (fact,), "measured", count=share)
-
-
-def _above_host(finding: JobFinding, ranks: Sequence[RankSummary], without: JobUnprofiled, step: JobStep) -> JobFinding:
-    """Return a finding with a saving after which the hosts still have the time that they work."""
-    saving = finding.step_saving_ns
-    limit = cause_texts()[finding.rule].limit
-    if saving is None or limit == "host":
-        return finding
-    hosts = [rank.hosting_ns for rank in ranks]
-    left = [max(step.mid - ns, 0) for ns in (max(hosts), int(np.mean(hosts)), min(hosts))]
-    if limit == "device":
-        late = [at for at, rank in enumerate(ranks) if rank.rank in finding.ranks]
-        left[0] = min(left[0], max(without.room_ns(at) for at in late) // ranks[0].steps)
-    least, likely, most = (min(ns, room) for ns, room in zip(msgspec.structs.astuple(saving), left, strict=True))
-    return msgspec.structs.replace(finding, step_saving_ns=Interval(least, likely, most))
 
 
 def _worth(saving: Interval | None, step_ns: int) -> bool:

@@ -42,14 +42,16 @@ def length_imbalance(
         return None
     factor = mean / np.maximum(busy, 1)
     changed = {at: without.busy[at] * factor[place][_step_of(ranks[at])] for place, at in enumerate(members)}
-    ((low, high),) = saved(job, without, [{"busy": changed}], ranks[0].steps)
-    if (low + high) // 2 < least:
+    (gain,) = saved(job, without, [{"busy": changed}])
+    if gain.mid < least:
         return None
     spread = percent_text(float(np.median(busy.std(axis=0) / np.maximum(mean, 1))), 1)
     return Straggler(
         rule="length_imbalance",
         ranks=tuple(ranks[at].rank for at in members),
-        saving=Interval(int(low * _LESS), (low + high) // 2, min(int(high * _MORE), step_ns)),
+        saving=Interval(
+            int(gain.low * _LESS), int(gain.mid * (_LESS + _MORE) / 2), min(int(gain.high * _MORE), step_ns)
+        ),
         facts=(
             f"In each step another rank computes longest, {time_text(above)} more than their mean; within a step the "
             f"ranks differ by {spread}.",

@@ -102,7 +102,7 @@ def _slower(
         f"A byte takes {ratio:.1f} × as long as in {others} equal groups, over {len(own.per_byte)} messages above 1 MB."
     )
     speed = bus_factor(kind, own.group.size or 0) / max(float(np.median(own.per_byte)), 1e-9)
-    saving = Interval(*_gained(job, without, own.rows, 1 / ratio))
+    saving = gain_of_transfers(job, without, own.rows, 1 / ratio)
     yield SlowLink("slow_link", kind, own.group.ranks or (), speed, saving, (fact,))
 
 
@@ -117,16 +117,11 @@ def _below_rate(
     best = float(np.quantile(nbytes / np.maximum(job.transfer[rows], 1) * bus_factor(kind, size), _BEST))
     if best * 1e9 >= _OF_LINK * rate:
         return
-    saving = Interval(*_gained(job, without, np.concatenate([each.rows for each in groups]), best * 1e9 / (0.8 * rate)))
+    every = np.concatenate([each.rows for each in groups])
+    saving = gain_of_transfers(job, without, every, best * 1e9 / (0.8 * rate))
     fact = f"The best of {len(rows)} messages of 16 MB and more; the link is sold for {rate / 1e9:.0f} GB/s each way."
     named = tuple(sorted({rank for each in groups for rank in each.group.ranks or ()}))
     yield SlowLink("link_below_rate", kind, named, best, saving, (fact,))
-
-
-def _gained(job: JobReplay, without: JobUnprofiled, rows: IntArray, scale: float) -> tuple[int, int, int]:
-    """Return what a step gains where transfers take so much of their time: at least, likely, at most."""
-    gains = gain_of_transfers(job, without, rows, scale)
-    return min(gains), sum(gains) // 2, max(gains)
 
 
 def _by_kind(ranks: Sequence[RankSummary], job: JobReplay) -> dict[tuple[str, ProcessGroup], list[int]]:

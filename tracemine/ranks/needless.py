@@ -95,7 +95,7 @@ def _cause(
     nbytes = int(np.median([sent.nbytes[own] for k in mine for _, own in job.members[k][:1]]))
     alone = gain_of_transfers(job, without, jobs, how.stays)
     both = gain_of_transfers(job, without, jobs, how.stays, part)
-    saving = Interval(min(alone), both[0], int(max(both) * _MORE))
+    saving = Interval(alone.low, both.mid, int(both.high * _MORE))
     took = {"transfer": time_text(transfer), "calls": time_text(calls)}
     fact = how.says.format(count=count, size=bytes_text(nbytes), **took)
     return [

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import JobUnprofiled
+from tracemine.ranks.unprofiled import JobUnprofiled, Lines, gains_of
 from tracemine.rows.table import FloatArray
 from tracemine.units import percent_text, time_text
 
@@ -41,11 +42,8 @@ def pipeline_bubbles(
     stages = [at for at, rank in enumerate(ranks) if any(kind in PAIRED for kind in rank.collectives.kind)]
     if len(stages) < 2 or not _is_chain([ranks[at] for at in stages]):
         return []
-    own = without.of_own_host(queue=True)
-    whole = float(job.ends([stretch[None, :] for stretch in own], together=True).max())
-    waits = [whole - float(own[at].sum()) for at in stages]
-    share = float(np.mean(waits)) / max(whole, 1.0)
-    waits_ns = int(np.mean(waits) / ranks[0].steps)
+    share = float(np.mean([ranks[at].wait_ns_by_step.sum() / _window(ranks[at]) for at in stages]))
+    waits_ns = int(share * step_ns)
     busy = np.array([float(ranks[at].stretches.busy.sum()) / ranks[at].steps for at in stages])
     uneven = _uneven(ranks, job, without, stages, busy, waits_ns)
     if share < _LEAST_SHARE:
@@ -70,23 +68,29 @@ def _uneven(
 ) -> list[Bubble]:  # fmt: skip
     """Return that one stage computes longer than the others, and what the step gains where all do as their mean.
 
-    What a device computes tells the layers of a stage; its host works for as many.
+    Layers that move take their host's work with them.
     """
-    mean = float(busy.mean())
-    if float(busy.max()) < _UNEVEN * mean:
+    if float(busy.max()) < _UNEVEN * float(busy.mean()):
         return []
-    scale = dict(zip(stages, mean / np.maximum(busy, 1), strict=True))
-    gains = []
-    device = [busy + queued for busy, queued in zip(without.busy, without.queued, strict=True)]
-    for before in (without.of_own_host(queue=True), device):
-        both = [np.stack((own, own * scale.get(at, 1.0))) for at, own in enumerate(before)]
-        ends = job.ends(both, together=True).max(axis=1) / ranks[0].steps
-        gains.append(max(int(ends[0] - ends[1]), 0))
-    saving = Interval(int(min(gains) * _LESS), gains[0], int(max(gains) * _MORE))
-    slowest = ranks[stages[int(busy.argmax())]].rank
+
+    slowest, scale = int(busy.argmax()), float(busy.mean()) / np.maximum(busy, 1)
+
+    def scenarios(slower: float) -> list[list[Lines]]:
+        before = without.lines(slower)
+        after = list(before)
+        for name in ("device", "host"):
+            own = [getattr(before[at], name) for at in stages]
+            most = float(own[slowest].sum()) * scale[slowest]
+            for at, each, of in zip(stages, own, scale, strict=True):
+                grown = min(of, max(most / max(float(each.sum()), 1.0), 1.0))  # by no more than the slowest shrinks to
+                after[at] = replace(after[at], **{name: each * grown})
+        return [before, after]
+
+    (gain,) = gains_of(job, scenarios)
+    saving = Interval(int(gain.low * _LESS), gain.mid, int(gain.high * _MORE))
     fact = (
-        f"Rank {slowest}'s device computes {time_text(int(busy.max()))} a step, the stages' mean is "
-        f"{time_text(int(mean))}; the others wait for it in each microbatch."
+        f"Rank {ranks[stages[slowest]].rank}'s device computes {time_text(int(busy.max()))} a step, the stages' mean "
+        f"is {time_text(int(busy.mean()))}; the others wait for it in each microbatch."
     )
     return [
         Bubble(
@@ -100,13 +104,17 @@ def _wait_text(stages: int, share: float, microbatches: int) -> str:
     """Return how much a pipeline waits, and how much its schedule makes it wait at best.
 
     >>> _wait_text(4, 0.56, 4)
-    '4 stages wait for 56.0% of the step without the profiler; with 4 microbatches the schedule itself costs 42.9%.'
+    '4 stages wait for 56.0% of the recorded step; with 4 microbatches the schedule itself costs 42.9%.'
     """
-    text = f"{stages} stages wait for {percent_text(share, 1)} of the step without the profiler"
+    text = f"{stages} stages wait for {percent_text(share, 1)} of the recorded step"
     if not microbatches:
         return f"{text}."
     ideal = percent_text((stages - 1) / (microbatches + stages - 1), 1)
     return f"{text}; with {microbatches} microbatches the schedule itself costs {ideal}."
+
+
+def _window(rank: RankSummary) -> int:
+    return max(rank.window[1] - rank.window[0], 1)
 
 
 def _is_chain(ranks: Sequence[RankSummary]) -> bool:

@@ -1,9 +1,10 @@
 """A job again, with other times between its collectives: all ranks together, any number of scenarios at once.
 
-Each rank is one number line of own time, with events in order: a collective is issued, or is waited for. A collective
-begins on each member when it is issued and the one before it on that member's stream has ended; it ends on all of them
-at the latest of these beginnings and the transfer; a wait holds its rank until then. Ranks whose events have the same
-order are run as one, with a number line each.
+Each rank is a device, one number line of own time, with events in order: a collective is issued, or is waited for, or
+its host meets it. A collective begins on each member when it is issued and the one before it on that member's stream
+has ended; it ends on all of them at the latest of these beginnings and the transfer; a wait holds the device until
+then. The host is a line of its own: it works ahead, the device is never ahead of it, and where it meets the device it
+waits for it. Ranks whose events have the same order are run as one, with lines each.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.clocks import Clocks
 from tracemine.ranks.match import MatchedCollectives
 from tracemine.ranks.summary import RankSummary
-from tracemine.rows.table import BoolArray, FloatArray, IntArray
+from tracemine.rows.table import FloatArray, IntArray
+
+ISSUED, AWAITED, MET = range(3)  # kinds of events
 
 
 class _Events(Struct, frozen=True):
     """What happens on a rank, or on ranks that do the same, in order: [events], and [events, ranks]."""
 
     ranks: IntArray
-    waits: BoolArray  # else issues
+    what: IntArray
     stretch: IntArray
-    collective: IntArray  # of the job, of each rank
-    share: FloatArray  # of the stretch's own time that has passed, of each rank
+    collective: IntArray  # of the job, of each rank; -1: of none
+    device: FloatArray  # share of the stretch's own time that passes since the event before, of each rank
+    host: FloatArray  # of the host's time
 
 
 class JobReplay:
@@ -60,27 +64,31 @@ class JobReplay:
         edges = np.append(0, np.cumsum(rank.stretches.own))
         k = np.array([self.of[at, i] for i in inside.tolist()], np.int64)
         issue, wait, place = rank.issue[inside], rank.wait[inside], np.arange(len(inside))
-        stretch = np.clip(np.searchsorted(edges, wait, "left") - 1, place + 1, len(inside))
+        held, met = np.flatnonzero(wait >= 0), np.flatnonzero(rank.meetings.own >= 0)
+        waited = np.clip(np.searchsorted(edges, wait[held], "left") - 1, place[held] + 1, len(inside))
+        meeting = np.clip(rank.meetings.own[met], edges[met], edges[met + 1])
+        time = np.concatenate((issue, wait[held], meeting))
+        what = np.repeat((ISSUED, AWAITED, MET), (len(issue), len(held), len(met)))
+        stretch = np.concatenate((place, waited, met))
         length = rank.stretches.own[stretch]
-        share = np.clip((wait - edges[stretch]) / np.maximum(length, 1), 0.0, 1.0) * (length > 0)
-        held = wait >= 0
-        time = np.concatenate((issue, wait[held]))
-        waits = np.repeat((False, True), (len(inside), int(held.sum())))
-        ends = np.concatenate((place, stretch[held]))
-        order = np.lexsort((ends, waits, time))
+        share = np.clip((time - edges[stretch]) / np.maximum(length, 1), 0.0, 1.0) * (length > 0)
+        share[: len(issue)] = 1.0
+        works = np.concatenate((place + 1.0, np.zeros(len(held)), met + rank.meetings.share[met]))
+        order = np.lexsort((stretch, what, time))
         return _Events(
             np.array([at]),
-            waits[order],
-            ends[order],
-            np.concatenate((k, k[held]))[order][:, None],
-            np.concatenate((np.ones(len(inside)), share[held]))[order][:, None],
+            what[order],
+            stretch[order],
+            np.concatenate((k, k[held], np.full(len(met), -1)))[order][:, None],
+            _passing((stretch + share)[order]),
+            _passing(works[order]),
         )
 
     def _before(self) -> tuple[IntArray, IntArray]:
         """Return which collective comes right before which on a stream of a member: pairs in order, each once."""
         pairs: set[tuple[int, int]] = set()
         for at, events in enumerate(self.events):
-            issued = events.collective[~events.waits, 0].tolist()
+            issued = events.collective[events.what == ISSUED, 0].tolist()
             last: dict[int, int] = {}
             place = {self.of[at, i]: i for i in np.flatnonzero(self.ranks[at].step >= 0).tolist()}
             for k in issued:
@@ -92,19 +100,26 @@ class JobReplay:
         return earlier, later
 
     def ends(
-        self, stretches: Sequence[FloatArray], transfer: FloatArray | None = None, *, together: bool
+        self,
+        stretches: Sequence[FloatArray],
+        transfer: FloatArray | None = None,
+        *,
+        together: bool,
+        hosts: Sequence[FloatArray] | None = None,
     ) -> FloatArray:
         """Return when each rank ends in each scenario: [scenarios, ranks].
 
         stretches: of each rank [scenarios, stretches]. transfer: [scenarios, collectives], as recorded by default.
-        together: all ranks begin at once; else when they did. Raises InputError where ranks wait for each other.
+        together: all ranks begin at once; else when they did. hosts: of each rank, as stretches; by default no host is
+        a limit. Raises InputError where ranks wait for each other.
         """
         scenarios, count = stretches[0].shape[0], len(self.ranks)
         times = self.transfer.astype(float)[None, :] if transfer is None else transfer
         whole: FloatArray = np.broadcast_to(times, (scenarios, len(self.members))).T.copy()
         begin = np.zeros(count) if together else (self.begin - self.begin.min()).astype(float)
+        lines = stretches, [np.zeros_like(each) for each in stretches] if hosts is None else hosts
         for as_one in (True, False) if self._together else (False,):
-            run = _Run(self, _as_one(self.events) if as_one else self.events, stretches, whole, begin)
+            run = _Run(self, _as_one(self.events) if as_one else self.events, lines, whole, begin)
             if run.to_the_end():
                 self._together = as_one
                 return run.ends()
@@ -135,18 +150,29 @@ def _members(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> list[
     return joined
 
 
+def _passing(place: FloatArray) -> FloatArray:
+    """Return how far each event lies behind those before it, [events, 1]; places count in stretches.
+
+    >>> _passing(np.array([0.5, 1.0, 0.0, 2.0])).T.tolist()
+    [[0.5, 0.5, 0.0, 1.0]]
+    """
+    return np.diff(np.maximum.accumulate(place), prepend=0.0)[:, None]
+
+
 def _as_one(events: Sequence[_Events]) -> list[_Events]:
     """Return the events of ranks that have the same order as one, each rank a column."""
     equal: dict[tuple[bytes, bytes], list[_Events]] = {}
     for each in events:
-        equal.setdefault((each.waits.tobytes(), each.stretch.tobytes()), []).append(each)
+        equal.setdefault((each.what.tobytes(), each.stretch.tobytes()), []).append(each)
     return [
         _Events(
             np.concatenate([each.ranks for each in same]),
-            same[0].waits,
+            same[0].what,
             same[0].stretch,
-            np.concatenate([each.collective for each in same], axis=1),
-            np.concatenate([each.share for each in same], axis=1),
+            *(
+                np.concatenate([getattr(each, name) for each in same], axis=1)
+                for name in ("collective", "device", "host")
+            ),
         )
         for same in equal.values()
     ]
@@ -159,23 +185,24 @@ class _Run:
         self,
         job: JobReplay,
         classes: Sequence[_Events],
-        stretches: Sequence[FloatArray],
+        lines: tuple[Sequence[FloatArray], Sequence[FloatArray]],
         transfer: FloatArray,
         begin: FloatArray,
     ) -> None:
         count, scenarios = transfer.shape
         self.classes, self.transfer = classes, transfer
-        # Of each class [stretches, ranks, scenarios], and what has passed before each stretch.
-        self.stretches = [
-            np.stack([stretches[at] for at in each.ranks.tolist()]).transpose(2, 0, 1) for each in classes
-        ]
-        self.passed = [np.cumsum(own, axis=0) - own for own in self.stretches]
+        # Of each class [stretches, ranks, scenarios].
+        self.own, self.works = (
+            [np.stack([line[at] for at in each.ranks.tolist()]).transpose(2, 0, 1) for each in classes]
+            for line in lines
+        )
         # Of each event the collective that it is of on all ranks of the class, -1 where they differ.
         self.shared = [
             np.where((each.collective == each.collective[:, :1]).all(axis=1), each.collective[:, 0], -1).tolist()
             for each in classes
         ]
-        self.stall = [np.repeat(begin[each.ranks][:, None], scenarios, axis=1) for each in classes]
+        self.device = [np.repeat(begin[each.ranks][:, None], scenarios, axis=1) for each in classes]  # where each is
+        self.host = [each.copy() for each in self.device]
         self.issued = np.zeros((count, scenarios))
         self.ended = np.zeros((count, scenarios))
         self.is_over = np.zeros(count, np.bool_)
@@ -201,33 +228,43 @@ class _Run:
     def ends(self) -> FloatArray:
         """Return when each rank ends in each scenario: [scenarios, ranks]."""
         ends = np.zeros((self.transfer.shape[1], sum(len(each.ranks) for each in self.classes)))
-        for each, own, passed, stall in zip(self.classes, self.stretches, self.passed, self.stall, strict=True):
-            ends[:, each.ranks] = (passed[-1] + own[-1] + stall).T
+        for number, each in enumerate(self.classes):
+            rest = (len(self.own[number]) - part.sum(axis=0)[:, None] for part in (each.device, each.host))
+            self._pass(number, -1, *rest)
+            ends[:, each.ranks] = self.device[number].T
         return ends
+
+    def _pass(self, number: int, stretch: int, device: FloatArray, host: FloatArray) -> None:
+        """Let shares of a stretch pass: the device works on, and is never ahead of its host."""
+        self.host[number] += host * self.works[number][stretch]
+        self.device[number] += device * self.own[number][stretch]
+        np.maximum(self.device[number], self.host[number], out=self.device[number])
 
     def _advance(self, number: int) -> None:
         """Run ranks of one class until one waits for a collective that has not ended."""
-        events, own, passed = self.classes[number], self.stretches[number], self.passed[number]
+        events = self.classes[number]
         while self.place[number] < len(events.stretch):
             at = self.place[number]
-            stretch, ks, shared = int(events.stretch[at]), events.collective[at], self.shared[number][at]
-            now = passed[stretch] + events.share[at][:, None] * own[stretch] + self.stall[number]
-            if events.waits[at]:
-                if shared >= 0:
-                    lacking, ended = [] if self.is_over[shared] else [shared], self.ended[shared]
-                else:
-                    lacking, ended = ks[~self.is_over[ks]].tolist(), self.ended[ks]
+            what, ks, shared = events.what[at], events.collective[at], self.shared[number][at]
+            if what == AWAITED:
+                asked = ks if shared < 0 else np.array([shared])
+                lacking = asked[~self.is_over[asked]].tolist()
                 if lacking:
                     self.asleep.setdefault(lacking[0], []).append(number)
                     return
-                self.stall[number] = self.stall[number] + np.maximum(ended - now, 0.0)
-            elif shared >= 0:
+            self._pass(number, int(events.stretch[at]), events.device[at][:, None], events.host[at][:, None])
+            now = self.device[number]
+            if what == AWAITED:
+                np.maximum(now, self.ended[ks if shared < 0 else shared], out=now)
+            elif what == ISSUED and shared >= 0:
                 self.lacking[shared] -= len(ks)
                 np.maximum(self.issued[shared], now.max(axis=0), out=self.issued[shared])
                 if not self.lacking[shared]:
                     self._end(np.array([shared]))
-            else:
+            elif what == ISSUED:
                 self._arrive(ks, now)
+            else:
+                self.host[number] = now.copy()
             self.place[number] += 1
 
     def _arrive(self, ks: IntArray, time: FloatArray) -> None:

@@ -36,7 +36,7 @@ def serialised(
     sent, steps = ranks[at].collectives, ranks[at].steps
     mine = [k for k in shorter.tolist() if any(who == at for who, _ in job.members[k])]
     count, transfer = len(mine) / steps, int(job.transfer[mine].sum() / steps)
-    gain, _ = gain_of_transfers(job, without, shorter, 0.0)
+    gain = gain_of_transfers(job, without, shorter, 0.0).mid
     if count < _LEAST or gain < _LEAST_SHARE * step_ns:
         return []
     fact = (

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import JobUnprofiled, Parts, more_operators
+from tracemine.ranks.unprofiled import JobUnprofiled, Lines, Parts, gains_of, more_operators
 from tracemine.rows.table import FloatArray
 from tracemine.units import time_text
 
@@ -26,9 +26,11 @@ _OF_STEPS = 0.5
 _OF_EXCESS = 0.6
 GARBAGE = "straggler_host_garbage"
 _OF_HOST = ("straggler_host", "straggler_input", GARBAGE)
-_PARTS_OF = {**dict.fromkeys(_OF_HOST, ("silent", "silent_idle")), "rank_dependent": ("busy",)}
+_PARTS_OF = {**dict.fromkeys(_OF_HOST, ("silent",)), "rank_dependent": ("busy",)}
 _BY_STEP = ("silent", "queued_idle", "busy")
 _NAMED = 2  # operators
+_HOST_MAY = "Where hosts are the limit without recording, nothing is saved."
+_CHIPS_DIFFER = 0.1  # of its computing: two H200 that nothing was done to were 9 % apart
 _MOST_REPLAYED = 20  # ranks with a reason, those that exceed their peers by most
 _LESS, _MORE = 0.75, 1.25  # as far as replayed savings of jobs with something planted were off
 
@@ -56,20 +58,20 @@ def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofi
     asked = sorted(asked, key=lambda one: -one[1].excess_ns)[:_MOST_REPLAYED]
     changed = [_changed(reason.rule, without, at, without.peers(at)) for at, reason in asked]
     named = []
-    gains = saved(job, without, changed, ranks[0].steps)
-    if_waited_for = saved(job, without, changed, ranks[0].steps, [at for at, _ in asked])
-    for (at, reason), (low, plain), (_, elastic) in zip(asked, gains, if_waited_for, strict=True):
-        high = max(plain, elastic)
-        saving = _interval(low, high, reason)
-        if (low + high) // 2 < least or saving.mid < least:
+    gains = saved(job, without, changed)
+    if_waited_for = saved(job, without, changed, [at for at, _ in asked])
+    for (at, reason), plain, elastic in zip(asked, gains, if_waited_for, strict=True):
+        high = max(plain.high, elastic.high)
+        saving = _interval(plain, high, reason)
+        if max(plain.high, elastic.high) < least or saving.high < least:
             continue
         named.append(
             Straggler(
                 rule=reason.rule,
                 ranks=(ranks[at].rank,),
                 saving=saving,
-                facts=(reason.fact, *_around(ranks[at], reason.rule)),
-                waited_for_ns=high - plain if high - plain > _BARRIER_SHARE * step_ns else 0,
+                facts=(reason.fact, *_around(ranks[at], reason.rule), *((_HOST_MAY,) if plain.low <= 0 else ())),
+                waited_for_ns=high - plain.high if high - plain.high > _BARRIER_SHARE * step_ns else 0,
             )
         )
     return sorted(named, key=lambda one: -one.saving.mid)
@@ -86,53 +88,43 @@ def _asked(
 
 
 def saved(
-    job: JobReplay, without: JobUnprofiled, changed: Sequence[Parts], steps: int, stiff: Sequence[int] | None = None
-) -> list[tuple[int, int]]:
-    """Return what the job's step gains where parts of ranks are as given, for each: least and most, by whether launches
-    are far ahead.
+    job: JobReplay, without: JobUnprofiled, changed: Sequence[Parts], stiff: Sequence[int] | None = None
+) -> list[Interval]:
+    """Return what the job's step gains where parts of ranks are as given, for each.
 
     stiff: for each the rank whose idle time is its own; that of all others, which nothing recorded explains, may be
     waiting for it, and little of it stays. None: all ranks' idle time is their own.
     """
-    if not changed:
-        return []
-    gains = []
-    for queue in (True, False):
-        every = _scenarios(without, changed, stiff, queue=queue)
-        ends = job.ends(every, together=True).max(axis=1) / steps
-        gains.append(np.maximum((ends[: -len(changed)] - ends[-len(changed) :]).astype(np.int64), 0))
-    return [(int(min(pair)), int(max(pair))) for pair in zip(*gains, strict=True)]
+
+    def scenarios(slower: float) -> list[list[Lines]]:
+        elastic = stiff is not None
+        usual = [without.of_rank(at, is_elastic=elastic, slower=slower) for at in range(len(without.busy))]
+        before, after = ([list(usual) for _ in changed] for _ in range(2))
+        for number, parts in enumerate(changed):
+            if stiff is not None:
+                at = stiff[number]
+                before[number][at] = after[number][at] = without.of_rank(at, slower=slower)
+            for at in {at for of in parts.values() for at in of}:
+                is_other = stiff is not None and stiff[number] != at
+                after[number][at] = without.of_rank(at, is_elastic=is_other, slower=slower, **parts)
+        return before + after
+
+    return gains_of(job, scenarios) if changed else []
 
 
-def _scenarios(
-    without: JobUnprofiled, changed: Sequence[Parts], stiff: Sequence[int] | None, *, queue: bool
-) -> list[FloatArray]:
-    """Return stretches of each rank [scenarios, stretches]: as they are, of each stiff rank, then as changed."""
-    bases = 1 if stiff is None else len(stiff)
-    usual = [without.of_rank(at, queue=queue, is_elastic=stiff is not None) for at in range(len(without.busy))]
-    every = [np.repeat(own[None, :], bases + len(changed), axis=0) for own in usual]
-    for number, at in enumerate(stiff or ()):
-        every[at][[number, bases + number]] = without.of_rank(at, queue=queue)
-    for number, parts in enumerate(changed):
-        for at in {at for of in parts.values() for at in of}:
-            elastic = stiff is not None and stiff[number] != at
-            every[at][bases + number] = without.of_rank(at, queue=queue, is_elastic=elastic, **parts)
-    return every
-
-
-def _interval(low: int, high: int, reason: _Reason) -> Interval:
-    """Return a saving with what is not known of it.
+def _interval(plain: Interval, high: int, reason: _Reason) -> Interval:
+    """Return a saving with what is not known of it. high: the most that it may be.
 
     Where steps end with a synchronisation nothing is queued ahead, and a late host costs all that it is late by; where
     they follow each other the device works through a part of it: a planted silence of 8 ms cost 5.1 and 8.4 ms.
 
-    >>> _interval(5, 6, _Reason("straggler_host", 8, "")), _interval(9, 9, _Reason("straggler_host", 8, ""))
-    (Interval(low=5, mid=6, high=8), Interval(low=9, mid=9, high=9))
+    >>> _interval(Interval(4, 5, 6), 6, _Reason("straggler_host", 9, ""))
+    Interval(low=4, mid=7, high=9)
     """
     if reason.rule in _OF_HOST:
-        most = max(reason.excess_ns, low)
-        return Interval(low, (low + most) // 2, most)
-    return Interval(*(min(ns, reason.excess_ns) for ns in (int(low * _LESS), (low + high) // 2, int(high * _MORE))))
+        most = max(reason.excess_ns, plain.mid)
+        return Interval(plain.low, (plain.mid + most) // 2, most)
+    return Interval(*(min(ns, reason.excess_ns) for ns in (int(plain.low * _LESS), plain.mid, int(high * _MORE))))
 
 
 class _Alike:
@@ -222,7 +214,7 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     reasons = []
     if silent >= max(least, 1):
         reasons.append(_silent(rank, peers, silent))
-    if queued + slower > 0:
+    if queued > 0 or slower > _CHIPS_DIFFER * rank.by_step.busy.mean():
         says = _slow_text(slower, max(queued, 0))
         reasons.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
     more = more_operators(rank, peers)

@@ -1,12 +1,14 @@
 """One rank, read once: its collectives, its own time between them, and the reasons why that may be long.
 
 Own time is a rank's time less the spans in which a collective held its computing. It is cut into stretches, each of
-which ends where the next collective is issued; a wait for a collective lies within a stretch. This is all that the job
-keeps of a rank, and times are integer nanoseconds on the rank's own clock.
+which ends where the next collective is issued; a wait for a collective lies within a stretch. The host works ahead of
+its device: its stretches end where it launches the next collective. This is all that the job keeps of a rank, and times
+are integer nanoseconds on the rank's own clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -23,10 +25,10 @@ from tracemine.ranks.operators import Silence, after_backward, collecting_ns, lo
 from tracemine.ranks.parts import CollectiveParts, collective_parts
 from tracemine.rows.host import HostCalls, threads
 from tracemine.rows.spans import Spans, common, exposed
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.rows.table import BoolArray, FloatArray, IntArray
 from tracemine.timeline import Timeline
 
-_QUEUED_NS = 5_000  # a collective that begins so soon after the one before it on its stream was queued behind it
+_QUEUED_NS = 100_000  # a collective that begins so soon after the one before it on its stream was queued behind it
 _GATED_NS = 60_000  # work that was launched before a collective ended and begins so soon after had waited for it
 _SILENT_NS = 300_000  # the host records neither begin nor end of anything: Python, a loader, a lock
 _IDLE_NS = 20_000  # shorter gaps are change-overs
@@ -42,11 +44,17 @@ class Stretches(Struct, frozen=True):
 
     own: IntArray
     busy: IntArray  # computing
-    silent: IntArray  # the host recorded nothing
-    silent_idle: IntArray  # and the device idled
     queued_idle: IntArray  # the device idled though work had been launched before and no collective held it
+    host: IntArray  # the host works, what recording adds left out; as the following, in stretches of the host
+    silent: IntArray  # it recorded nothing
     operators: IntArray
-    calls: IntArray
+
+
+class Meetings(Struct, frozen=True):
+    """Of each stretch where its host last waited for all that it had launched; in arrays of as many."""
+
+    own: IntArray  # own time of the device; -1: nowhere
+    share: FloatArray  # of what the host does in the stretch, that is done by then
 
 
 class RankSummary(Struct, frozen=True, kw_only=True):
@@ -77,7 +85,7 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
     queued_ns: IntArray  # since each could have begun, behind another one on its stream
     after_backward: BoolArray  # issued after the step's last backward kernel
-    meets: BoolArray  # of each stretch whether its host waits for the device in it
+    meetings: Meetings
     part: IntArray  # what each collective is there for, a place in `parts.NAMES`; -1: nothing of these
     # Begin and end of computing in the last step; what lies close together as one.
     computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
@@ -119,13 +127,13 @@ class _Rank:
         stream = numbers(self.timeline.activities.column("stream"), null=-1)
         issued = self._issued(rows, stream[rows])
         gates = self._gates(rows, issued)
-        held = gates >= 0
-        blocked = Spans.of(np.clip(gates[held], begin, end), np.clip(self.end[rows][held], begin, end))
         order = np.argsort(issued, kind="stable")
         rows, issued, gates = rows[order], issued[order], gates[order]
         step = np.searchsorted(self.steps, self.launched[rows], "right") - 1
         step = np.where((self.launched[rows] >= begin) & (issued < end), step, -1)
         inside = step >= 0
+        held = inside & (gates >= 0)  # what holds the first step, and was launched before it, is the rank's own
+        blocked = Spans.of(np.clip(gates[held], begin, end), np.clip(self.end[rows[held]], begin, end))
 
         def own(time: IntArray) -> IntArray:
             time = np.clip(time, begin, end)
@@ -133,9 +141,12 @@ class _Rank:
 
         computes = np.isin(stream[rows], self._computing_streams(stream))
         edges = np.concatenate(([begin], np.clip(issued[inside], begin, end), [end]))
+        launched = np.maximum.accumulate(np.clip(self.launched[rows[inside]], begin, end))
+        host_edges = np.concatenate(([begin], launched, [max(self._last_of_host(end), *launched[-1:], begin)]))
         place = np.argsort(order)  # of each collective, in order of start, in that of issue
         parts = collective_parts(self.timeline, self.found, step[place], computes[place])
         step_edges = np.append(self.steps, end)
+        stretches = self._stretches(edges, host_edges, blocked)
         return RankSummary(
             rank=self.rank,
             file=Path(self.path).name,
@@ -151,8 +162,8 @@ class _Rank:
             computes=computes,
             step=step,
             issue=own(issued),
-            wait=np.where(gates >= 0, own(gates), -1),
-            stretches=self._stretches(edges, blocked),
+            wait=np.where(held, own(gates), -1),
+            stretches=stretches,
             by_step=self._by_step(step_edges, blocked),
             wait_ns_by_step=blocked.within(step_edges[:-1], step_edges[1:]),
             kernels=self._kernels(begin, end),
@@ -164,9 +175,9 @@ class _Rank:
             host_ns=self._host_ns(rows),
             queued_ns=self.start[rows] - issued,
             after_backward=after_backward(self.timeline, step_edges, self.launched[rows], step),
-            meets=np.diff(np.searchsorted(np.sort(self.calls.end[self.calls.blocks]), edges)) > 0,
+            meetings=self._meetings(host_edges, own),
             part=parts.code[order],
-            calls_ns=self._of_calls(parts, edges, blocked),
+            calls_ns=self._of_calls(parts, host_edges, stretches),
             computing=self._computing(step_edges),
         )
 
@@ -183,10 +194,17 @@ class _Rank:
         shared: IntArray = streams[spent >= _COMPUTING * spent.sum()]
         return shared
 
-    def _of_calls(self, parts: CollectiveParts, edges: IntArray, blocked: Spans) -> dict[str, IntArray]:
-        """Return what the host's calls of each part take between collectives."""
-        left = parts.left_ns
-        return {name: self._calls_ns(each, edges, blocked, left.get(name, 0)) for name, each in parts.calls.items()}
+    def _of_calls(self, parts: CollectiveParts, edges: IntArray, stretches: Stretches) -> dict[str, IntArray]:
+        """Return what the host's calls of each part take between collectives: as they were recorded, of what is left of
+        all that the host did, less what stays of each call.
+        """
+        recorded = np.diff(edges) - self.waits.within(edges[:-1], edges[1:]) - stretches.silent
+        left = float(stretches.host.sum()) / max(int(recorded.sum()), 1)
+        found = {}
+        for name, spans in parts.calls.items():
+            stays = parts.left_ns.get(name, 0) * np.diff(np.searchsorted(spans.begin, edges))
+            found[name] = np.maximum((self._of_host(spans, edges) * left).astype(np.int64) - stays, 0)
+        return found
 
     def _computing(self, edges: IntArray) -> IntArray:
         begin, end = (np.clip(each, edges[-2], edges[-1]) for each in (self.computing.begin, self.computing.end))
@@ -241,35 +259,58 @@ class _Rank:
             since = np.where(waited, np.maximum(self.calls.begin[waits][np.maximum(last, 0)], idle_since), since)
         return np.where(since >= 0, np.minimum(np.maximum(since, issued), ends), -1)
 
-    def _stretches(self, edges: IntArray, blocked: Spans) -> Stretches:
+    def _stretches(self, edges: IntArray, host_edges: IntArray, blocked: Spans) -> Stretches:
         begin, end = edges[:-1], edges[1:]
         own = partial(_unblocked, edges=edges, blocked=blocked)
-
-        def counted(moments: IntArray) -> IntArray:
-            return np.diff(np.searchsorted(np.sort(moments), edges))
-
-        ops = numbers(self.timeline.ops.column("start_ns"))
+        operators, _ = self._counts(host_edges)
+        silent = self._of_host(self.silence, host_edges)
+        works = np.diff(host_edges) - silent - self.waits.within(host_edges[:-1], host_edges[1:])
         return Stretches(
             own=end - begin - blocked.within(begin, end),
             busy=own(self.computing),
-            silent=own(self.silence),
-            silent_idle=own(self.silence) - own(common(self.silence, self.computing)),
             queued_idle=own(self._queued_idle()),
-            operators=counted(ops),
-            calls=counted(self.calls.begin),
+            host=np.maximum(works - self._recording_ns(host_edges), 0),
+            silent=silent,
+            operators=operators,
         )
 
-    def _calls_ns(self, spans: Spans, edges: IntArray, blocked: Spans, left_ns: int) -> IntArray:
-        """Return how long the host works in these spans in each stretch, as if not recorded. left_ns: stays of each."""
-        own = _unblocked(spans, edges, blocked)
-        for moments, each_ns in (
-            (numbers(self.timeline.ops.column("start_ns")), OPERATOR_NS),
-            (self.calls.begin, CALL_NS),
-        ):
-            inside = np.sort(moments[spans.within(moments, moments + 1) > 0])
-            own = own - each_ns * np.diff(np.searchsorted(inside, edges))
-        works: IntArray = np.maximum(own - left_ns * np.diff(np.searchsorted(spans.begin, edges)), 0)
-        return works
+    @cached_property
+    def waits(self) -> Spans:
+        """Return spans in which the host waits for the device."""
+        return Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
+
+    @cached_property
+    def _events(self) -> tuple[IntArray, IntArray]:
+        """Return when operators and calls begin, in order."""
+        return np.sort(numbers(self.timeline.ops.column("start_ns"))), np.sort(self.calls.begin)
+
+    def _counts(self, edges: IntArray) -> tuple[IntArray, IntArray]:
+        """Return how many operators and calls begin between each two edges."""
+        operators, calls = (np.diff(np.searchsorted(each, edges)) for each in self._events)
+        return operators, calls
+
+    def _recording_ns(self, edges: IntArray) -> IntArray:
+        """Return what recording added to the host between each two edges."""
+        operators, calls = self._counts(edges)
+        added: IntArray = operators * OPERATOR_NS + calls * CALL_NS
+        return added
+
+    def _of_host(self, spans: Spans, edges: IntArray) -> IntArray:
+        """Return how much of some spans lies between each two edges and is no wait for the device."""
+        return _unblocked(spans, edges, self.waits)
+
+    def _last_of_host(self, end: int) -> int:
+        """Return when the host last began an operator or ended a call."""
+        return max(int(each[each < end].max(initial=0)) for each in (self._events[0], self.calls.end))
+
+    def _meetings(self, edges: IntArray, own: Callable[[IntArray], IntArray]) -> Meetings:
+        """Return where the host last met its device in each stretch. edges: of the host's stretches."""
+        met = np.sort(self.calls.end[self.calls.blocks])
+        at = np.searchsorted(met, edges[1:], "right") - 1
+        there = (at >= 0) & (np.append(met, 0)[at] > edges[:-1])
+        time = np.where(there, np.append(met, 0)[at], edges[:-1])
+        before, whole = (until - edges[:-1] - self.waits.within(edges[:-1], until) for until in (time, edges[1:]))
+        return Meetings(np.where(there, own(time), -1), before / np.maximum(whole, 1))
 
     def _by_step(self, edges: IntArray, blocked: Spans) -> Stretches:
         """Return the steps as stretches. What the device does counts to the step that launched it: it may lag."""
@@ -279,7 +320,7 @@ class _Rank:
             for step in range(len(self.steps))
             for rows in (self.computing_rows[of_step == step],)
         ]
-        return replace(self._stretches(edges, blocked), busy=np.array(busy, np.int64))
+        return replace(self._stretches(edges, edges, blocked), busy=np.array(busy, np.int64))
 
     def _host_moments(self) -> IntArray:
         """Return when the host began or ended anything that was recorded, marks of steps and annotations too."""
@@ -307,9 +348,8 @@ class _Rank:
         order = self.computing_rows[np.argsort(self.start[self.computing_rows], kind="stable")]
         after = np.searchsorted(self.start[order], end, "left")
         first = order[np.minimum(after, len(order) - 1)] if len(end) else order[:0]
-        waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
         queued = (end - begin > _IDLE_NS) & (self.launched[first] < begin)
-        queued &= (self.communicating.within(begin, end) == 0) & (waits.within(begin, end) == 0)
+        queued &= (self.communicating.within(begin, end) == 0) & (self.waits.within(begin, end) == 0)
         return Spans.of(begin[queued], end[queued])
 
     def _kernels(self, begin: int, end: int) -> KernelTimes:
@@ -319,22 +359,16 @@ class _Rank:
 
     def _hosting_ns(self, begin: int, end: int) -> int:
         """Return how long the host works a step: it waits for nothing, and the profiler adds nothing."""
-        ops = numbers(self.timeline.ops.column("start_ns"))
-        counts = [int(((each >= begin) & (each < end)).sum()) for each in (ops, self.calls.begin)]
-        waits = Spans.of(self.calls.begin[self.calls.blocks], self.calls.end[self.calls.blocks])
-        last = max(int(each[each < end].max(initial=begin)) for each in (ops, self.calls.end))
-        works = last - begin - int(waits.within(np.array([begin]), np.array([last]))[0])
-        return max(works - counts[0] * OPERATOR_NS - counts[1] * CALL_NS, 0) // len(self.steps)
+        edges = np.array([begin, max(self._last_of_host(end), begin)])
+        works = int(np.diff(edges)[0] - self.waits.within(edges[:1], edges[1:])[0] - self._recording_ns(edges)[0])
+        return max(works, 0) // len(self.steps)
 
     def _host_ns(self, rows: IntArray) -> IntArray:
         """Return how long the host took from the launch before to that of each collective, as if not recorded."""
         order = np.argsort(self.launched[rows], kind="stable")
         times = self.launched[rows][order]
-        events = (np.sort(numbers(self.timeline.ops.column("start_ns"))), np.sort(self.calls.begin))
-        began = [np.diff(np.searchsorted(each, times)) for each in events]
-        recording = began[0] * OPERATOR_NS + began[1] * CALL_NS
         took = np.full(len(rows), -1, np.int64)
-        took[order[1:]] = np.maximum(np.diff(times) - recording, 0)
+        took[order[1:]] = np.maximum(np.diff(times) - self._recording_ns(times), 0)
         return took
 
 

@@ -1,4 +1,4 @@
-"""What a job's findings are called, which limits them, and what to do: the table of causes.toml."""
+"""What a job's findings are called, and what to do: the table of causes.toml."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from msgspec import Struct, convert
 
 
 class CauseText(Struct, frozen=True, forbid_unknown_fields=True):
-    """One rule's text. limit: whether its saving is the hosts' time, or a device's that a host leaves."""
+    """One rule's text."""
 
     cause: str
     title: str
     fix: str
-    limit: str | None = None
     parts: tuple[str, ...] = ()  # of collectives that need not be
 
 

@@ -1,131 +1,127 @@
-"""The job without the profiler: each rank's stretches with what recording added to its host taken off.
+"""The job without the profiler: the time that hosts and devices of its ranks take, what recording added taken off.
 
 Recording stretches hosts, each rank's by another factor, and so decides who waits for whom. A rank's own estimate of
-its step holds the waits for the others, so neither their mean nor their largest is the job's: the stretches are taken,
-and all ranks are replayed together.
+its step holds the waits for the others, so neither their mean nor their largest is the job's: ranks that do the same
+are given their median host, and all are replayed together.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
 
 from tracemine.ranks.parts import NAMES
+from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
-from tracemine.ranks.summary import CALL_NS, OPERATOR_NS, RankSummary
-from tracemine.rows.table import BoolArray, FloatArray, IntArray
+from tracemine.ranks.summary import RankSummary
+from tracemine.rows.table import FloatArray, IntArray
 
-# Of eight jobs on four H100 the steps that follow are -23 to +36 % off the measured ones: so wide is the interval.
-STEP_LOW, STEP_HIGH = 0.75, 1.3
+# Of 35 recordings on H100 and H200 whose steps were measured, the steps that follow are 0.72 to 1.41 times as long.
+STEP_LOW, STEP_HIGH = 0.7, 1.45
 # Kept a stretch of idle time that nothing explains, where it may be waiting for what is not recorded.
 ELASTIC_NS = 5_000_000
 Parts: TypeAlias = dict[str, dict[int, FloatArray]]  # parts of ranks, by name and rank
-_RECORDED = {"busy": "busy", "queued": "queued_idle", "silent": "silent", "silent_idle": "silent_idle"}  # as stretches
-_PARTS = (*_RECORDED, "extra")
+_RECORDED = {"busy": "busy", "queued": "queued_idle", "silent": "silent"}  # as stretches
 _MORE_OPERATORS, _MORE_SHARE = 20, 1.05  # a step, by which one rank does what its peers do not
 _NEARLY_ALL = 0.95
-_HOST_MORE = 1.15  # so much longer a host may work than it seems to without its recording
+# Of 35 recordings of 25 jobs on H100 and H200 whose steps were measured, by how much longer hosts worked than what is
+# left of them without recording; and what they may be against that: so far off were four of five steps.
+_HOST_MORE, _HOSTS = 1.1, (1.1, 0.9, 0.7)
+
+
+class Lines(Struct, frozen=True):
+    """What a rank's device and its host take, stretch by stretch; [..., stretches]."""
+
+    device: FloatArray
+    host: FloatArray
 
 
 class JobUnprofiled(Struct, frozen=True):
-    """Stretches of all ranks without the profiler, float nanoseconds: of a device and a host part the longer counts.
+    """Stretches of all ranks without the profiler, float nanoseconds.
 
-    busy, queued, silent, silent_idle: [stretches] of each rank. host: its own. least_host: the least of the
-    ranks that do the same; what recording adds differs by rank, up to twice, so that differences between ranks are
-    judged by this one. extra: how much longer a host works where it runs operators that its peers do not.
+    busy, queued: of each rank's device. host, silent, extra: of its host, which works for as long as the median of the
+    ranks that do the same; is silent; and works longer where it runs operators that its peers do not.
     """
 
     busy: tuple[FloatArray, ...]
     queued: tuple[FloatArray, ...]
     silent: tuple[FloatArray, ...]
-    silent_idle: tuple[FloatArray, ...]
     extra: tuple[FloatArray, ...]
     host: tuple[FloatArray, ...]
-    least_host: tuple[FloatArray, ...]
-    meets: tuple[BoolArray, ...]  # of each rank the stretches in which its host waits for its device
     role: tuple[int, ...]  # of each rank: ranks of one role have the same list of collectives
 
-    def of_own_host(self, *, queue: bool) -> list[FloatArray]:
-        """Return each rank's stretches with its own host: how long the step is. queue: as of `of_least_host`."""
-        none = {"extra": {at: np.zeros(1) for at in range(len(self.busy))}}
-        return [self._longer(at, self.host[at], queue, none) for at in range(len(self.busy))]
-
-    def of_least_host(self, *, queue: bool, **changed: dict[int, FloatArray]) -> list[FloatArray]:
-        """Return them with the least host of the role: who loses how much.
-
-        queue: whether launches are so far ahead that the device works through a silence of its host (steps that follow
-        each other without a synchronisation), or none of them. changed: parts of ranks to put in place of theirs.
-
-        >>> part, zero = (np.array([4.0]), np.array([1.0])), (np.zeros(1), np.zeros(1))
-        >>> late = JobUnprofiled(
-        ...     busy=part, silent=part, silent_idle=part, queued=zero, extra=zero, host=zero, least_host=zero,
-        ...     meets=(zero[0] > 0,) * 2, role=(0, 0),
-        ... )
-        >>> [[each.tolist() for each in late.of_least_host(queue=queue)] for queue in (True, False)]
-        [[[4.0], [1.0]], [[8.0], [2.0]]]
-        >>> [each.tolist() for each in late.of_least_host(queue=True, busy={0: zero[0]}, silent={0: zero[0]})]
-        [[0.0], [1.0]]
-        """
-        return [self._longer(at, self.least_host[at], queue, changed) for at in range(len(self.busy))]
-
     def of_rank(
-        self, at: int, *, queue: bool, is_elastic: bool = False, **changed: dict[int, FloatArray]
-    ) -> FloatArray:
-        """Return one rank's stretches with the least host of the role. Arguments as of `of_least_host`.
+        self, at: int, *, is_elastic: bool = False, slower: float = 1.0, **changed: dict[int, FloatArray]
+    ) -> Lines:
+        """Return what a rank takes. changed: parts of ranks to put in place of theirs.
 
         is_elastic: its idle time that nothing recorded explains may be waiting for another rank: little of it stays.
+        slower: so much longer its host works.
+
+        >>> part, zero = (np.array([4.0]), np.array([1.0])), (np.zeros(1), np.zeros(1))
+        >>> late = JobUnprofiled(busy=part, silent=part, queued=zero, extra=zero, host=part, role=(0, 0))
+        >>> late.of_rank(0), late.of_rank(1, silent={1: zero[1]}, slower=2.0)
+        (Lines(device=array([4.]), host=array([8.])), Lines(device=array([1.]), host=array([2.])))
         """
-        return self._longer(at, self.least_host[at], queue, changed, is_elastic)
+        busy, queued, silent, extra, host = (
+            changed.get(name, {}).get(at, getattr(self, name)[at])
+            for name in ("busy", "queued", "silent", "extra", "host")
+        )
+        if is_elastic:
+            queued, silent = np.minimum(queued, ELASTIC_NS), np.minimum(silent, ELASTIC_NS)
+        return Lines(busy + queued, host * slower + silent + extra)
 
-    def _longer(self, at: int, host: FloatArray, queue: bool, changed: Parts, is_elastic: bool = False) -> FloatArray:
-        busy, *parts = (changed.get(name, {}).get(at, getattr(self, name)[at]) for name in _PARTS)
-        *idle, extra = parts
-        queued, silent, silent_idle = (np.minimum(part, ELASTIC_NS) for part in idle) if is_elastic else idle
-        longer: FloatArray = np.maximum(busy + queued + (0 if queue else silent_idle), host + silent + extra)
-        return longer
-
-    def room_ns(self, at: int) -> int:
-        """Return by how much a rank's device is behind its host in the end, at least: what a faster device may gain.
-
-        A host that is ahead of its device takes what the device lacks; where it waits for it both begin anew.
-        """
-        host = np.median([self.host[one] for one in (at, *self.peers(at))], axis=0) * _HOST_MORE + self.silent[at]
-        device, behind, begin = self.busy[at] + self.queued[at], 0.0, 0
-        for end in (*(np.flatnonzero(self.meets[at]) + 1).tolist(), len(device)):
-            ahead = np.cumsum(host[begin:end]) - np.cumsum(device[begin:end])
-            behind += max(float(ahead.max(initial=0.0)) - float(ahead[-1]), 0.0) if end > begin else 0.0
-            begin = end
-        return int(behind)
+    def lines(self, slower: float = 1.0) -> list[Lines]:
+        """Return what each rank takes."""
+        return [self.of_rank(at, slower=slower) for at in range(len(self.busy))]
 
     def peers(self, at: int) -> list[int]:
         """Return the other ranks of a rank's role."""
         return [peer for peer, role in enumerate(self.role) if role == self.role[at] and peer != at]
 
 
+def steps_of(job: JobReplay, scenarios: Sequence[Sequence[Lines]], transfer: FloatArray | None = None) -> FloatArray:
+    """Return how long the job's step is in each scenario, of which each has the lines of all ranks."""
+    ranks = list(zip(*scenarios, strict=True))
+    device, host = ([np.stack([getattr(one, name) for one in rank]) for rank in ranks] for name in ("device", "host"))
+    whole: FloatArray = job.ends(device, transfer, together=True, hosts=host).max(axis=1) / job.ranks[0].steps
+    return whole
+
+
+def gains_of(
+    job: JobReplay, scenarios: Callable[[float], list[list[Lines]]], transfer: FloatArray | None = None
+) -> list[Interval]:
+    """Return by how much a step is shorter in each scenario of the second half than in its fellow of the first.
+
+    scenarios: given by how much slower all hosts are. How fast they are without recording is not known: a saving is
+    the mean of what it is with slow, usual and fast ones. transfer: [scenarios, collectives].
+    """
+    every = [scenarios(slower) for slower in _HOSTS]
+    times = None if transfer is None else np.tile(transfer, (len(_HOSTS), 1))
+    steps = steps_of(job, [one for each in every for one in each], times).reshape(len(_HOSTS), 2, -1)
+    gains = np.maximum(steps[:, 0] - steps[:, 1], 0)
+    columns = zip(gains.min(axis=0), gains.mean(axis=0), gains.max(axis=0), strict=True)
+    return [Interval(*(int(ns) for ns in column)) for column in columns]
+
+
 def unprofiled(ranks: Sequence[RankSummary]) -> JobUnprofiled:
     """Return the job's stretches without the profiler."""
     roles = _roles(ranks)
-    host = []
-    for rank in ranks:
-        stretch = rank.stretches
-        recording = stretch.operators * OPERATOR_NS + stretch.calls * CALL_NS
-        host.append(np.maximum(stretch.own - stretch.silent - recording, 0).astype(float))
-    least_of = {
-        role: np.min([own for own, other in zip(host, roles, strict=True) if other == role], axis=0)
-        for role in set(roles)
-    }
+    host = [np.array(rank.stretches.host * _HOST_MORE, np.float64) for rank in ranks]
+    extra = tuple(_extra(ranks, host, roles, at) for at in range(len(ranks)))
+    host = [own - more for own, more in zip(host, extra, strict=True)]
+    whole = np.array([own.sum() for own in host])
+    usual_of = {role: float(np.median(whole[np.array(roles) == role])) for role in set(roles)}
+    factor = [usual_of[role] / max(float(own.sum()), 1.0) for own, role in zip(host, roles, strict=True)]
+    host = [np.array(own * by, np.float64) for own, by in zip(host, factor, strict=True)]
     parts = {
         name: tuple(getattr(rank.stretches, field).astype(float) for rank in ranks) for name, field in _RECORDED.items()
     }
-    extra = tuple(_extra(ranks, host, roles, at) for at in range(len(ranks)))
-    least = tuple(least_of[role] for role in roles)
-    return JobUnprofiled(
-        meets=tuple(rank.meets for rank in ranks), host=tuple(host), least_host=least, role=roles, extra=extra, **parts
-    )
+    return JobUnprofiled(host=tuple(host), role=roles, extra=extra, **parts)
 
 
 def more_operators(rank: RankSummary, peers: Sequence[RankSummary]) -> int:
@@ -177,36 +173,29 @@ def _peers(rank: RankSummary, at: int) -> tuple[tuple[str, int], ...]:
 
 def gain_of_transfers(
     job: JobReplay, without: JobUnprofiled, jobs: IntArray, scale: float, part: str | None = None
-) -> tuple[int, int]:
-    """Return what a step gains where transfers take this share of their time: with each rank's own host, and with the
-    least one. part: collectives that are gone, with the hosts' calls, so that no rank meets another there.
+) -> Interval:
+    """Return what a step gains where transfers take this share of their time.
+
+    part: collectives that are gone, with the hosts' calls, so that no rank meets another there.
     """
     transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
     transfer[1, jobs] *= scale
-    gains = []
-    for hosts, before in (
-        (without.host, without.of_own_host(queue=True)),
-        (without.least_host, without.of_least_host(queue=True)),
-    ):
-        after = before
-        if part is not None:
-            after = [_met_no_more(rank, without, at, hosts[at], part) for at, rank in enumerate(job.ranks)]
-        both = [np.stack(pair) for pair in zip(before, after, strict=True)]
-        ends = job.ends(both, transfer, together=True).max(axis=1) / job.ranks[0].steps
-        gains.append(max(int(ends[0] - ends[1]), 0))
-    return gains[0], gains[1]
+
+    def scenarios(slower: float) -> list[list[Lines]]:
+        before = without.lines(slower)
+        if part is None:
+            return [before, before]
+        return [before, [_met_no_more(rank, before[at], part, slower) for at, rank in enumerate(job.ranks)]]
+
+    return gains_of(job, scenarios, transfer)[0]
 
 
-def _met_no_more(rank: RankSummary, without: JobUnprofiled, at: int, host: FloatArray, part: str) -> FloatArray:
-    """Return a rank's stretches without the calls of a part: those that its collectives end are one with the next.
-
-    Of what is one the longer part counts, of the host and of the device: the host runs ahead over it.
-    """
+def _met_no_more(rank: RankSummary, lines: Lines, part: str, slower: float) -> Lines:
+    """Return a rank's stretches without the calls of a part: those that its collectives end are one with the next."""
     ends = rank.part[rank.step >= 0] != NAMES.index(part)
     first = np.flatnonzero(np.append(True, ends))
-    device = without.busy[at] + without.queued[at]
-    works = np.maximum(host - rank.calls_ns.get(part, np.zeros(len(host))), 0) + without.silent[at]
-    whole = np.maximum(np.add.reduceat(device, first), np.add.reduceat(works, first))
-    stretches = np.zeros(len(host))
-    stretches[np.append(first[1:] - 1, len(host) - 1)] = whole
-    return stretches
+    works = np.maximum(lines.host - slower * _HOST_MORE * rank.calls_ns.get(part, np.zeros(len(lines.host))), 0)
+    device, host = np.zeros_like(works), np.zeros_like(works)
+    last = np.append(first[1:] - 1, len(works) - 1)
+    device[last], host[last] = np.add.reduceat(lines.device, first), np.add.reduceat(works, first)
+    return Lines(device, host)

@@ -12,14 +12,17 @@ from tracemine.rows.collective_parts import caller_of, parts_of
 from tracemine.rows.spans import Spans
 from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows, category, number
 from tracemine.rows.transfers import COLLECTIVE
+from tracemine.rows.unused_gradients import unused_bytes
 from tracemine.timeline import Timeline
 
 _C10D, _UNKNOWN = "c10d::", "unknown"
 _COMPUTING = 0.2  # of all computing is on a stream that computes
 _GATED_NS = 60_000  # work that was launched before a collective ended and begins so soon after had waited for it
+_BEHIND_NS, _QUEUED_NS, _UNASKED = 10_000, 20_000, 4  # behind it at once, launched so long before; fewer are chance
 _SMALL_BYTES, _RUN, _BETWEEN = 1_000_000, 10, 8  # bytes, messages of a run, and light kernels between two of them
 _HEAVY = ("gemm", "conv", "attention", "norm", "softmax", "rnn", "pool", "embedding")
-_REASONS = ("same_stream", "last", "waited_for", "host")
+_REASONS = ("same_stream", "last", "launch_order", "waited_for", "host")
+_STREAM_WAITS, _GRAPHS = ("cudaStreamWaitEvent", "hipStreamWaitEvent"), ("cudaGraphLaunch", "hipGraphLaunch")
 _SAMPLES, _SLOWER = 5, 1.1  # of one kernel, alone and next to a collective; and how much longer it takes there
 
 
@@ -33,6 +36,7 @@ def communication_columns(timeline: Timeline, activities: Rows) -> dict[str, Col
         "message_bytes": Numbers(np.maximum(nbytes, 0), nbytes >= 0),
         "exposed_because": _reasons(timeline, activities, rows),
         "communication_part": parts_of(timeline, rows, kind, number(activities, "group_size", null=-1)),
+        "unused_bytes": unused_bytes(timeline, rows, kind, nbytes),
         "small_run": _small_runs(activities, rows, kind, nbytes),
         "contention_ns": _contention(timeline, activities, rows),
     }
@@ -87,11 +91,27 @@ def _reasons(timeline: Timeline, activities: Rows, rows: IntArray) -> Categories
         begun, ahead = start[next_one], launched[next_one]
         queued = np.where(begun < end[mine], begun - ahead >= _GATED_NS, ahead < end[mine])
         gated = (next_one >= 0) & queued & (begun - end[mine] < _GATED_NS)
+        unasked = gated & (begun - end[mine] < _BEHIND_NS) & (end[mine] - ahead >= _QUEUED_NS)
+        unasked &= (begun >= end[mine]) & _no_wait_between(timeline, launched[mine], ahead, next_one)
+        unasked &= unasked.sum() >= _UNASKED
         last = _is_last(codes(stream[own[is_sent[own]]], step[own[is_sent[own]]]))[np.isin(own[is_sent[own]], mine)]
         spent = np.bincount(codes(stream[own]), weights=np.where(is_sent[own], 0, dur[own]))
         busiest = sorted_unique(stream[own])[spent >= _COMPUTING * max(spent.sum(), 1)]
-        reason[mine] = np.select([np.isin(stream[mine], busiest), last, gated], [0, 1, 2], 3)
+        reason[mine] = np.select([np.isin(stream[mine], busiest), last, unasked, gated], [0, 1, 2, 3], 4)
     return coded(_REASONS, reason)
+
+
+def _no_wait_between(timeline: Timeline, since: IntArray, until: IntArray, rows: IntArray) -> BoolArray:
+    """Return which rows, launched at `until`, no stream was made to wait for since. False where such calls, or the
+    row's launch, are not recorded, and of graphs: what waits within them is not.
+    """
+    names, begin = categories(timeline.api["name"]), integers(timeline.api["start_ns"])
+    waits = np.sort(begin[names.that(lambda name: name.startswith(_STREAM_WAITS))])
+    launch = rows_of(timeline.activities["launch_row"])[rows]
+    graph = np.append(names.that(lambda name: name.startswith(_GRAPHS)), True)[launch]
+    asked = np.searchsorted(waits, since, "right") != np.searchsorted(waits, until, "right")
+    none: BoolArray = ~asked & (len(waits) > 0) & (launch >= 0) & ~graph & (until > since)
+    return none
 
 
 def _launched(timeline: Timeline, start: IntArray) -> IntArray:
