@@ -15,7 +15,8 @@ CATALOGUE: dict[str, Callable[..., Graph]] = {}  # without arguments: at the sma
 LONGEST_ROW = {"rope": 16, "rope_of_angles": 8, "group_norm_in_parts": 64} | dict.fromkeys(
     (
         "long_softmax", "long_layer_norm", "long_cross_entropy", "looped_softmax", "looped_norm_in_place",
-        "norm_gradients_in_turn", "cross_entropy_trained", "bias_gradient", "long_extremes", "column_variance", "long_mean", "conv_bias_gradient",
+        "norm_gradients_in_turn", "cross_entropy_trained", "bias_gradient", "long_extremes", "column_variance",
+        "long_mean", "conv_bias_gradient",
     ),
     64,
 )  # fmt: skip
