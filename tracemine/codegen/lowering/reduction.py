@@ -77,8 +77,8 @@ def _alone_of_row(low: Lowering, source: Tensor, over: Sequence[int]) -> Tensor 
     along = own.along if isinstance(own, Iota) else None
     if along != over[0] or not isinstance(target, Tensor) or len(target.dims) != len(source.dims):
         return None
-    spread = isinstance(value, Tensor) and value.dims
-    if target.dims[along] or (spread and (len(value.dims) != len(source.dims) or value.dims[along])):
+    spread = value.dims if isinstance(value, Tensor) else ()
+    if target.dims[along] or (spread and (len(spread) != len(source.dims) or spread[along])):
         return None
     return low.pointwise("neg_where_nonzero", [value, low.pointwise("ne", [target, ignored], LONG, BOOL)], FLOAT)
 
