@@ -118,7 +118,7 @@ class Taken:
         change.write_text(diff_of((source / f"{self.name}.py").read_text(), self.name))
         command = ["apply", here, "--entry", f"{self.name}:build", "--source", str(source), "--try", "compile"]
         command += ["--edit", f"{rule}={change}", "-o", str(self.out / "applied.jsonl"), "--format", "json"]
-        budget = max(self.until - time.monotonic() - 60, 20)
+        budget = max(self.until - time.monotonic() - 45, 20)
         self.ran("apply", "tracemine", *command, "--budget", f"{budget:.0f}s", to="applied.json")
         self.ran(
             "verify",
