@@ -310,7 +310,7 @@ def true_scores(given: Sequence[torch.Tensor], mask: torch.Tensor) -> torch.Tens
 
 
 def attention(report: Report, sizes: Sequence[tuple[int, int, int, int]]) -> None:
-    """Attention with a soft cap and a causal mask: as the fix writes it, and by hand with a block mask."""
+    """Attention with a soft cap and a causal mask: as the fix writes it, and by hand."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     for batch, lines, length, width in sizes:
@@ -327,13 +327,16 @@ def attention(report: Report, sizes: Sequence[tuple[int, int, int, int]]) -> Non
         def causal(b: Any, h: Any, q_at: Any, k_at: Any) -> Any:
             return q_at >= k_at
 
-        fixed = written_flex(batch, lines, length, width)
+        module = written_flex(batch, lines, length, width)
+        given = (q, k, v, mask)
         flex = torch.compile(flex_attention, dynamic=False) if ON_GPU else flex_attention
         blocks_of = create_block_mask(causal, None, None, length, length, device=DEVICE)
         works: dict[str, Work] = {
             "eager": partial(eager, q, k, v),
             "compiled": partial(torch.compile(eager, dynamic=False), q, k, v),
-            "ours": lambda q=q, k=k, v=v, m=mask, f=fixed: f(q, k, v, m)[0],
+            "ours": partial(first_of, module.fixed, *module.masked(given)),
+            "ours, every block": partial(first_of, module.fixed, *given),
+            "ours, blocks found": lambda given=given, m=module: first_of(m.fixed, *m.masked(given)),
             "by hand, block mask": lambda q=q, k=k, v=v, m=blocks_of, f=flex, s=capped: f(
                 q, k, v, score_mod=s, block_mask=m, scale=1.0
             ),
@@ -345,8 +348,13 @@ def attention(report: Report, sizes: Sequence[tuple[int, int, int, int]]) -> Non
         compared(report, f"soft cap {batch}x{lines}x{length}x{width}", works, 1.0, rows=length, width=width)
 
 
-def written_flex(batch: int, lines: int, length: int, width: int) -> Callable[..., Any]:
-    """Return the function that the fix writes for attention with a soft cap."""
+def first_of(function: Callable[..., Any], *given: Any) -> Any:
+    """Return the first of a function's results."""
+    return function(*given)[0]
+
+
+def written_flex(batch: int, lines: int, length: int, width: int) -> Any:
+    """Return what the fix writes for attention with a soft cap."""
     from tracemine.causes.attention_unfused.fix import attended
     from tracemine.codegen import GraphBuilder
     from tracemine.verify.fixes.record import Around
@@ -370,8 +378,7 @@ def written_flex(batch: int, lines: int, length: int, width: int) -> Callable[..
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # what compiles its functions asks for it by name
     spec.loader.exec_module(module)
-    found: Callable[..., Any] = module.fixed
-    return found
+    return module
 
 
 def sparse_head(report: Report, sizes: Sequence[tuple[int, int, int, int]], modes: Mapping[str, str | None]) -> None:
