@@ -71,7 +71,7 @@ class _LargestOfTokens(torch.autograd.Function):
             own, part = slice(place.start // tokens, place.stop // tokens), buffer[: place.stop - first]
             _spread_gradient(gradient[own], token[own], tokens, part[:, :words])
             made.add(place, flat[place], part)
-        of_hidden, of_weight, _ = made.times(torch.ones((), device=hidden.device))
+        of_hidden, of_weight, _ = made.times(None)
         of_bias = gradient.sum(0, dtype=wide(weight)).to(weight.dtype) if wanted[2] else None
         return None if of_hidden is None else of_hidden.view(hidden.shape), of_weight, of_bias, None, None
 
