@@ -20,7 +20,7 @@ from tracemine.codegen.options import DEFAULT, CodegenOptions
 from tracemine.codegen.passes.split_reduction import split
 from tracemine.codegen.products import looped_again
 from tracemine.codegen.schedule import by_memory, few_programs
-from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, factors, nearest_reductions, reductions
+from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, factors, met, nearest_reductions
 from tracemine.ops.infer.tensor import contiguous
 
 # Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
@@ -81,7 +81,7 @@ def plan(graph: Graph, options: CodegenOptions = DEFAULT) -> LoopProgram:
 def _products(graph: Graph, lowered: Lowered, options: CodegenOptions) -> dict[Tensor, tuple[Tensor, Tensor]]:
     """Return the sums that are matrix products, and what they multiply."""
     calls = {number for number, call in enumerate(graph.calls) if call.operator in PRODUCTS or options.spelled_out}
-    found = {t: factors(lowered.axes, t) for t in reductions((*lowered.live, *lowered.written.values()))}
+    found = {t: factors(lowered.axes, t) for t in met((*lowered.live, *lowered.written.values()))}
     return {t: pair for t, pair in found.items() if pair is not None and t.origin in calls}
 
 
@@ -320,7 +320,7 @@ def rebuilt(
     if found is not None:
         return found
     fields: list[object] = []
-    for name in _fields(node):
+    for name in type(node).__dataclass_fields__:
         value = getattr(node, name)
         if isinstance(value, LoopNode):
             value = rebuilt(nodes, value, memo, names, origins)
@@ -333,10 +333,6 @@ def rebuilt(
     if node in origins:
         origins.setdefault(found, origins[node])
     return found
-
-
-def _fields(node: LoopNode) -> tuple[str, ...]:
-    return tuple(type(node).__dataclass_fields__)
 
 
 def _strides_of(p: _Planner, target: _Target) -> dict[int, int]:
