@@ -12,7 +12,7 @@ from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import COMPLEX, Lowering, rule
 from tracemine.codegen.lowering.views import concat, slice_dim, squeeze_dim
-from tracemine.codegen.tensor_ir import Complex, Reshape, ScalarArg, Tensor
+from tracemine.codegen.tensor_ir import Complex, ScalarArg, Tensor
 
 
 class _ComplexParts(NamedTuple):
@@ -49,10 +49,7 @@ def _view_as_complex(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 def _view_as_real(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     assert isinstance(source, Complex)  # noqa: S101  (else another table would be asked)
-    members = [
-        Reshape(dims=(*part.dims, ()), dtype=part.dtype, origin=low.at, arg=part)
-        for part in (source.real, source.imaginary)
-    ]
+    members = [low.with_dims(part, (*part.dims, ())) for part in (source.real, source.imaginary)]
     return (concat(low, members, len(source.dims), given.output.shape, "float32"),)
 
 

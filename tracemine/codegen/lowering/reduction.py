@@ -53,8 +53,7 @@ def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: 
     if not any(source.dims[d] for d in over):
         if kind.startswith(("welford", "online")):
             raise Unsupported("it reduces an axis of one element")
-        same = low.pointwise("identity", [source], type_)
-        return Reshape(dims=dims, dtype=type_, origin=low.at, arg=same)
+        return low.with_dims(low.pointwise("identity", [source], type_), dims)
     low.reduces = True
     low.axes.keep_apart(dims)
     return Reduction(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
@@ -122,14 +121,9 @@ def _unscaled(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
             bad = low.cast(low.pointwise("one_if_not_finite", [member], FLOAT, INT), INT)
             count = reduce(low, "count", bad, range(len(bad.dims)), False, INT)
             found = low.pointwise("one_where_nonzero", [count, found], FLOAT, as_is=(0,))
-            scaled = low.pointwise("mul", [member, _number(low, scale)], FLOAT)
+            scaled = low.pointwise("mul", [member, low.with_dims(scale, ())], FLOAT)
             results.append(low.cast(scaled, member.dtype))
     return (*results, found)
-
-
-def _number(low: Lowering, tensor: Tensor) -> Tensor:
-    """Return a tensor of one element, without dimensions."""
-    return Reshape(dims=(), dtype=tensor.dtype, origin=low.at, arg=tensor)
 
 
 @rule("argmax", "argmin")

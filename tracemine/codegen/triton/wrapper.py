@@ -183,8 +183,7 @@ def _expected(inputs: Sequence[KernelBuffer], known: Collection[str]) -> list[st
     alike: dict[str, list[str]] = {}
     for b in inputs:
         texts = ["None" if len(dim) == 1 and _is_free(dim[0], known) else sizes(dim) for dim in b.dims]
-        shape = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-        alike.setdefault(f"{shape}, torch.{b.dtype}", []).append(f"{b.name}={b.name}")
+        alike.setdefault(f"({_tuple(texts)}), torch.{b.dtype}", []).append(f"{b.name}={b.name}")
     return [f"_expect({looks}, {', '.join(given)})" for looks, given in alike.items()]
 
 
@@ -257,8 +256,7 @@ def _size_lines(program: LoopProgram, inputs: Sequence[KernelBuffer], told: Coll
             free = [a for a in dim if not a.pinned]
             if len(free) == 1 and free[0].name not in lines and free[0].name in told:
                 rest = sizes([a for a in dim if a.pinned])
-                text = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
-                lines[free[0].name] = text
+                lines[free[0].name] = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
     return [f"{', '.join(names)} = {', '.join(lines[name] for name in names)}" for names in _fitting(lines)]
 
 
@@ -277,8 +275,7 @@ def _fitting(lines: Mapping[str, str]) -> list[list[str]]:
 
 
 def _shape(dims: tuple[tuple[Axis, ...], ...], names: Names) -> str:
-    texts = [sizes(dim, names) for dim in dims]
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    return f"({_tuple([sizes(dim, names) for dim in dims])})"
 
 
 def _empty(buffer: KernelBuffer, names: Names) -> str:
