@@ -102,6 +102,7 @@ def test_it_is_made_where_its_class_measured_faster(graph: Graph) -> None:
         (added("residual", 16), "as fast"),
         (codes(2048), "works the codes out again"),
         (gate(2048, 14336, 4096), r"it would take \d+ µs, the library's product .* \d+ µs"),
+        (head(48, 32), r"it would take \d+ µs"),
         (largest("aten::logsumexp", 8192, 128256, 2048), "strips of rows"),
     ],
 )

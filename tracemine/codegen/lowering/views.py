@@ -60,6 +60,12 @@ def _expand(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     return (_permuted(low, source, order, dims),)
 
 
+def _along(given: CallArgs) -> tuple[Tensor, int]:
+    """Return a call's tensor, and the dimension that it names."""
+    source = given.tensor("self")
+    return source, given.integer("dim", 0) % len(source.dims)
+
+
 def slice_dim(low: Lowering, source: Tensor, dim: int, start: int, size: int, step: int = 1) -> Tensor:
     """Return `size` elements of a dimension; the sizes on both sides are pinned."""
     here = low.shape(source)[dim]
@@ -84,8 +90,7 @@ def squeeze_dim(low: Lowering, source: Tensor, dim: int) -> Tensor:
 
 @rule("slice", "narrow")
 def _slice(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    dim = given.integer("dim", 0) % len(source.dims)
+    source, dim = _along(given)
     here = low.shape(source)[dim]
     start = given.integer("start", 0)
     start = min(max(start + here if start < 0 else start, 0), here)
@@ -94,16 +99,14 @@ def _slice(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("select")
 def _select(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    dim = given.integer("dim", 0) % len(source.dims)
+    source, dim = _along(given)
     here = low.shape(source)[dim]
     return (squeeze_dim(low, slice_dim(low, source, dim, given.integer("index", 0) % here, 1), dim),)
 
 
 @rule("split", "split_with_sizes", "chunk", "unsafe_split", "unbind")
 def _split(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    dim = given.integer("dim", 0) % len(source.dims)
+    source, dim = _along(given)
     parts: list[Tensor] = []
     start = 0
     unbinds = given.call.operator == "aten::unbind"
@@ -264,8 +267,7 @@ def _embedding(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("index_select")
 def _index_select(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source, index = given.tensor("self"), given.tensor("index")
-    dim = given.integer("dim", 0) % len(source.dims)
+    (source, dim), index = _along(given), given.tensor("index")
     places = tuple(index if d == dim else d for d in range(len(source.dims)))
     dims = (*source.dims[:dim], *index.dims, *source.dims[dim + 1 :])
     return (gather(low, source, places, (dim,), dims),)
@@ -273,8 +275,7 @@ def _index_select(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("gather")
 def _gather(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source, index = given.tensor("self"), given.tensor("index")
-    dim = given.integer("dim", 0) % len(source.dims)
+    (source, dim), index = _along(given), given.tensor("index")
     for d, (own, asked) in enumerate(zip(source.dims, index.dims, strict=True)):
         same = low.shape(source)[d] == low.shape(index)[d]
         if d != dim and same and own:
