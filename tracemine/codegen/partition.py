@@ -264,7 +264,8 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduct
     inliner = _inliner(p, members[0].columns, *(target.tensor for target in members))
     raw = [inliner.store(target.tensor, target.buffer, tile) for target in members for tile in target.tiles or (None,)]
     main = max(members, key=lambda t: p.axes.size(t.rows))
-    by_leaf = _strides_of(p, main)
+    dims = zip(main.tensor.dims, p.buffers[main.buffer].strides, strict=False)
+    by_leaf = {leaf: stride for dim, stride in dims for leaf in p.axes.leaves(dim)}
     rows = sorted(main.rows, key=lambda leaf: -by_leaf.get(leaf, 0))
     kernel = LoopKernel(
         rows=tuple(p.axes.axis(leaf) for leaf in rows),
@@ -296,20 +297,16 @@ def _with_product(kernel: LoopKernel) -> LoopKernel:
 
 def _arranged(p: _Planner, kernel: LoopKernel, inliner: Inliner) -> LoopKernel:
     """Return a kernel with the buffers that it writes to, and its columns as they lie in memory."""
-    kernel = replace(kernel, stores=tuple(_renamed(p, store) for store in kernel.stores))
+    memo = dict[LoopNode, LoopNode]()
+
+    def renamed(node: LoopNode) -> LoopNode:  # what is stored before has the name of its buffer for a placeholder
+        return rebuilt(p.nodes, node, memo, p.names, p.origins)
+
+    stores = tuple(Store(s.buffer, tuple(map(renamed, s.index)), renamed(s.value)) for s in kernel.stores)
+    kernel = replace(kernel, stores=stores)
     if inliner.reduces and not inliner.scans:  # a sum has no order
         return replace(kernel, columns=by_memory(p.buffers, kernel))
     return kernel
-
-
-def _renamed(p: _Planner, store: Store) -> Store:
-    """Replace placeholders of materialized values by the names of their buffers."""
-    memo: dict[LoopNode, LoopNode] = {}
-    return Store(
-        store.buffer,
-        tuple(rebuilt(p.nodes, n, memo, p.names, p.origins) for n in store.index),
-        rebuilt(p.nodes, store.value, memo, p.names, p.origins),
-    )
 
 
 def rebuilt(
@@ -333,12 +330,6 @@ def rebuilt(
     if node in origins:
         origins.setdefault(found, origins[node])
     return found
-
-
-def _strides_of(p: _Planner, target: _Target) -> dict[int, int]:
-    """Return the stride of each axis that a target's buffer has."""
-    dims = zip(target.tensor.dims, p.buffers[target.buffer].strides, strict=False)
-    return {leaf: stride for dim, stride in dims for leaf in p.axes.leaves(dim)}
 
 
 def _ordered(p: _Planner, kernels: Sequence[LoopKernel]) -> list[LoopKernel]:
