@@ -110,10 +110,9 @@ def _range(value: Value, known: Sequence[Range | None]) -> Any:
 
 def _called(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
     name = base_name(call.operator)
-    keeps = name in keeping_values() or name in _SAME
-    rule = _RULES.get(name, lambda call, given, sizes: _first(given) if keeps else None)
+    rule, keeps = _RULES.get(name), name in keeping_values() or name in _SAME
     try:
-        found = rule(call, given, sizes)
+        found = rule(call, given, sizes) if rule else _first(given) if keeps else None
     except (TypeError, KeyError, IndexError, ZeroDivisionError, OverflowError):  # something it takes is not known
         return None
     if found is None or any(math.isnan(n) for n in found):

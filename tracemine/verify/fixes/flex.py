@@ -155,7 +155,9 @@ class _Attention:
             number = plain(call.arguments[-1])
             if form and (form == _HIDES["add"] or (isinstance(number, int | float) and number < _FAR)):
                 beside = [v for v in reads(call) if v not in self.of_scores and self._shape(v)[-1:] == shape[-1:]]
-                found += [(v, form) for v in beside if "float" in self.graph.specs[v].dtype or form != _HIDES["add"]]
+                found += [
+                    (v, form) for v in beside if "float" in str(self.graph.specs[v].dtype) or form != _HIDES["add"]
+                ]
             elif call.operator not in _SAME:
                 break
             value = next(v for v in reads(call) if v in self.of_scores)
