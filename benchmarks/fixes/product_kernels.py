@@ -524,7 +524,7 @@ def started(every: list[Case], given: argparse.Namespace) -> list[subprocess.Pop
     tuned = len(every) if given.unseen else sum(case.bar for case in every)  # those are all held against max-autotune
     tuners = 0 if given.unseen and not given.tuned else 2 * TUNERS if given.unseen else TUNERS
     for flag, count, workers in (("--tune", tuned, tuners), ("--warm", len(every), WORKERS)):
-        for k in range(workers):
+        for k in range(min(workers, count)):
             numbers = ",".join(map(str, range(k, count, workers)))
             command = [sys.executable, "-m", "benchmarks.fixes.product_kernels", *sys.argv[1:], flag, numbers]
             beside = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2" if given.unseen else "3"}
@@ -607,7 +607,8 @@ if __name__ == "__main__":
     for flag in ("--warm", "--tune"):
         parser.add_argument(flag, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if numbers := given.warm or given.tune:
-        warm(list(map(int, numbers.split(","))), SOURCES, bool(given.tune), listed(given))
+    numbers = given.tune if given.warm is None else given.warm
+    if numbers is not None:
+        warm(list(map(int, numbers.split(","))), SOURCES, given.warm is None, listed(given))
     else:
         main(given)

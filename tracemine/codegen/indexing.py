@@ -103,7 +103,10 @@ def span_of(kernel: LoopKernel, node: LoopNode) -> Span | None:
     outer, inner, by = span_of(kernel, node.left.left), span_of(kernel, node.right), node.left.right
     if node.left.symbol != "*" or outer is None or inner is None or outer[0] != inner[0] or outer[2] != inner[1]:
         return None
-    axes = outer[0][inner[1] : inner[2]]
-    size = prod(a.size for a in axes) if all(a.pinned for a in axes) else None
-    same = by.axes == axes if isinstance(by, ir.Size) else isinstance(by, ir.Int) and by.value == size
-    return (outer[0], outer[1], inner[2]) if same else None
+    return (outer[0], outer[1], inner[2]) if _is_size_of(by, outer[0][inner[1] : inner[2]]) else None
+
+
+def _is_size_of(by: LoopNode, axes: tuple[Axis, ...]) -> bool:
+    if isinstance(by, ir.Size):
+        return by.axes == axes
+    return isinstance(by, ir.Int) and all(a.pinned for a in axes) and by.value == prod(a.size for a in axes)

@@ -264,8 +264,7 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduct
     inliner = _inliner(p, members[0].columns, *(target.tensor for target in members))
     raw = [inliner.store(target.tensor, target.buffer, tile) for target in members for tile in target.tiles or (None,)]
     main = max(members, key=lambda t: p.axes.size(t.rows))
-    dims = zip(main.tensor.dims, p.buffers[main.buffer].strides, strict=False)
-    by_leaf = {leaf: stride for dim, stride in dims for leaf in p.axes.leaves(dim)}
+    by_leaf = _strides_of(p, main)
     rows = sorted(main.rows, key=lambda leaf: -by_leaf.get(leaf, 0))
     kernel = LoopKernel(
         rows=tuple(p.axes.axis(leaf) for leaf in rows),
@@ -293,6 +292,12 @@ def _with_product(kernel: LoopKernel) -> LoopKernel:
     batch = tuple(axis for axis in kernel.rows if axis.number in apart)
     rows = tuple(axis for axis in kernel.rows if axis not in batch)
     return replace(kernel, rows=rows, batch=batch, contracted=found[0].axes)
+
+
+def _strides_of(p: _Planner, target: _Target) -> dict[int, int]:
+    """Return the stride of each axis that a target's buffer has."""
+    dims = zip(target.tensor.dims, p.buffers[target.buffer].strides, strict=False)
+    return {leaf: stride for dim, stride in dims for leaf in p.axes.leaves(dim)}
 
 
 def _arranged(p: _Planner, kernel: LoopKernel, inliner: Inliner) -> LoopKernel:

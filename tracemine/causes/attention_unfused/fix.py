@@ -54,6 +54,7 @@ _SCALES: Mapping[str, Callable[[float], float]] = {
     "aten::div_": lambda root: root,
 }
 MASK_ONCE = "the mask is made once, before the layers that read it"
+BLOCKS_ONCE = "so are the blocks that it hides, which takes milliseconds: it pays where many layers read one mask"
 SCALED = "the number that scales scores is not recorded: it is taken as the root of the heads' width has it"
 _LEAVES = ("leaf_0", "leaf_1", "leaf_2")  # queries, keys and values whose gradients are asked for
 
@@ -122,7 +123,8 @@ def _inferred(graph: Graph, unread: Collection[int]) -> _Made:
     text = text.replace("def library(", "def fixed(", 1)
     text = (_mask_apart(text) if FUSED in text else None) or text
     masked = "def masked(" in text
-    return _Made(text, found.says, (*found.assumptions, *[MASK_ONCE] * masked), masked)
+    told = [MASK_ONCE, BLOCKS_ONCE][: 1 + (FUSED not in text)] if masked else []
+    return _Made(text, found.says, (*found.assumptions, *told), masked)
 
 
 def _mask_apart(text: str) -> str | None:

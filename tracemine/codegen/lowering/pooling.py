@@ -339,13 +339,13 @@ def _scale(given: CallArgs, name: str, size: int, result: int, corners: bool) ->
 
 def _times(given: CallArgs, sizes: Sequence[int], results: Sequence[int]) -> Pair | None:
     """Return how often each element is taken along both axes, as eager's float32 works it out; None: not always so."""
-    found: list[int] = []
+    times: list[int] = []
     for name, size, result in zip(("scales_h", "scales_w"), sizes, results, strict=True):
         scale, factor = _scale(given, name, size, result, False), result // max(size, 1)
         if result % max(size, 1) or any(int(_narrow(place * scale)) != place // factor for place in range(result)):
             return None
-        found.append(factor)
-    return found[0], found[1]
+        times.append(factor)
+    return times[0], times[1]
 
 
 def _narrow(value: float) -> float:

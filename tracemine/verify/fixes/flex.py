@@ -148,20 +148,20 @@ class _Attention:
 
     def _hidden(self, value: int) -> list[tuple[int, str]]:
         """Return what hides scores, and when it does, as a format."""
-        found, shape = list[tuple[int, str]](), self._shape(value)
+        hiding, shape = list[tuple[int, str]](), self._shape(value)
         while value != self.scores and len(self._shape(value)) == len(shape):
             call = self.graph.calls[self.makers[value]]
             form = _HIDES.get(call.operator.removeprefix("aten::").removesuffix("_"))
             number = plain(call.arguments[-1])
             if form and (form == _HIDES["add"] or (isinstance(number, int | float) and number < _FAR)):
                 beside = [v for v in reads(call) if v not in self.of_scores and self._shape(v)[-1:] == shape[-1:]]
-                found += [
+                hiding += [
                     (v, form) for v in beside if "float" in str(self.graph.specs[v].dtype) or form != _HIDES["add"]
                 ]
             elif call.operator not in _SAME:
                 break
             value = next(v for v in reads(call) if v in self.of_scores)
-        return found
+        return hiding
 
     def _sides(self, product: int) -> tuple[tuple[int, bool], tuple[int, bool]]:
         """Return what a product multiplies before it was laid out, and whether its last two axes are exchanged."""
