@@ -7,8 +7,8 @@ to torch.compile. OUT/applied.jsonl: what came of each, a line a part; OUT/NAME/
 
 from __future__ import annotations
 
+import argparse
 import difflib
-import itertools
 import json
 import os
 import shutil
@@ -19,9 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.recordings.own_step import record
+
 STEPS = Path(__file__).parent / "steps_of_heads"
 RULES = {"sparse_encoder": "vocabulary_maximum", "causal_language_model": "logits_written"}
 PAGES = {"sparse_encoder": "vocabulary_max", "causal_language_model": "linear_losses"}
+ENDS_S = 40  # what `apply` may take beyond its budget: it ends what it has begun
 CHANGES = {  # as a person makes them of the advice
     "sparse_encoder": (
         ("from torch import nn\n", "from torch import nn\n\nfrom vocabulary_max import vocabulary_max\n"),
@@ -55,24 +58,6 @@ def diff_of(text: str, name: str) -> str:
     return "".join(difflib.unified_diff(before, after, f"a/{name}.py", f"b/{name}.py"))
 
 
-def record(name: str, out: Path) -> None:
-    """Record a step; in a process of its own."""
-    import torch
-
-    from tracemine.recording import capture
-
-    sys.path.insert(0, str(out / "source"))
-    step = __import__(name).build()
-    batches = itertools.cycle(step.batches)
-    for _ in range(5):
-        step.run(next(batches))
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    with capture(out / "run", steps=2, timed=10, quiet=True) as run:
-        for batch in run.steps(batches):
-            step.run(batch)
-
-
 class Taken:
     """A step on its way: its folder, and how much time is left."""
 
@@ -103,10 +88,10 @@ class Taken:
             file.write(json.dumps({**said, "seconds": round(time.monotonic() - begun, 1)}) + "\n")
         return found
 
-    def go(self) -> None:
-        """Take it from the recording to what `apply` says."""
+    def go(self, verify_s: float) -> None:
+        """Take it from the recording to what `apply` says, and `verify` of the fix alone."""
         source, rule, here = self.out / "source", RULES[self.name], str(self.out / "run")
-        self.ran("record", "benchmarks.fixes.product_apply", "--record", self.name, str(self.out))
+        self.ran("record", "benchmarks.fixes.product_apply", str(self.out), "--record", self.name)
         scan = self.ran("scan", "tracemine", "scan", here, "--format", "json", "--quiet", to="scan.json")
         ids = [f["fingerprint"] for f in json.loads(scan or b"{}").get("findings", []) if f["rule"] == rule]
         for each in ids[:1]:
@@ -118,36 +103,33 @@ class Taken:
         change.write_text(diff_of((source / f"{self.name}.py").read_text(), self.name))
         command = ["apply", here, "--entry", f"{self.name}:build", "--source", str(source), "--try", "compile"]
         command += ["--edit", f"{rule}={change}", "-o", str(self.out / "applied.jsonl"), "--format", "json"]
-        budget = max(self.until - time.monotonic() - 60, 20)
+        budget = max(self.until - time.monotonic() - verify_s - ENDS_S, 20)
         self.ran("apply", "tracemine", *command, "--budget", f"{budget:.0f}s", to="applied.json")
-        self.ran(
-            "verify",
-            "tracemine",
-            "verify",
-            here,
-            "--rule",
-            rule,
-            "--quick",
-            "--format",
-            "json",
-            "--quiet",
-            to="verdicts.json",
-        )
+        if verify_s:
+            told = ("--quick", "--format", "json", "--quiet")
+            self.ran("verify", "tracemine", "verify", here, "--rule", rule, *told, to="verdicts.json")
 
 
-def main(out: Path, seconds: float) -> int:
+def main() -> int:
     """Take every step; each has its share of the time that is left."""
-    out.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + seconds
-    for k, name in enumerate(RULES):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("seconds", type=float, nargs="?", default=240.0)
+    parser.add_argument("--steps", nargs="*", default=list(RULES))
+    parser.add_argument("--verify", type=float, default=45.0, help="seconds for it, of each step's; 0: not at all")
+    parser.add_argument("--record", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.record:
+        record(given.out / "source", given.record, given.out / "run")
+        return 0
+    given.out.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + given.seconds
+    for k, name in enumerate(given.steps):
         now = time.monotonic()
-        Taken(out, name, now + (until - now) / (len(RULES) - k)).go()
-    print((out / "applied.jsonl").read_text(), end="")
+        Taken(given.out, name, now + (until - now) / (len(given.steps) - k)).go(given.verify)
+    print((given.out / "applied.jsonl").read_text(), end="")
     return 0
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--record":
-        record(sys.argv[2], Path(sys.argv[3]))
-        sys.exit(0)
-    sys.exit(main(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 150.0))
+    sys.exit(main())

@@ -33,6 +33,7 @@ TRIED = {
 }
 RESTS = {"head": (1.0, 1.1, 1.2, 1.3, 1.4), "gate": (3.8, 4.2, 4.6, 5.0)}
 PASSES = {"head": 1, "gate": 3}
+REUSE = {"head": 13.0, "gate": 0.0}  # of head_64x64x30522x768, whose tile is 64 columns wide
 SLOWER = 1.03
 
 
@@ -67,7 +68,14 @@ def fitted(kind: str, seen: list[tuple[LoopKernel, float, float]]) -> ClassRates
 
     every = (
         ClassRates(
-            kind=CLASSES[kind], ours=ours, half=half, library=library, library_half=other, rest=rest, passes=passes
+            kind=CLASSES[kind],
+            ours=ours,
+            half=half,
+            reuse=REUSE[kind],
+            library=library,
+            library_half=other,
+            rest=rest,
+            passes=passes,
         )
         for ours, half, library, other, rest in product(*TRIED.values(), RESTS[kind])
         for passes in (PASSES[kind],)

@@ -8,11 +8,12 @@ cold cache), `right` (errors against float64), `peak` (bytes beyond the inputs),
 memory, programs of a multiprocessor). Bars come first, then shapes that no table was fitted on, then torch.compile's
 max-autotune of these as time allows. Kernels are compiled beforehand by processes beside each other. `--unseen`: 40
 other shapes, which were written down before any was measured and which no rate is fitted to, each beside torch.compile,
-with `--tuned` its max-autotune.
+with `--tuned` its max-autotune. `--beyond FILE`: those alone that FILE has no times of; `--kinds`: of some classes.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -34,6 +35,7 @@ import triton
 
 from tracemine.codegen import Graph, GraphBuilder, generate
 from tracemine.codegen.options import WHATEVER
+from tracemine.codegen.triton.resources import Resources
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -370,15 +372,20 @@ def resources_of(module: ModuleType, config: tuple[int, ...]) -> dict[str, Any]:
     if made is None:
         return {}
     made._init_handles()
-    threads, shared = made.metadata.num_warps * 32, made.metadata.shared
-    registers = -(-made.n_regs // 8) * 8 * threads
-    fits = min(65536 // max(registers, 1), 2048 // threads, 233472 // max(shared + 1024, 1))
+    taken = Resources(
+        kernel=made.metadata.name,
+        tile_config=config,
+        warps=made.metadata.num_warps,
+        registers=made.n_regs,
+        stack_bytes=0,
+        shared_bytes=made.metadata.shared,
+    )
     ptx = made.asm["ptx"]
     return {
-        "registers": made.n_regs,
+        "registers": taken.registers,
         "spills": made.n_spills,
-        "shared": shared,
-        "resident": fits,
+        "shared": taken.shared_bytes,
+        "resident": taken.resident,
         "wgmma": ptx.count("wgmma.mma_async"),
         "tma": ptx.count("cp.async.bulk.tensor"),
     }
@@ -511,31 +518,38 @@ class Bench:
                      ms=middle, low_ms=low, high_ms=high, again=True)  # fmt: skip
 
 
-def started(folder: Path, every: list[Case], names: tuple[str, ...]) -> list[subprocess.Popen[bytes]]:
-    """Return processes that compile: our kernels, and what torch.compile tries. names: of the cases."""
-    judged = bool(names)  # these are all held against max-autotune
+def started(every: list[Case], given: argparse.Namespace) -> list[subprocess.Popen[bytes]]:
+    """Return processes that compile: our kernels, and what torch.compile tries."""
     running = []
-    tuned = len(every) if judged else sum(case.bar for case in every)
-    tuners = 0 if judged and "--tuned" not in sys.argv else 2 * TUNERS if judged else TUNERS
+    tuned = len(every) if given.unseen else sum(case.bar for case in every)  # those are all held against max-autotune
+    tuners = 0 if given.unseen and not given.tuned else 2 * TUNERS if given.unseen else TUNERS
     for flag, count, workers in (("--tune", tuned, tuners), ("--warm", len(every), WORKERS)):
-        for k in range(workers):
+        for k in range(min(workers, count)):
             numbers = ",".join(map(str, range(k, count, workers)))
-            command = [sys.executable, "-m", "benchmarks.fixes.product_kernels", str(folder), flag, numbers, *names]
-            beside = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2" if judged else "3"}
+            command = [sys.executable, "-m", "benchmarks.fixes.product_kernels", *sys.argv[1:], flag, numbers]
+            beside = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2" if given.unseen else "3"}
             running.append(subprocess.Popen(command, env=beside))
     return running
 
 
-def main(folder: Path, limit_s: float, judged: bool) -> None:
-    """Measure everything that time allows. judged: the shapes that nothing was fitted to."""
+def listed(given: argparse.Namespace) -> list[Case]:
+    """Return the cases that are asked for."""
+    lines = given.beyond.read_text("utf-8").splitlines() if given.beyond else []
+    known = {row["case"] for row in map(json.loads, lines) if row["what"] == "time"}
+    wanted = [case for case in (unseen() if given.unseen else cases()) if case.name not in known]
+    return [case for case in wanted if not given.kinds or case.kind in given.kinds]
+
+
+def main(given: argparse.Namespace) -> None:
+    """Measure everything that time allows."""
+    folder, limit_s, judged = given.folder, given.seconds, given.unseen
     folder.mkdir(parents=True, exist_ok=True)
     SOURCES.mkdir(parents=True, exist_ok=True)
-    listed = unseen() if judged else cases()
-    every = listed if CUDA else [case.small() for case in listed]
+    every = listed(given) if CUDA else [case.small() for case in listed(given)]
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "12")
     running = []
     if CUDA:
-        running = started(folder, every, ("--unseen",) * judged)
+        running = started(every, given)
         torch.cuda.init()
         # What was chosen while others ran beside is not to be trusted: what is compiled is kept, what was chosen not.
         # Of 40 shapes there is no time to choose again: the fastest of what was chosen is among what is measured.
@@ -556,19 +570,19 @@ def main(folder: Path, limit_s: float, judged: bool) -> None:
             process.kill()
             bench.say(what="late", case="all", form=str(process.args))
     bench.say(what="compiled", case="all", form="ours")
-    measured_all(bench, every, judged)
+    measured_all(bench, every, given)
     bench.say(what="end")
 
 
-def measured_all(bench: Bench, every: list[Case], judged: bool) -> None:
+def measured_all(bench: Bench, every: list[Case], given: argparse.Namespace) -> None:
     """Measure cases: bars first; of those to judge by one of each kind in turn."""
-    later: list[Case] = []
+    later, judged = list[Case](), given.unseen
     turn = {case: sum(c.kind == case.kind for c in every[:k]) for k, case in enumerate(every)} if judged else {}
     for case in sorted(every, key=lambda c: turn.get(c, not c.bar)):
         if bench.left() < (4 if judged else 12):
             break
         try:
-            one = (TUNED if "--tuned" in sys.argv else "default",)
+            one = (TUNED if given.tuned else "default",)
             bench.case(case, one if judged else MODES if case.bar else ())
             later += [case] * (not case.bar)
         except Exception as error:
@@ -583,9 +597,18 @@ def measured_all(bench: Bench, every: list[Case], judged: bool) -> None:
 
 
 if __name__ == "__main__":
-    judged = "--unseen" in sys.argv
-    given = [each for each in sys.argv[1:] if each not in ("--unseen", "--tuned")]
-    if "--warm" in given or "--tune" in given:
-        warm(list(map(int, given[2].split(","))), SOURCES, given[1] == "--tune", unseen() if judged else cases())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("seconds", type=float, nargs="?", default=255.0)
+    parser.add_argument("--unseen", action="store_true")
+    parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--beyond", type=Path)
+    parser.add_argument("--kinds", nargs="*", default=())
+    for flag in ("--warm", "--tune"):
+        parser.add_argument(flag, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    numbers = given.tune if given.warm is None else given.warm
+    if numbers is not None:
+        warm(list(map(int, numbers.split(","))), SOURCES, given.warm is None, listed(given))
     else:
-        main(Path(given[0]), float(given[1]) if len(given) > 1 else 255.0, judged)
+        main(given)

@@ -42,7 +42,10 @@ from tracemine.verify.gpu.vocabulary_max import vocabulary_max
 Work = Callable[[], Any]
 LEAST, MOST = 5, 25  # blocks
 NEWEST = ("soft_capped", "quantised_decode", "sparse_encoder", "sparse_encoding")  # recorded and verified first
-PEERS = {"liger": "liger_kernel", "cut_cross_entropy": "cut_cross_entropy"}
+PEERS = {  # module and function: called with hidden states, weight and labels
+    "Liger": ("liger_kernel.transformers.functional", "liger_fused_linear_cross_entropy"),
+    "cut-cross-entropy": ("cut_cross_entropy", "linear_cross_entropy"),
+}
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
 
@@ -165,12 +168,13 @@ def errors(found: Sequence[torch.Tensor], truth: Sequence[torch.Tensor]) -> list
     ]
 
 
-def peers() -> Iterator[tuple[str, Any]]:
-    for name, module in PEERS.items():
+def peers(report: Report) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
+    """Yield other packages' cross-entropy of a linear layer, of those that are installed."""
+    for name, (module, function) in PEERS.items():
         try:
-            yield name, importlib.import_module(module)
+            yield name, getattr(importlib.import_module(module), function)
         except Exception as error:
-            yield name, error
+            report.line(case="cross-entropy", variant=name, left_out=f"not installed: {error}"[:200])
 
 
 def head(rows: int, width: int, words: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -205,18 +209,27 @@ def cross_entropy(report: Report, sizes: Sequence[tuple[int, int, int]]) -> None
         works["strips"] = lambda h, w, y=labels: linear_cross_entropy(h, w, y)
         for count in (1024, 2048):
             works[f"strips of {count}"] = lambda h, w, y=labels, n=count: linear_cross_entropy(h, w, y, rows=n)
-        for name, module in peers():
-            if isinstance(module, Exception):
-                report.line(case="cross-entropy", variant=name, left_out=f"not installed: {module}"[:200])
+        for name, loss in peers(report):
+            works[name] = lambda h, w, y=labels, loss=loss: loss(h, w, y)
         case, size = f"cross-entropy {rows}x{width}x{words}", {"rows": rows, "width": width, "words": words}
         truth = true_gradients(hidden, weight, labels)
-        for name in ("eager", "strips", "strips of 1024"):
-            found = errors(trained(works[name], (hidden, weight))(), truth)
-            report.line(case=f"{case} errors", variant=name, loss=found[0], of_hidden=found[1], of_weight=found[2])
+        for name, work in works.items():
+            if name != "compiled":
+                trained_errors(report, f"{case} errors", name, trained(work, (hidden, weight)), truth)
         del truth
         release()
         variants = {name: trained(work, (hidden, weight)) for name, work in works.items()}
         compared(report, case, variants, 2.5, **size)
+
+
+def trained_errors(report: Report, case: str, name: str, work: Work, truth: Sequence[torch.Tensor]) -> None:
+    """Write the errors of a loss and its gradients. What raises is a result."""
+    try:
+        found = errors(work(), truth)
+        report.line(case=case, variant=name, loss=found[0], of_hidden=found[1], of_weight=found[2])
+    except Exception as error:
+        report.line(case=case, variant=name, raised=f"{type(error).__name__}: {str(error)[:300]}")
+    release()
 
 
 def blocks(report: Report) -> None:
@@ -297,7 +310,7 @@ def true_scores(given: Sequence[torch.Tensor], mask: torch.Tensor) -> torch.Tens
 
 
 def attention(report: Report, sizes: Sequence[tuple[int, int, int, int]]) -> None:
-    """Attention with a soft cap and a causal mask: as the fix writes it, and by hand with a block mask."""
+    """Attention with a soft cap and a causal mask: as the fix writes it, and by hand."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     for batch, lines, length, width in sizes:
@@ -314,13 +327,16 @@ def attention(report: Report, sizes: Sequence[tuple[int, int, int, int]]) -> Non
         def causal(b: Any, h: Any, q_at: Any, k_at: Any) -> Any:
             return q_at >= k_at
 
-        fixed = written_flex(batch, lines, length, width)
+        module = written_flex(batch, lines, length, width)
+        given = (q, k, v, mask)
         flex = torch.compile(flex_attention, dynamic=False) if ON_GPU else flex_attention
         blocks_of = create_block_mask(causal, None, None, length, length, device=DEVICE)
         works: dict[str, Work] = {
             "eager": partial(eager, q, k, v),
             "compiled": partial(torch.compile(eager, dynamic=False), q, k, v),
-            "ours": lambda q=q, k=k, v=v, m=mask, f=fixed: f(q, k, v, m)[0],
+            "ours": partial(first_of, module.fixed, *module.masked(given)),
+            "ours, every block": partial(first_of, module.fixed, *given),
+            "ours, blocks found": lambda given=given, m=module: first_of(m.fixed, *m.masked(given)),
             "by hand, block mask": lambda q=q, k=k, v=v, m=blocks_of, f=flex, s=capped: f(
                 q, k, v, score_mod=s, block_mask=m, scale=1.0
             ),
@@ -332,8 +348,13 @@ def attention(report: Report, sizes: Sequence[tuple[int, int, int, int]]) -> Non
         compared(report, f"soft cap {batch}x{lines}x{length}x{width}", works, 1.0, rows=length, width=width)
 
 
-def written_flex(batch: int, lines: int, length: int, width: int) -> Callable[..., Any]:
-    """Return the function that the fix writes for attention with a soft cap."""
+def first_of(function: Callable[..., Any], *given: Any) -> Any:
+    """Return the first of a function's results."""
+    return function(*given)[0]
+
+
+def written_flex(batch: int, lines: int, length: int, width: int) -> Any:
+    """Return what the fix writes for attention with a soft cap."""
     from tracemine.causes.attention_unfused.fix import attended
     from tracemine.codegen import GraphBuilder
     from tracemine.verify.fixes.record import Around
@@ -357,8 +378,7 @@ def written_flex(batch: int, lines: int, length: int, width: int) -> Callable[..
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # what compiles its functions asks for it by name
     spec.loader.exec_module(module)
-    found: Callable[..., Any] = module.fixed
-    return found
+    return module
 
 
 def sparse_head(report: Report, sizes: Sequence[tuple[int, int, int, int]], modes: Mapping[str, str | None]) -> None:
@@ -432,6 +452,35 @@ def epilogues(report: Report, sizes: Sequence[tuple[int, int, int]], modes: Mapp
             compared(report, f"{name} {rows}x{words}x{width}", variants, 0.4, rows=rows, width=width, words=words)
 
 
+def scaled(report: Report, sizes: Sequence[tuple[int, int, int]]) -> None:
+    """Products of float8 with a scale a row: dequantised and multiplied, and as the library takes them."""
+    for rows, words, width in sizes:
+        hidden, weight, _ = (each.detach() for each in head(rows, width, words))
+        (x, of_x), (w, of_w) = (narrowed(each) for each in (hidden, weight))
+        bias = torch.randn(words, device=DEVICE).bfloat16()
+
+        def eager(x: Any = x, of_x: Any = of_x, w: Any = w, of_w: Any = of_w, bias: Any = bias) -> torch.Tensor:
+            return F.linear((x.float() * of_x).bfloat16(), (w.float() * of_w).bfloat16(), bias)
+
+        def library(x: Any = x, of_x: Any = of_x, w: Any = w, of_w: Any = of_w, bias: Any = bias) -> torch.Tensor:
+            return torch._scaled_mm(x, w.t(), of_x, of_w.t(), bias=bias, out_dtype=torch.bfloat16)
+
+        truth = (x.float() * of_x) @ (w.float() * of_w).t() + bias.float()
+        case, works = f"float8 {rows}x{words}x{width}", {"eager": eager, "library": library}
+        works |= {"compiled": torch.compile(eager, dynamic=False)} if ON_GPU else {}
+        for name, work in works.items():
+            report.line(case=f"{case} errors", variant=name, of_result=errors([work()], [truth])[0])
+        del truth
+        works["product in half"] = partial(F.linear, hidden, weight, bias)
+        compared(report, case, works, 0.4, rows=rows, width=width, words=words)
+
+
+def narrowed(wide: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a matrix in float8, and the scale of each row."""
+    scale = wide.float().abs().amax(1, keepdim=True) / 448
+    return (wide.float() / scale).to(torch.float8_e4m3fn), scale
+
+
 def recordings(report: Report, out: Path, names: Sequence[str]) -> None:
     """Record steps that have such products, as their user would."""
     from tracemine.recording import capture
@@ -500,6 +549,7 @@ def main() -> int:
         "attention": lambda: attention(report, [(4, 16, 2048, 128), (1, 8, 8192, 256)] if large else [(1, 2, 16, 8)]),
         "log_probs": lambda: log_probs(report, heads[:2]),
         "epilogues": lambda: epilogues(report, products, plain),
+        "scaled": lambda: scaled(report, products if large else [(16, 32, 16)]),
         "distillation": lambda: distillation(report, [(4096, 2048, 128_256)] if large else heads),
         "blocks": lambda: blocks(report) if large else None,
         "sparse_head_tuned": lambda: sparse_head(report, documents[:1], tuned),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import itertools
 import json
 import math
 import os
@@ -25,11 +24,14 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+
+from recordings.own_step import record  # noqa: E402
 
 from programs import kept  # noqa: E402
 from programs.applied_edits import EDITS, FAULTS, FAULTS_ON_CPU, NOTHING, STEPS, diff_of  # noqa: E402
@@ -103,27 +105,6 @@ def turn(slot: Path, mine: int) -> Iterator[None]:
 
 
 # -- one program -------------------------------------------------------------------------------------------------------
-
-
-def record(name: str, out: Path, slot: Path, runner: int) -> None:
-    """Record three steps; in a process of its own, for a profiler leaves traces in it."""
-    import torch
-
-    sys.path.insert(0, str(STEPS))
-    from importlib import import_module
-
-    from tracemine.recording import capture
-
-    torch.manual_seed(0)
-    step = import_module(name).build()
-    batches = itertools.cycle(step.batches)
-    for _ in range(6):
-        step.run(next(batches))
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    with turn(slot, runner), capture(out / "recordings" / name, steps=len(step.batches), timed=12, quiet=True) as run:
-        for batch in run.steps(batches):
-            step.run(batch)
 
 
 def findings_of(folder: Path) -> list[Any]:
@@ -428,7 +409,8 @@ def main() -> None:
     out = chosen.out.resolve()
     on_gpu = chosen.device != "cpu"
     if chosen.record:
-        record(chosen.programs[0], out, chosen.slot, chosen.record)
+        name, rests = chosen.programs[0], partial(turn, chosen.slot, chosen.record)
+        record(STEPS, name, out / "recordings" / name, timed=12, around=rests)
         return
     if chosen.one:
         one(chosen.programs[0], out, chosen.slot, on_gpu, chosen.one)

@@ -38,6 +38,7 @@ class ClassRates(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind"
     refused: str | None = None
     ours: float = 0.0
     half: float = 0.0
+    reuse: float = 0.0
     library: float = 0.0
     library_half: float = 0.0
     rest: float = 0.0
@@ -97,7 +98,9 @@ def times_us(kernel: LoopKernel, row: ClassRates) -> tuple[float, float]:
     tiles = -(-rows // high) * -(-columns // wide) * batch
     waves = -(-tiles // MULTIPROCESSORS) / (tiles / MULTIPROCESSORS)
     padding = tiles * high * wide / elements
-    ours = flops / (row.ours * inner / (inner + row.half)) * max(1.0, waves * padding)
+    rate = row.ours * inner / (inner + row.half)
+    rate = min(rate, row.reuse * high * wide / (high + wide)) if row.reuse else rate
+    ours = flops / rate * max(1.0, waves * padding)
     library = flops / (row.library * inner / (inner + row.library_half))
     rest = 2e-6 * elements * row.passes / row.rest
     return _LAUNCH_US + ours, 2 * _LAUNCH_US + library + rest

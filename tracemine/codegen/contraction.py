@@ -108,15 +108,12 @@ class ProductMath(IndexMath):
         if isinstance(node, ir.Op) and node.name in _RISES:
             moving = [at for at, arg in enumerate(node.args) if self.free_axes(arg) & {*columns}]
             inner = node.args[moving[0]] if len(moving) == 1 and moving[0] in _RISES[node.name] else None
-            if inner is not None and (node.name not in _OF_POSITIVE or _is_positive(inner)):
+            positive = isinstance(inner, ir.Op) and inner.name == "relu"
+            if inner is not None and (positive or node.name not in _OF_POSITIVE):
                 top = self.risen(inner, columns)
                 args = tuple(top if at == moving[0] else arg for at, arg in enumerate(node.args))
                 return self.nodes.op(node.type, node.name, *args, brief=node.brief)
         return self.nodes.make(ir.Reduce, FLOAT, "max", node)
-
-
-def _is_positive(node: LoopNode) -> bool:
-    return isinstance(node, ir.Op) and node.name == "relu"
 
 
 def _loops(node: LoopNode) -> bool:

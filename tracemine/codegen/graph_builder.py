@@ -21,6 +21,7 @@ from tracemine.codegen.graph import (
     Scalars,
     Value,
     reads,
+    tensors,
 )
 from tracemine.ops import Argument, itemsize, scalar_type
 from tracemine.ops.infer import TensorSpec, infer
@@ -219,7 +220,9 @@ def infer_outputs(call: GraphCall, specs: Sequence[TensorSpec]) -> tuple[TensorS
     if not call.schema.outputs:
         return ()
     recorded = [_recorded(v, a, specs) for v, a in zip(call.arguments, call.schema.arguments, strict=True)]
-    members = [_dtypes(value, specs) for value in call.arguments]
+    members = [
+        [str(specs[v].dtype) for v in tensors(value)] if isinstance(value, Refs) else [] for value in call.arguments
+    ]
     shapes, dtypes, strides, texts = map(list, zip(*recorded, strict=True))
     found = infer(f"{call.operator}.{call.overload or 'default'}", shapes, dtypes, strides, texts, members)
     told = _completed(found.outputs or (), call)
@@ -227,12 +230,6 @@ def infer_outputs(call: GraphCall, specs: Sequence[TensorSpec]) -> tuple[TensorS
     if not outputs or not all(map(_is_whole, outputs)):
         raise GraphError(f"what {call.label} gives is not known: {found.reason or 'strides or dtype'}")
     return outputs
-
-
-def _dtypes(value: Value, specs: Sequence[TensorSpec]) -> list[str]:
-    """Return the dtypes of a list's members; none of what is no list."""
-    values = value.values if isinstance(value, Refs) else ()
-    return [str(specs[v].dtype) for v in values if v is not None]
 
 
 def _is_whole(spec: TensorSpec) -> bool:
@@ -266,7 +263,7 @@ def _looked_up(call: GraphCall, specs: Sequence[TensorSpec]) -> tuple[TensorSpec
     shape = specs[source.value].shape
     if not used or used != list(range(used[0], used[-1] + 1)) or used[-1] >= len(shape):
         return ()
-    together = broadcast([specs[v].shape for v in indices.values if v is not None])
+    together = broadcast([specs[v].shape for v in tensors(indices)])
     found = (*shape[: used[0]], *together, *shape[used[-1] + 1 :])
     return (TensorSpec(found, specs[source.value].dtype, contiguous(found)),)
 
@@ -277,7 +274,7 @@ def _recorded(value: Value, argument: Argument, specs: Sequence[TensorSpec]) -> 
         spec = specs[value.value]
         return list(spec.shape), str(spec.dtype), list(spec.strides or ()), ""
     if isinstance(value, Refs):
-        members = [specs[v] for v in value.values if v is not None]
+        members = [specs[v] for v in tensors(value)]
         return [list(m.shape) for m in members], "TensorList", [list(m.strides or ()) for m in members], ""
     return [], *_recorded_number(value, argument)
 

@@ -14,17 +14,11 @@ from tracemine.ops.infer import TensorSpec
 # Which argument holds places in which: of the operator, the index argument, and of what, along which argument's axis.
 _POINTS: Mapping[str, tuple[str, str, str | None]] = {
     "embedding": ("indices", "weight", None),
-    "index_select": ("index", "self", "dim"),
-    "gather": ("index", "self", "dim"),
-    "scatter": ("index", "self", "dim"),
-    "scatter_add": ("index", "self", "dim"),
-    "index_add": ("index", "self", "dim"),
-    "index_copy": ("index", "self", "dim"),
-    "index_fill": ("index", "self", "dim"),
-    "nll_loss_forward": ("target", "self", "1"),
-    "nll_loss_backward": ("target", "self", "1"),
-    "nll_loss2d_forward": ("target", "self", "1"),
-    "nll_loss2d_backward": ("target", "self", "1"),
+    **dict.fromkeys(("index_select", "gather", "scatter", "scatter_add"), ("index", "self", "dim")),
+    **dict.fromkeys(("index_add", "index_copy", "index_fill"), ("index", "self", "dim")),
+    **dict.fromkeys(
+        (f"nll_loss{d}_{way}" for d in ("", "2d") for way in ("forward", "backward")), ("target", "self", "1")
+    ),
 }
 
 

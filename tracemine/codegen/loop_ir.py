@@ -317,7 +317,7 @@ def children(node: LoopNode) -> tuple[LoopNode, ...]:
 def nodes_of(kernel: LoopKernel) -> list[LoopNode]:
     """Return every node of a kernel, once."""
     found: dict[LoopNode, None] = {}
-    todo = [n for s in kernel.stores for n in (*s.index, s.value)]
+    todo = [n for s in kernel.stores for n in (s.value, *s.index)]
     while todo:
         node = todo.pop()
         if node not in found:

@@ -13,7 +13,7 @@ from tracemine.codegen.axes import Axes
 from tracemine.codegen.graph import Graph, reads
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.tensor_ir import Input, Reduction, Tensor, arguments
+from tracemine.codegen.tensor_ir import Input, Reduction, Tensor, met
 from tracemine.ops import itemsize
 from tracemine.ops.facts import VIEWS, base_name, keeping_values
 
@@ -82,39 +82,20 @@ def read_again(graph: Graph, cache_bytes: int) -> int:
 
 def _reached(lowered: Lowered, begin: Iterable[Tensor]) -> tuple[set[str], set[Reduction]]:
     """Return the inputs that expressions come to short of reductions that are too long to hold, and these."""
-    sources: set[str] = set()
-    long: set[Reduction] = set()
-    seen: set[Tensor] = set()
-    todo = list(begin)
-    while todo:
-        here = todo.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        if isinstance(here, Input):
-            sources.add(here.buffer)
-        if isinstance(here, Reduction) and _row_bytes(lowered.axes, here) > _HELD_BYTES:
-            long.add(here)
-        else:
-            todo.extend(arguments(here))
-    return sources, long
+
+    def is_long(tensor: Tensor) -> bool:
+        return isinstance(tensor, Reduction) and _row_bytes(lowered.axes, tensor) > _HELD_BYTES
+
+    found = met(begin, is_long)
+    sources = {t.buffer for t in found if isinstance(t, Input)}
+    return sources, {t for t in found if isinstance(t, Reduction) and is_long(t)}
 
 
 def _row_bytes(axes: Axes, total: Reduction) -> int:
     """Return the inputs' elements that one element of a reduction is made of, short of other reductions."""
     over = {leaf for d in total.over for leaf in axes.leaves(total.arg.dims[d])}
-    found: dict[str, int] = {}
-    todo: list[Tensor] = [total.arg]
-    seen: set[Tensor] = set()
-    while todo:
-        here = todo.pop()
-        if here in seen or isinstance(here, Reduction):
-            continue
-        seen.add(here)
-        if isinstance(here, Input):
-            found[here.buffer] = axes.size(over & {*axes.flat(here.dims)}) * (itemsize(here.dtype) or 0)
-        todo.extend(arguments(here))
-    return sum(found.values())
+    inputs = [t for t in met((total.arg,), lambda t: isinstance(t, Reduction)) if isinstance(t, Input)]
+    return sum(axes.size(over & {*axes.flat(t.dims)}) * (itemsize(t.dtype) or 0) for t in inputs)
 
 
 def _needed(graph: Graph) -> list[int]:

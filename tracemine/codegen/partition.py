@@ -21,7 +21,7 @@ from tracemine.codegen.passes.rows_in_turn import rows_in_turn
 from tracemine.codegen.passes.split_reduction import split
 from tracemine.codegen.products import looped_again
 from tracemine.codegen.schedule import by_memory, few_programs
-from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, factors, nearest_reductions, reductions
+from tracemine.codegen.tensor_ir import Reduction, Tensor, columns_of, factors, met, nearest_reductions
 from tracemine.ops.infer.tensor import contiguous
 
 # Fewer rows than this, each longer than that, would leave most of a GPU idle: the reduction gets a kernel of its own.
@@ -84,7 +84,7 @@ def plan(graph: Graph, options: CodegenOptions = DEFAULT) -> LoopProgram:
 def _products(graph: Graph, lowered: Lowered, options: CodegenOptions) -> dict[Tensor, tuple[Tensor, Tensor]]:
     """Return the sums that are matrix products, and what they multiply."""
     calls = {number for number, call in enumerate(graph.calls) if call.operator in PRODUCTS or options.spelled_out}
-    found = {t: factors(lowered.axes, t) for t in reductions((*lowered.live, *lowered.written.values()))}
+    found = {t: factors(lowered.axes, t) for t in met((*lowered.live, *lowered.written.values()))}
     return {t: pair for t, pair in found.items() if pair is not None and t.origin in calls}
 
 
@@ -308,22 +308,24 @@ def _with_product(kernel: LoopKernel) -> LoopKernel:
     return replace(kernel, rows=rows, batch=batch, contracted=found[0].axes)
 
 
+def _strides_of(p: _Planner, target: _Target) -> dict[int, int]:
+    """Return the stride of each axis that a target's buffer has."""
+    dims = zip(target.tensor.dims, p.buffers[target.buffer].strides, strict=False)
+    return {leaf: stride for dim, stride in dims for leaf in p.axes.leaves(dim)}
+
+
 def _arranged(p: _Planner, kernel: LoopKernel, inliner: Inliner) -> LoopKernel:
     """Return a kernel with the buffers that it writes to, and its columns as they lie in memory."""
-    kernel = replace(kernel, stores=tuple(_renamed(p, store) for store in kernel.stores))
+    memo = dict[LoopNode, LoopNode]()
+
+    def renamed(node: LoopNode) -> LoopNode:  # what is stored before has the name of its buffer for a placeholder
+        return rebuilt(p.nodes, node, memo, p.names, p.origins)
+
+    stores = tuple(Store(s.buffer, tuple(map(renamed, s.index)), renamed(s.value)) for s in kernel.stores)
+    kernel = replace(kernel, stores=stores)
     if inliner.reduces and not inliner.scans:  # a sum has no order
         return replace(kernel, columns=by_memory(p.buffers, kernel))
     return kernel
-
-
-def _renamed(p: _Planner, store: Store) -> Store:
-    """Replace placeholders of materialized values by the names of their buffers."""
-    memo: dict[LoopNode, LoopNode] = {}
-    return Store(
-        store.buffer,
-        tuple(rebuilt(p.nodes, n, memo, p.names, p.origins) for n in store.index),
-        rebuilt(p.nodes, store.value, memo, p.names, p.origins),
-    )
 
 
 def rebuilt(
@@ -334,7 +336,7 @@ def rebuilt(
     if found is not None:
         return found
     fields: list[object] = []
-    for name in _fields(node):
+    for name in type(node).__dataclass_fields__:
         value = getattr(node, name)
         if isinstance(value, LoopNode):
             value = rebuilt(nodes, value, memo, names, origins)
@@ -347,16 +349,6 @@ def rebuilt(
     if node in origins:
         origins.setdefault(found, origins[node])
     return found
-
-
-def _fields(node: LoopNode) -> tuple[str, ...]:
-    return tuple(type(node).__dataclass_fields__)
-
-
-def _strides_of(p: _Planner, target: _Target) -> dict[int, int]:
-    """Return the stride of each axis that a target's buffer has."""
-    dims = zip(target.tensor.dims, p.buffers[target.buffer].strides, strict=False)
-    return {leaf: stride for dim, stride in dims for leaf in p.axes.leaves(dim)}
 
 
 def _ordered(p: _Planner, kernels: Sequence[LoopKernel]) -> list[LoopKernel]:

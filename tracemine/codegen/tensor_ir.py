@@ -6,7 +6,7 @@ through views, slices and casts down to what is loaded; so no layout call costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 
@@ -185,49 +185,30 @@ def arguments(tensor: Tensor) -> tuple[Tensor, ...]:
     return () if arg is None else (arg,)
 
 
-def nearest_reductions(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Return the reductions and scans that an expression meets first, itself included."""
+def met(tensors: Iterable[Tensor], ends: Callable[[Tensor], bool] = lambda _: False) -> list[Tensor]:
+    """Return expressions and all that they are made of, once; of what `ends` holds for, that alone."""
     found: dict[Tensor, None] = {}
-    seen: set[Tensor] = set()
-    todo = [tensor]
-    while todo:
-        here = todo.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        if isinstance(here, Reduction | CumulativeSum):
-            found[here] = None
-        else:
-            todo.extend(reversed(arguments(here)))
-    return tuple(found)
-
-
-def expensive_parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Return the expensive expressions that an expression is made of, short of reductions."""
-    found: list[Tensor] = []
-    seen: set[Tensor] = set()
-    todo = [tensor]
-    while todo:
-        here = todo.pop()
-        if here in seen or isinstance(here, Reduction | CumulativeSum):
-            continue
-        seen.add(here)
-        if isinstance(here, Pointwise) and expression(here.operation).expensive:
-            found.append(here)
-        todo.extend(arguments(here))
-    return tuple(found)
-
-
-def reductions(tensors: Iterable[Tensor]) -> list[Reduction]:
-    """Return every reduction that expressions are made of, once."""
-    found: dict[Tensor, None] = {}
-    todo = list(tensors)
+    todo = [*tensors]
     while todo:
         here = todo.pop()
         if here not in found:
             found[here] = None
-            todo.extend(arguments(here))
-    return [t for t in found if isinstance(t, Reduction)]
+            todo.extend(() if ends(here) else reversed(arguments(here)))
+    return list(found)
+
+
+def _loops(tensor: Tensor) -> bool:
+    return isinstance(tensor, Reduction | CumulativeSum)
+
+
+def nearest_reductions(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Return the reductions and scans that an expression meets first, itself included."""
+    return tuple(filter(_loops, met((tensor,), _loops)))
+
+
+def expensive_parts(tensor: Tensor) -> list[Tensor]:
+    """Return the expensive expressions that an expression is made of, short of reductions."""
+    return [t for t in met((tensor,), _loops) if isinstance(t, Pointwise) and expression(t.operation).expensive]
 
 
 def factors(axes: Axes, tensor: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -6,7 +6,7 @@ Interval arithmetic over the calls. Where nothing is known of a value, nothing i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
@@ -16,6 +16,7 @@ from tracemine.ops.facts import base_name, keeping_values
 
 Range = tuple[float, float]  # the least and the largest, both included
 _Sizes = tuple[int, int]  # elements of the first tensor that a call takes, and of the first that it gives
+_Rule = Callable[[GraphCall, Mapping[str, Any], _Sizes], Range | None]
 
 _WHOLE, _BROKEN = (2, 0, 1), (0.5, 0.0, 1.0)  # what is tried for a number that was not recorded
 _MOST_TRIED = 81
@@ -109,11 +110,9 @@ def _range(value: Value, known: Sequence[Range | None]) -> Any:
 
 def _called(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
     name = base_name(call.operator)
-    rule = _RULES.get(name)
-    if rule is None and (name in keeping_values() or name in _SAME):
-        rule = _same
+    rule, keeps = _RULES.get(name), name in keeping_values() or name in _SAME
     try:
-        found = None if rule is None else rule(call, given, sizes)
+        found = rule(call, given, sizes) if rule else _first(given) if keeps else None
     except (TypeError, KeyError, IndexError, ZeroDivisionError, OverflowError):  # something it takes is not known
         return None
     if found is None or any(math.isnan(n) for n in found):
@@ -131,94 +130,58 @@ def _first(given: Mapping[str, Any]) -> Any:
     return next(iter(given.values()))
 
 
-def _same(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
-    found: Range | None = _first(given)
-    return found
+def _ends(found: Iterable[float]) -> Range:
+    numbers = [*found]
+    return min(numbers), max(numbers)
 
 
 def _sum(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
-    low, high = given["other"]
     sign = -1 if call.operator.startswith("aten::sub") else 1
     factors = _number(given["alpha"]) if given.get("alpha") is not None else (1, 1)
-    scaled = [sign * f * n for f in factors for n in (low, high)]
-    return given["self"][0] + min(scaled), given["self"][1] + max(scaled)
-
-
-def _product(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
-    found = [a * b for a in given["self"] for b in given["other"]]
-    return min(found), max(found)
-
-
-def _total(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
-    count = sizes[0] // max(sizes[1], 1)
-    return given["self"][0] * count, given["self"][1] * count
+    low, high = _ends(sign * f * n for f in factors for n in given["other"])
+    return given["self"][0] + low, given["self"][1] + high
 
 
 def _running(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
-    low, high = given["self"]
     shape = call.outputs[0].shape
     count = shape[int(given["dim"])] if shape else 1
-    return min(low, low * count), max(high, high * count)
+    return min(n := given["self"][0], n * count), max(n := given["self"][1], n * count)
 
 
 def _clamped(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     low, high = _first(given) or (-math.inf, math.inf)
-    least, most = given.get("min"), given.get("max")
-    if least is not None:
-        low, high = max(low, _number(least)[0]), max(high, _number(least)[1])
-    if most is not None:
-        low, high = min(low, _number(most)[0]), min(high, _number(most)[1])
+    for name, held in (("min", max), ("max", min)):
+        if given.get(name) is not None:
+            bound = _number(given[name])
+            low, high = held(low, bound[0]), held(high, bound[1])
     return low, high
-
-
-def _either(*names: str) -> Callable[[GraphCall, Mapping[str, Any], _Sizes], Range]:
-    def rule(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
-        found = [_number(given[name]) for name in names]
-        return min(f[0] for f in found), max(f[1] for f in found)
-
-    return rule
-
-
-def _joined(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
-    return min(f[0] for f in given["tensors"]), max(f[1] for f in given["tensors"])
 
 
 def _counted(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     start, step = (_number(given.get(n) if given.get(n) is not None else d)[0] for n, d in (("start", 0), ("step", 1)))
-    last = start + step * max(sizes[1] - 1, 0)
-    return min(start, last), max(start, last)
+    return _ends((start, start + step * max(sizes[1] - 1, 0)))
 
 
 def _filled(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     plain = 1 if "ones" in call.operator else 0
-    value = next((given[n] for n in ("fill_value", "value") if given.get(n) is not None), plain)
-    return _number(value)
-
-
-def _negated(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
-    low, high = given["self"]
-    return -high, -low
-
-
-def _size(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
-    low, high = given["self"]
-    return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+    return _number(next((given[n] for n in ("fill_value", "value") if given.get(n) is not None), plain))
 
 
 def _divided(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
     by = given["other"]
     if by[0] <= 0 <= by[1]:
         raise ZeroDivisionError
-    found = [a / b for a in given["self"] for b in by]
-    rounds = given.get("rounding_mode") or "floor" in call.operator
-    return (math.floor(min(found)), math.ceil(max(found))) if rounds else (min(found), max(found))
+    low, high = _ends(a / b for a in given["self"] for b in by)
+    return (math.floor(low), math.ceil(high)) if given.get("rounding_mode") or "floor" in call.operator else (low, high)
 
 
-def _remainder(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range:
+def _remainder(call: GraphCall, given: Mapping[str, Any], sizes: _Sizes) -> Range | None:
     low, high = given["other"]
-    if low != high or low <= 0:
-        raise ZeroDivisionError
-    return 0, low
+    return (0, low) if low == high and low > 0 else None
+
+
+def _either(*names: str) -> _Rule:
+    return lambda call, given, sizes: _ends(n for name in names for n in _number(given[name]))
 
 
 _SAME = frozenset(
@@ -228,21 +191,22 @@ _SAME = frozenset(
         *_ALL_ALIKE,
     )
 )
-_RULES: Mapping[str, Callable[[GraphCall, Mapping[str, Any], _Sizes], Range | None]] = {
+_RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(("add", "sub"), _sum),
-    "mul": _product,
-    "sum": _total,
+    "mul": lambda call, given, sizes: _ends(a * b for a in given["self"] for b in given["other"]),
+    "sum": lambda call, given, sizes: _ends(n * (sizes[0] // max(sizes[1], 1)) for n in given["self"]),
     "cumsum": _running,
     "copy": _either("src"),
     **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), _clamped),
-    "where": _either("self", "other"),
+    **dict.fromkeys(("where", "maximum", "minimum"), _either("self", "other")),
     "masked_fill": _either("self", "value"),
-    **dict.fromkeys(("maximum", "minimum"), _either("self", "other")),
-    **dict.fromkeys(("cat", "stack"), _joined),
+    **dict.fromkeys(("cat", "stack"), lambda call, given, sizes: _ends(n for each in given["tensors"] for n in each)),
     "arange": _counted,
     **dict.fromkeys(("full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "fill", "zero"), _filled),
-    "neg": _negated,
-    "abs": _size,
+    "neg": lambda call, given, sizes: _ends(-n for n in given["self"]),
+    "abs": lambda call, given, sizes: _ends(
+        [*map(abs, given["self"]), *[0] * (min(given["self"]) <= 0 <= max(given["self"]))]
+    ),
     **dict.fromkeys(("div", "floor_divide"), _divided),
     "remainder": _remainder,
 }

@@ -8,7 +8,7 @@ from torch import nn
 
 ON_GPU = torch.cuda.is_available()
 DEVICE, HALF = ("cuda", torch.bfloat16) if ON_GPU else ("cpu", torch.float32)
-ROWS, TOKENS, WIDTH, WORDS, LAYERS = (4, 2048, 2048, 128_256, 4) if ON_GPU else (2, 8, 32, 99, 1)
+ROWS, TOKENS, WIDTH, WORDS, LAYERS = (4, 2048, 1024, 50_257, 4) if ON_GPU else (2, 8, 32, 99, 1)
 
 
 class Block(nn.Module):

@@ -59,6 +59,12 @@ def hidden(b: GraphBuilder, scores: Any, out_of_sight: Any) -> Any:
     return b.call("aten::masked_fill.Scalar", b.call("aten::sigmoid", scores), out_of_sight, -9.0)
 
 
+def out_of_sight(b: GraphBuilder, scores: Any, mask: Any) -> Any:
+    """Two masks, one of which hides what lies at keys to come, the other a row whole."""
+    far = b.call("aten::masked_fill.Scalar", b.call("aten::tanh", scores), b.call("aten::gt.Scalar", mask, 0.0), -1e38)
+    return b.call("aten::add.Tensor", mask, far)
+
+
 def of_queries(b: GraphBuilder, scores: Any, q: Any) -> Any:
     """A term that is computed of the queries before."""
     return b.call("aten::mul.Tensor", b.call("aten::tanh", scores), b.call("aten::mean.dim", q, [-1], True))
@@ -69,16 +75,18 @@ GIVEN: dict[Function, Any] = {
     gated: ((HEADS, 1, KEYS), "float32"),
     chosen: ((QUERIES, KEYS), "float32"),
     hidden: ((BATCH, 1, 1, KEYS), "bool"),
+    out_of_sight: ((HEADS, QUERIES, KEYS), "float32"),
 }
-FUNCTIONS = (capped, gated, chosen, hidden, of_queries)
+FUNCTIONS = (capped, gated, chosen, hidden, out_of_sight, of_queries)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_function_of_scores_computes_the_same_as_a_score_function(function: Function, tmp_path: Path) -> None:
     graph = attention(function)
     fixed = attended(graph, Around())
-    assert list(fixed.own) == ["flex"] and "score_mod=score_function" in fixed.source
-    assert checked_on_cpu(fixed, graph, tmp_path) == {"flex": []}
+    ways = ["flex", "flex, blocks"][: 2 if function in (capped, out_of_sight) else 1]
+    assert list(fixed.own) == ways and "score_mod=score_function" in fixed.source
+    assert checked_on_cpu(fixed, graph, tmp_path) == {way: [] for way in ways}
 
 
 @pytest.mark.parametrize(
@@ -91,12 +99,46 @@ def test_a_function_of_scores_computes_the_same_as_a_score_function(function: Fu
         (chosen, "[query, key], score", "[query, 0], score"),
         (hidden, "given[batch, 0, 0, key]", "given[batch, 0, 0, 0]"),
         (of_queries, "scale=1.0", "scale=0.5"),
+        (out_of_sight, "aten.gt.Scalar", "aten.lt.Scalar"),
+        (out_of_sight, "[head, query, key]\n\n    return", "[head, query, 0]\n\n    return"),
         (of_queries, "[batch, head, query, 0]", "[batch, 0, query, 0]"),
     ],
 )
 def test_a_mistake_in_a_score_function_is_seen(function: Function, old: str, new: str, tmp_path: Path) -> None:
     graph = attention(function)
-    assert checked_on_cpu(attended(graph, Around()), graph, tmp_path, (old, new))["flex"]
+    assert any(checked_on_cpu(attended(graph, Around()), graph, tmp_path, (old, new)).values())
+
+
+def long_attention(length: int) -> tuple[Graph, list[Any]]:
+    """Attention with a soft cap and an added mask of many rows, and its inputs: the last row sees nothing."""
+    import torch
+
+    b = GraphBuilder("long")
+    q, k, v = (b.input(n, (1, 1, length, WIDTH), "float32") for n in "qkv")
+    added = b.input("added", (length, length), "float32")
+    sides = b.call("aten::view", q, [1, length, WIDTH]), b.call("aten::permute", k, [0, 1, 3, 2])
+    turned = b.call("aten::view", b.call("aten::clone", sides[1], memory_format=0), [1, WIDTH, length])
+    scores = b.call("aten::view", b.call("aten::bmm", sides[0], turned), [1, 1, length, length])
+    weights = b.call("aten::_softmax", b.call("aten::add.Tensor", b.call("aten::tanh", scores), added), -1, False)
+    flat = b.call("aten::view", weights, [1, length, length]), b.call("aten::view", v, [1, length, WIDTH])
+    mask = torch.full((length, length), torch.finfo(torch.float32).min).triu(1)
+    mask[-1] = torch.finfo(torch.float32).min
+    torch.manual_seed(0)
+    return b.done(b.call("aten::bmm", *flat)), [*(torch.randn(1, 1, length, WIDTH) for _ in range(3)), mask]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("", ""), ("return ~hidden[query, key]", "return ~hidden[key, query]"), (" & ~hidden.all(-1, keepdim=True)", "")],
+)
+def test_blocks_that_a_mask_hides_are_left_out_and_no_others(old: str, new: str) -> None:
+    graph, given = long_attention(384)
+    space: dict[str, Any] = {"torch": pytest.importorskip("torch")}
+    exec(attended(graph, Around()).source.replace(old, new), space)  # noqa: S102
+    whole, inputs = space["fixed"](*given)[0], space["masked"](given)
+    same = bool((space["fixed"](*inputs)[0] - whole).abs().max() < 1e-5)
+    assert same == (not old)
+    assert old or inputs[-1].sparsity() == pytest.approx(100 / 3, abs=1)
 
 
 def sorted_scores(b: GraphBuilder, scores: Any, _: Any) -> Any:

@@ -89,7 +89,7 @@ def test_sums_that_are_spelled_out_are_products_where_that_is_asked_for() -> Non
 # Which are made.
 
 
-@pytest.mark.parametrize("graph", [codes(1), codes(16), codes(32), head(), gate(16384, 4864, 896)])
+@pytest.mark.parametrize("graph", [codes(1), codes(16), codes(32), head(), head(64, 64), gate(16384, 4864, 896)])
 def test_it_is_made_where_its_class_measured_faster(graph: Graph) -> None:
     assert generate(graph).kernels
 
@@ -102,6 +102,7 @@ def test_it_is_made_where_its_class_measured_faster(graph: Graph) -> None:
         (added("residual", 16), "as fast"),
         (codes(2048), "works the codes out again"),
         (gate(2048, 14336, 4096), r"it would take \d+ µs, the library's product .* \d+ µs"),
+        (head(48, 32), r"it would take \d+ µs"),
         (largest("aten::logsumexp", 8192, 128256, 2048), "strips of rows"),
     ],
 )

@@ -214,16 +214,25 @@ def largest(space: Space) -> Iterator[str]:
 
 
 def _long_documents(space: Space) -> Iterator[str]:
-    """Yield faults of documents of more tokens than a program takes: their halves' largest are joined."""
-    inputs = _drawn(torch.float16, bias=True, rows=2 * 300)
-    mask = (torch.rand(2, 300, generator=torch.Generator().manual_seed(8)) < 0.5).long()
+    """Yield faults of documents of more tokens than are multiplied at once: their parts' largest are joined."""
+    inputs = _drawn(torch.float16, bias=True, rows=2 * 600)
+    mask = (torch.rand(2, 600, generator=torch.Generator().manual_seed(8)) < 0.5).long()
+    inputs[0].view(2, 600, WIDTH)[1] /= 4  # a document's largest are no other's
     found = []
     for work in (space.vocabulary_max, None):
         h, w, b = _leaves(inputs, torch.float16 if work else torch.float64)
-        scores = F.linear(h.view(2, 300, WIDTH), w, b).relu().log1p() * mask.unsqueeze(-1)
-        made = scores.amax(1) if work is None else work(h.view(2, 300, WIDTH), w, b, mask)
+        scores = F.linear(h.view(2, 600, WIDTH), w, b).relu().log1p() * mask.unsqueeze(-1)
+        made = scores.amax(1) if work is None else work(h.view(2, 600, WIDTH), w, b, mask)
         made.sum().backward()
-        found.append([made.detach().double(), h.grad.double(), w.grad.double()])
-    for name, ours, truth in zip(("largest", "gradient of hidden", "gradient of the weight"), *found, strict=True):
+        with torch.no_grad():
+            alone = made if work is None else work(h.view(2, 600, WIDTH), w, b, mask)
+        found.append([made.detach().double(), alone.double(), h.grad.double(), w.grad.double()])
+    names = ("largest", "largest without gradients", "gradient of hidden", "gradient of the weight")
+    for name, ours, truth in zip(names, *found, strict=True):
         if (ours - truth).square().mean().sqrt() > 0.02 * truth.square().mean().sqrt():
             yield f"{name} of long documents is off by {(ours - truth).abs().max():.3g}"
+    small, weight = (each / 1024 for each in inputs[:2])
+    given = small.view(2, 600, WIDTH), weight, None, mask
+    truth = (F.linear(given[0].double(), weight.double()).relu().log1p() * mask.unsqueeze(-1)).amax(1)
+    if (space.vocabulary_max(*given).double() - truth).abs().max() > 3.5e-8:  # half of what float16 steps by
+        yield "small logits are rounded by what is added to them"

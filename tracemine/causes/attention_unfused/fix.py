@@ -54,6 +54,7 @@ _SCALES: Mapping[str, Callable[[float], float]] = {
     "aten::div_": lambda root: root,
 }
 MASK_ONCE = "the mask is made once, before the layers that read it"
+BLOCKS_ONCE = "so are the blocks that it hides, which takes milliseconds: it pays where many layers read one mask"
 SCALED = "the number that scales scores is not recorded: it is taken as the root of the heads' width has it"
 _LEAVES = ("leaf_0", "leaf_1", "leaf_2")  # queries, keys and values whose gradients are asked for
 
@@ -83,7 +84,8 @@ def attended(graph: Graph, around: Around) -> Fixed:
 def _ways(made: _Made) -> dict[str, str]:
     """Return the fused operator by each of its backends, or flex_attention."""
     if FUSED not in made.source:
-        return {"flex": f'"{made.says}", call=fixed'}
+        blocks = {"flex, blocks": f'"{made.says}, without blocks that are hidden", masked, call=fixed'}
+        return {"flex": f'"{made.says}", call=fixed'} | (blocks if made.masked else {})
     prepare = "masked, " if made.masked else ""
     return {
         name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in BACKENDS.items()
@@ -116,12 +118,13 @@ class _Made:
 
 
 def _inferred(graph: Graph, unread: Collection[int]) -> _Made:
-    found = fused(graph, find(graph, unread), unread)
+    found = fused(graph, find(graph, unread), unread, apart=True)
     text = _COPIED.sub(r"\1.contiguous()", found.text)  # no copy, where the fused result lies so
     text = text.replace("def library(", "def fixed(", 1)
-    apart = _mask_apart(text)
-    assumptions = (*found.assumptions, *([MASK_ONCE] if apart else []))
-    return _Made(apart or text, found.says, assumptions, masked=apart is not None)
+    text = (_mask_apart(text) if FUSED in text else None) or text
+    masked = "def masked(" in text
+    told = [MASK_ONCE, BLOCKS_ONCE][: 1 + (FUSED not in text)] if masked else []
+    return _Made(text, found.says, (*found.assumptions, *told), masked)
 
 
 def _mask_apart(text: str) -> str | None:

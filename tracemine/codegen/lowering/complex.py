@@ -6,28 +6,16 @@ is not said here of complex numbers is refused.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import COMPLEX, Lowering, rule
 from tracemine.codegen.lowering.views import concat, slice_dim, squeeze_dim
-from tracemine.codegen.tensor_ir import Complex, Reshape, ScalarArg, Tensor
+from tracemine.codegen.tensor_ir import Complex, ScalarArg, Tensor
 
 
-class _ComplexParts(NamedTuple):
-    """Of one operand: eager takes a real number for one whose imaginary part is 0."""
-
-    real: Operand
-    imaginary: Operand
-
-
-def _parts(operand: Operand) -> _ComplexParts:
-    return (
-        _ComplexParts(operand.real, operand.imaginary)
-        if isinstance(operand, Complex)
-        else _ComplexParts(operand, ScalarArg(0.0))
-    )
+def _parts(operand: Operand) -> tuple[Operand, Operand]:
+    """Return both parts: eager takes a real number for one whose imaginary part is 0."""
+    return (operand.real, operand.imaginary) if isinstance(operand, Complex) else (operand, ScalarArg(0.0))
 
 
 def _whole(low: Lowering, real: Tensor, imaginary: Tensor) -> Complex:
@@ -49,10 +37,7 @@ def _view_as_complex(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 def _view_as_real(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     source = given.tensor("self")
     assert isinstance(source, Complex)  # noqa: S101  (else another table would be asked)
-    members = [
-        Reshape(dims=(*part.dims, ()), dtype=part.dtype, origin=low.at, arg=part)
-        for part in (source.real, source.imaginary)
-    ]
+    members = [low.with_dims(part, (*part.dims, ())) for part in (source.real, source.imaginary)]
     return (concat(low, members, len(source.dims), given.output.shape, "float32"),)
 
 
@@ -67,9 +52,8 @@ def _polar(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 @rule("mul", of=COMPLEX)
 def _product(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return (a + bi)(c + di) = (ac − bd) + (ad + bc)i."""
-    x, y = (_parts(given.operand(name)) for name in ("self", "other"))
-    straight = [low.op("mul", x.real, y.real), low.op("mul", x.imaginary, y.imaginary)]
-    across = [low.op("mul", x.real, y.imaginary), low.op("mul", x.imaginary, y.real)]
+    (a, b), (c, d) = (_parts(given.operand(name)) for name in ("self", "other"))
+    straight, across = ([low.op("mul", *pair) for pair in pairs] for pairs in (((a, c), (b, d)), ((a, d), (b, c))))
     return (_whole(low, low.op("sub", *straight), low.op("add", *across)),)
 
 
@@ -78,8 +62,8 @@ def _sum(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     if given.values.get("alpha") is not None:
         raise Unsupported("a share of a complex number is added")
     name = given.call.operator.removeprefix("aten::")
-    x, y = (_parts(given.operand(n)) for n in ("self", "other"))
-    return (_whole(low, low.op(name, x.real, y.real), low.op(name, x.imaginary, y.imaginary)),)
+    pairs = zip(*(_parts(given.operand(n)) for n in ("self", "other")), strict=True)
+    return (_whole(low, *(low.op(name, *pair) for pair in pairs)),)
 
 
 @rule("clone", "contiguous", "alias", "detach", of=COMPLEX)

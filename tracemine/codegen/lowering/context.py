@@ -260,7 +260,11 @@ class Lowering:
         flat = tuple(a for dim in tensor.dims for a in dim)
         if not self.axes.join(flat, tuple(a for dim in dims for a in dim)):
             raise Unsupported("a view would make two axes of one tensor the same")
-        return Reshape(dims=self._apart(dims), dtype=tensor.dtype, origin=self.at, arg=tensor)
+        return self.with_dims(tensor, self._apart(dims))
+
+    def with_dims(self, tensor: Tensor, dims: Dims) -> Tensor:
+        """Return a tensor with dimensions of one element added or dropped."""
+        return Reshape(dims=dims, dtype=tensor.dtype, origin=self.at, arg=tensor)
 
     def num_elements(self, tensor: Tensor, over: Sequence[int]) -> NumElements:
         """Return how many elements some dimensions of a tensor have."""

@@ -82,18 +82,15 @@ def _without_default(
     row: PointwiseRow, names: Sequence[str], args: Sequence[Operand], dtype: str
 ) -> tuple[list[Operand], str, bool]:
     """Return a row's arguments, the dtype, and whether one is left out for having its default."""
-    if row.unless is None or row.unless not in names or not _is_default(row, args[names.index(row.unless)]):
-        return list(args[: len(row.args)]), dtype, False
-    return [a for a, n in zip(args[: len(row.args)], row.args, strict=True) if n != row.unless], dtype, True
+    args = list(args[: len(row.args)])
+    if row.unless is None or row.unless not in names:
+        return args, dtype, False
+    # With a name it may be another number at another call.
+    default = args[names.index(row.unless)] == ScalarArg(row.defaults[row.unless])
+    return [a for a, n in zip(args, row.args, strict=True) if n != row.unless or not default], dtype, default
 
 
 _TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of integers they change nothing
-
-
-def _is_default(row: PointwiseRow, value: Operand) -> bool:
-    """Return whether an argument is left out: one with a name may be another number at another call."""
-    constant = isinstance(value, ScalarArg) and value.name is None
-    return constant and row.unless is not None and value == ScalarArg(row.defaults[row.unless])
 
 
 def _foreach(low: Lowering, given: CallArgs, name: str) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ from tracemine.codegen.axes import Dim, Dims
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import LONG
 from tracemine.codegen.lowering.context import Lowering
-from tracemine.codegen.tensor_ir import Gather, Iota, Reshape, Tensor
+from tracemine.codegen.tensor_ir import Gather, Iota, Tensor
 
 
 def gather(
@@ -51,7 +51,7 @@ def computed_view(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor
         raise Unsupported("a view regroups axes that do not nest, of no elements")
     wanted = [n for n in shape if n != 1]
     kept = [dim for dim, n in zip(source.dims, low.shape(source), strict=True) if n != 1]
-    table = Reshape(dims=tuple(kept), dtype=source.dtype, origin=low.at, arg=source)
+    table = low.with_dims(source, tuple(kept))
     dims: list[Dim] = []
     indices: list[int | Tensor] = []
     for here, there in _segments(low.shape(table), wanted):
@@ -75,7 +75,7 @@ def computed_view(low: Lowering, source: Tensor, shape: Sequence[int]) -> Tensor
     found = gather(low, table, tuple(indices), tuple(range(len(dims))), tuple(dims))
     rest = iter(dims)
     whole = tuple(() if n == 1 else next(rest) for n in shape)
-    return found if len(whole) == len(dims) else Reshape(dims=whole, dtype=found.dtype, origin=low.at, arg=found)
+    return found if len(whole) == len(dims) else low.with_dims(found, whole)
 
 
 def _segments(sizes: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[range, range]]:
@@ -92,10 +92,7 @@ def _segments(sizes: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[rang
 def _flat(low: Lowering, axes: Dims, behind: int) -> Tensor:
     """Return the index along several axes as one. behind: how many dimensions a result has from the first of them."""
     steps = [Iota(dims=(axis,), dtype=LONG, origin=low.at, along=0) for axis in axes]
-    upright = [
-        Reshape(dims=(*step.dims, *((),) * (behind - 1 - k)), dtype=LONG, origin=low.at, arg=step)
-        for k, step in enumerate(steps)
-    ]
+    upright = [low.with_dims(step, (*step.dims, *((),) * (behind - 1 - k))) for k, step in enumerate(steps)]
     sizes = [low.axes.size(low.axes.leaves(axis)) for axis in axes]
     steps_of = [prod(sizes[k + 1 :]) for k in range(len(axes))]
     terms = ["mul" if step > 1 else "identity" for step in steps_of]

@@ -7,15 +7,14 @@ from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
 from tracemine.codegen.lowering.args import CallArgs
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.reduction import cast_outputs, reduce
-from tracemine.codegen.tensor_ir import Gather, Iota, Reshape, Tensor
+from tracemine.codegen.tensor_ir import Gather, Iota, Tensor
 
 _NONE, _MEAN = 0, 1  # torch.nn._reduction
 
 
 def _beside_classes(low: Lowering, scores: Tensor, target: Tensor) -> Tensor:
     """Return the target with an axis of one element where the scores have their classes."""
-    dims = (target.dims[0], (), *target.dims[1:])
-    return Reshape(dims=dims, dtype=target.dtype, origin=low.at, arg=target)
+    return low.with_dims(target, (target.dims[0], (), *target.dims[1:]))
 
 
 def _scores(given: CallArgs) -> Tensor:
@@ -65,7 +64,7 @@ def _nll_loss_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     if "weight" in given:
         weight = given.tensor("weight")
         dims = ((), weight.dims[0], *((),) * (len(scores.dims) - 2))
-        grad = low.op("mul", grad, Reshape(dims=dims, dtype=weight.dtype, origin=low.at, arg=weight))
+        grad = low.op("mul", grad, low.with_dims(weight, dims))
     own = Iota(dims=scores.dims, dtype=LONG, origin=low.at, along=1)
     ignored = given.integer("ignore_index", -100)
     hit = low.pointwise("eq & ne", [own, target, target, ignored], LONG, BOOL)
@@ -81,30 +80,31 @@ def _mse_loss(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 def _gathered(low: Lowering, given: CallArgs, each: Tensor) -> tuple[Tensor, ...]:
     """Return a loss's elements as its `reduction` says: as they are, their mean or their sum."""
-    reduction = given.integer("reduction", _MEAN)
-    if reduction == _NONE:
+    if given.integer("reduction", _MEAN) == _NONE:
         return cast_outputs(low, given, [each])
-    total = reduce(low, "sum", each, tuple(range(len(each.dims))), False)
-    if reduction == _MEAN:
-        total = low.op("div", total, low.num_elements(each, range(len(each.dims))))
-    return cast_outputs(low, given, [total])
+    return cast_outputs(low, given, [_shared(low, given, reduce(low, "sum", each, range(len(each.dims)), False), each)])
+
+
+def _shared(low: Lowering, given: CallArgs, found: Tensor, each: Tensor) -> Tensor:
+    """Return what a loss or a gradient is, divided by how many elements there are where the loss is their mean."""
+    mean = given.integer("reduction", _MEAN) == _MEAN
+    return low.op("div", found, low.num_elements(each, range(len(each.dims)))) if mean else found
+
+
+def _bent(low: Lowering, given: CallArgs, what: str) -> Tensor:
+    name, row = ("beta", "smooth_l1") if "beta" in given.values else ("delta", "huber")
+    return low.op(f"{row}_{what}", given.tensor("self"), given.tensor("target"), given.operand(name, 1.0))
 
 
 @rule("smooth_l1_loss", "huber_loss")
 def _bent_loss(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    bent = given.operand("beta" if "beta" in given.values else "delta", 1.0)
-    row = "smooth_l1_each" if "beta" in given.values else "huber_each"
-    return _gathered(low, given, low.op(row, given.tensor("self"), given.tensor("target"), bent))
+    return _gathered(low, given, _bent(low, given, "each"))
 
 
 @rule("smooth_l1_loss_backward", "huber_loss_backward")
 def _bent_loss_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    bent = given.operand("beta" if "beta" in given.values else "delta", 1.0)
-    row = "smooth_l1_slope" if "beta" in given.values else "huber_slope"
-    found: Tensor = low.op(row, given.tensor("self"), given.tensor("target"), bent)
-    if given.integer("reduction", _MEAN) == _MEAN:
-        found = low.op("div", found, low.num_elements(found, range(len(found.dims))))
-    return cast_outputs(low, given, [low.op("mul", found, given.tensor("grad_output"))])
+    found = _bent(low, given, "slope")
+    return cast_outputs(low, given, [low.op("mul", _shared(low, given, found, found), given.tensor("grad_output"))])
 
 
 @rule("binary_cross_entropy")
@@ -120,9 +120,7 @@ def _binary_cross_entropy_backward(low: Lowering, given: CallArgs) -> tuple[Tens
     found: Tensor = low.op("surprise_slope", *(given.tensor(name) for name in ("grad_output", "self", "target")))
     if "weight" in given:
         found = low.op("mul", found, given.tensor("weight"))
-    if given.integer("reduction", _MEAN) == _MEAN:
-        found = low.op("div", found, low.num_elements(found, range(len(found.dims))))
-    return cast_outputs(low, given, [found])
+    return cast_outputs(low, given, [_shared(low, given, found, found)])
 
 
 @rule("mse_loss_backward")

@@ -9,7 +9,7 @@ from tracemine.codegen.loop_ir import FLOAT
 from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.reduction import cast_outputs, is_computed, reduce
-from tracemine.codegen.tensor_ir import Reshape, Tensor
+from tracemine.codegen.tensor_ir import Tensor
 from tracemine.ops.infer import TensorSpec
 
 _MACHINE_EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
@@ -45,12 +45,7 @@ def _affine(low: Lowering, given: CallArgs, tensor: Tensor, channels: bool = Fal
 
 def _per_channel(low: Lowering, tensor: Tensor, rank: int) -> Tensor:
     """Return one element a channel, for a tensor whose second dimension they are."""
-    return _regrouped(low, tensor, (tensor.dims[0], *((),) * (rank - 2)))
-
-
-def _regrouped(low: Lowering, tensor: Tensor, dims: tuple[tuple[int, ...], ...]) -> Tensor:
-    """Add or drop dimensions of one element."""
-    return Reshape(dims=dims, dtype=tensor.dtype, origin=low.at, arg=tensor)
+    return low.with_dims(tensor, (tensor.dims[0], *((),) * (rank - 2)))
 
 
 def _input_gradient(
@@ -86,21 +81,18 @@ def _layer_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     return cast_outputs(low, given, [_affine(low, given, _normed(low, source, mean, scale)), mean, scale])
 
 
-@rule("native_layer_norm_backward")
+@rule("native_layer_norm_backward", "_fused_rms_norm_backward")
 def _layer_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grad, source, scale = given.tensor("grad_out"), given.tensor("input"), given.tensor("rstd")
-    over = _inner(given, source)
-    normed = _normed(low, source, given.tensor("mean"), scale)
+    over, centred = _inner(given, source), "mean" in given
+    normed = _normed(low, source, given.tensor("mean"), scale) if centred else low.op("mul", source, scale)
     weighted = low.op("mul", grad, given.tensor("weight")) if "weight" in given else grad
     rows = tuple(d for d in range(len(source.dims)) if d not in over)
     if "bias" in given:  # it is not read: its shape alone is asked for
         low.reshape(given.tensor("bias"), source.dims[over[0] :])
-    grads = (
-        _input_gradient(low, weighted, normed, scale, over)[0],
-        reduce(low, "sum", low.op("mul", grad, normed), rows, False),
-        reduce(low, "sum", grad, rows, False),
-    )
-    return _wanted(low, given, grads)
+    into, _, _ = _input_gradient(low, weighted, normed, scale, over, centred)
+    sums = [reduce(low, "sum", each, rows, False) for each in (low.op("mul", grad, normed), grad)[: 1 + centred]]
+    return _wanted(low, given, (into, *sums))
 
 
 @rule("rms_norm", "_fused_rms_norm")
@@ -114,20 +106,6 @@ def _rms_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     scale = _inverse_root(low, low.op("div", squares, low.num_elements(source, over)), given.operand("eps", default))
     normed = _affine(low, given, low.op("mul", source, scale))
     return cast_outputs(low, given, [normed, scale][: len(given.call.outputs)])
-
-
-@rule("_fused_rms_norm_backward")
-def _rms_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    grad, source, scale = given.tensor("grad_out"), given.tensor("input"), given.tensor("rstd")
-    over = _inner(given, source)
-    normed = low.op("mul", source, scale)
-    weighted = low.op("mul", grad, given.tensor("weight")) if "weight" in given else grad
-    rows = tuple(d for d in range(len(source.dims)) if d not in over)
-    grads = (
-        _input_gradient(low, weighted, normed, scale, over, centred=False)[0],
-        reduce(low, "sum", low.op("mul", grad, normed), rows, False),
-    )
-    return _wanted(low, given, grads)
 
 
 def _grouped(low: Lowering, given: CallArgs, source: Tensor) -> tuple[Tensor, tuple[int, ...]]:
@@ -149,7 +127,7 @@ def _group_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grouped, over = _grouped(low, given, source)
     mean, _, scale = _moments(low, grouped, over, given.operand("eps", 1e-5))
     normed = low.reshape(_normed(low, grouped, mean, scale), source.dims)
-    flat = [_regrouped(low, m, m.dims[:2]) for m in (mean, scale)]
+    flat = [low.with_dims(m, m.dims[:2]) for m in (mean, scale)]
     return cast_outputs(low, given, [_affine(low, given, normed, channels=True), *flat])
 
 
@@ -158,7 +136,7 @@ def _group_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grad, source = given.tensor("grad_out"), given.tensor("input")
     rank = len(source.dims)
     grouped, over = _grouped(low, given, source)
-    mean, scale = (_regrouped(low, t, (*t.dims, *((),) * (rank - 1))) for t in map(given.tensor, ("mean", "rstd")))
+    mean, scale = (low.with_dims(t, (*t.dims, *((),) * (rank - 1))) for t in map(given.tensor, ("mean", "rstd")))
     normed = _normed(low, grouped, mean, scale)
     weighted = grad
     if "weight" in given:
@@ -166,12 +144,8 @@ def _group_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     into, _, _ = _input_gradient(low, low.reshape(weighted, grouped.dims), normed, scale, over)
     rest = tuple(d for d in range(rank) if d != 1)
     product = low.op("mul", grad, low.reshape(normed, source.dims))
-    grads = (
-        low.reshape(into, source.dims),
-        reduce(low, "sum", product, rest, False),
-        reduce(low, "sum", grad, rest, False),
-    )
-    return _wanted(low, given, grads)
+    sums = [reduce(low, "sum", each, rest, False) for each in (product, grad)]
+    return _wanted(low, given, (low.reshape(into, source.dims), *sums))
 
 
 _BATCH_NORMS = ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "miopen_batch_norm")
@@ -191,7 +165,7 @@ def _batch_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
         mean = _per_channel(low, given.tensor("running_mean"), rank)
         scale = _inverse_root(low, _per_channel(low, given.tensor("running_var"), rank), eps)
     normed = _affine(low, given, _normed(low, source, mean, scale), channels=True)
-    kept: list[Tensor] = [_regrouped(low, m, (m.dims[1 if trains else 0],)) for m in (mean, scale)]
+    kept: list[Tensor] = [low.with_dims(m, (m.dims[1 if trains else 0],)) for m in (mean, scale)]
     if not trains and not any(spec.elements for spec in given.call.outputs[1:3]):
         kept = _empty(low, given.call.outputs[1:3])  # cuDNN's keeps nothing where it learns nothing
     results = cast_outputs(low, given, [normed, *kept, *_reserve(low, given)])
@@ -203,7 +177,7 @@ def _batch_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     for name, value in (("running_mean", mean), ("running_var", unbiased)):
         if name in given:
             old = given.tensor(name)
-            fresh = low.op("running_average", old, _regrouped(low, value, (value.dims[1],)), share)
+            fresh = low.op("running_average", old, low.with_dims(value, (value.dims[1],)), share)
             updates.append(low.cast(fresh, old.dtype))
     return (*results, *updates)
 
@@ -246,4 +220,4 @@ def _batch_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
         into = low.op("mul", grad, scale)
     if "weight" in given:
         into = low.op("mul", into, _per_channel(low, given.tensor("weight"), rank))
-    return _wanted(low, given, [into, *(_regrouped(low, t, (t.dims[1],)) for t in sums)])
+    return _wanted(low, given, [into, *(low.with_dims(t, (t.dims[1],)) for t in sums)])

@@ -37,16 +37,11 @@ def _floor_divide(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     return (low.cast(low.pointwise("floor_divide_integers", args, TYPE_OF[dtype]), dtype),)
 
 
-@rule("gelu")
+@rule("gelu", "gelu_backward")
 def _gelu(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}"]
-    return (low.apply_row(row, [given.tensor("self")], result_dtype(given)),)
-
-
-@rule("gelu_backward")
-def _gelu_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}_backward"]
-    return (low.apply_row(row, [given.tensor("grad_output"), given.tensor("self")], result_dtype(given)),)
+    names = [name for name in ("grad_output", "self") if name in given]
+    row = pointwise_rows()[f"gelu_{given.literal('approximate', 'none')}{'_backward' * (len(names) > 1)}"]
+    return (low.apply_row(row, [given.tensor(name) for name in names], result_dtype(given)),)
 
 
 @rule("glu")

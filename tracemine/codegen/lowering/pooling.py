@@ -18,7 +18,7 @@ from tracemine.codegen.lowering.args import CallArgs
 from tracemine.codegen.lowering.context import Lowering, rule
 from tracemine.codegen.lowering.gather import gather
 from tracemine.codegen.lowering.reduction import cast_outputs
-from tracemine.codegen.tensor_ir import Iota, Permute, Reshape, ScalarArg, Tensor
+from tracemine.codegen.tensor_ir import Iota, Permute, ScalarArg, Tensor
 
 _MOST = 64  # elements that a result may be made of: each is a load of its own
 
@@ -48,32 +48,35 @@ class _Image:
     def place(self, axis: int) -> Tensor:
         """Return the result's own place along its rows (0) or columns (1)."""
         dims = (self.axes[axis],)
-        return self.upright(Iota(dims=dims, dtype=LONG, origin=self.low.at, along=0), axis)
+        place = Iota(dims=dims, dtype=LONG, origin=self.low.at, along=0)
+        return place if axis == 1 else self.low.with_dims(place, (*dims, ()))  # rows change down a column
 
-    def upright(self, tensor: Tensor, axis: int) -> Tensor:
-        """Return what changes along rows, as a column."""
-        if axis == 1:
-            return tensor
-        return Reshape(dims=(*tensor.dims, ()), dtype=tensor.dtype, origin=self.low.at, arg=tensor)
+    def at(self, row: Tensor, column: Tensor) -> Tensor:
+        """Return its elements at a row and a column that must be inside."""
+        lead = len(self.source.dims) - 2
+        dims = (*self.source.dims[:-2], *self.axes)
+        return gather(self.low, self.source, (*range(lead), row, column), (lead, lead + 1), dims)
 
-    def at(self, row: Tensor, column: Tensor, source: Tensor | None = None) -> Tensor:
-        """Return its elements, or another's of the same shape, at a row and a column that must be inside."""
-        table = self.source if source is None else source
-        lead = len(table.dims) - 2
-        dims = (*table.dims[:-2], *self.axes)
-        return gather(self.low, table, (*range(lead), row, column), (lead, lead + 1), dims)
+
+def _window(given: CallArgs) -> tuple[Pair, Pair, Pair]:
+    """Return the size of a window, how far one is from the next, and the padding."""
+    kernel = _pair(given, "kernel_size")
+    return kernel, _pair(given, "stride", kernel), _pair(given, "padding", (0,))
+
+
+def _image(low: Lowering, given: CallArgs, kernel: Pair, step: Pair, pad: Pair) -> tuple[_Image, list[Tensor]]:
+    """Return an image, and where the windows begin."""
+    _few(kernel)
+    image = _Image(low, given.tensor("self"), given.output.shape)
+    return image, [_index(low, "mul_sub", image.place(a), step[a], pad[a]) for a in (0, 1)]
 
 
 @rule("max_pool2d_with_indices")
 def _max_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    kernel, pad = _pair(given, "kernel_size"), _pair(given, "padding", (0,))
-    step = _pair(given, "stride", kernel)
-    _few(kernel)
     if _pair(given, "dilation", (1,)) != (1, 1):
         raise Unsupported("a window with gaps")
-    image = _Image(low, source, given.output.shape)
-    first = [_index(low, "mul_sub", image.place(a), step[a], pad[a]) for a in (0, 1)]
+    kernel, step, pad = _window(given)
+    image, first = _image(low, given, kernel, step, pad)
     inside = [_index(low, "at_least_zero", f) for f in first]
     best: Tensor | None = None
     where: Tensor = _flat(low, image, *inside)
@@ -91,32 +94,20 @@ def _max_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("avg_pool2d")
 def _avg_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    kernel, pad = _pair(given, "kernel_size"), _pair(given, "padding", (0,))
-    step = _pair(given, "stride", kernel)
-    _few(kernel)
-    image = _Image(low, source, given.output.shape)
-    first = [_index(low, "mul_sub", image.place(a), step[a], pad[a]) for a in (0, 1)]
-    parts = [
-        _guarded(
-            low,
-            image,
-            _moved(low, first[0], i),
-            _moved(low, first[1], j),
-            "where_or_zero",
-            _reach(given, step, (i - pad[0], j - pad[1])),
-        )
-        for i, j in product(range(kernel[0]), range(kernel[1]))
-    ]
+    kernel, step, pad = _window(given)
+    image, first = _image(low, given, kernel, step, pad)
+    parts: list[Tensor] = []
+    for i, j in product(range(kernel[0]), range(kernel[1])):
+        rows, columns = (_moved(low, f, by) for f, by in zip(first, (i, j), strict=True))
+        reach = _reach(given, step, (i - pad[0], j - pad[1]))
+        parts.append(_guarded(low, image, rows, columns, "where_or_zero", reach))
     count = _count(low, given, first, kernel, pad, (image.height, image.width))
     return cast_outputs(low, given, [low.op("div", _added(low, parts), count)])
 
 
 @rule("avg_pool2d_backward")
 def _avg_pool_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    grad = given.tensor("grad_output")
-    kernel, pad = _pair(given, "kernel_size"), _pair(given, "padding", (0,))
-    step = _pair(given, "stride", kernel)
+    grad, (kernel, step, pad) = given.tensor("grad_output"), _window(given)
     _alike(low, grad, given.tensor("self"))
     image = _Image(low, grad, given.output.shape)
     sizes = given.output.shape[-2], given.output.shape[-1]
@@ -203,11 +194,9 @@ def _repeated(low: Lowering, given: CallArgs) -> Tensor | None:
     """Repeat each element an integer number of times along both axes; None where an enlargement is another."""
     source = given.tensor("self")
     *lead, height, width = low.shape(source)
-    times: list[int] = []
-    for name, size, result in zip(("scales_h", "scales_w"), (height, width), given.output.shape[-2:], strict=True):
-        if not _times(_scale(given, name, size, result, False), size, result):
-            return None
-        times.append(result // size)
+    times = _times(given, (height, width), given.output.shape[-2:])
+    if times is None:
+        return None
     wide = (*lead, height, times[0], width, times[1])
     fresh = low.new_dims(wide, pinned=True)
     for dim in source.dims[-2:]:
@@ -222,14 +211,10 @@ def _repeated(low: Lowering, given: CallArgs) -> Tensor | None:
 @rule("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward")
 def _nearest_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     image = _Image(low, given.tensor("grad_output"), given.output.shape)
-    times: list[int] = []
-    for name, size, result in zip(
-        ("scales_h", "scales_w"), given.output.shape[-2:], (image.height, image.width), strict=True
-    ):
-        if not _times(_scale(given, name, size, result, False), size, result):
-            raise Unsupported("an enlargement by a factor that is no integer")
-        times.append(result // size)
-    _few((times[0], times[1]))
+    times = _times(given, given.output.shape[-2:], (image.height, image.width))
+    if times is None:
+        raise Unsupported("an enlargement by a factor that is no integer")
+    _few(times)
     first = [_index(low, "mul", image.place(a), times[a]) for a in (0, 1)]
     parts = [
         image.at(_moved(low, first[0], i), _moved(low, first[1], j))
@@ -352,12 +337,15 @@ def _scale(given: CallArgs, name: str, size: int, result: int, corners: bool) ->
     return _narrow(size / result) if result else 0.0
 
 
-def _times(scale: float, size: int, result: int) -> bool:
-    """Return whether each element is taken an integer number of times, as eager's float32 works it out."""
-    if result % max(size, 1):
-        return False
-    factor = result // max(size, 1)
-    return all(int(_narrow(place * scale)) == place // factor for place in range(result))
+def _times(given: CallArgs, sizes: Sequence[int], results: Sequence[int]) -> Pair | None:
+    """Return how often each element is taken along both axes, as eager's float32 works it out; None: not always so."""
+    times: list[int] = []
+    for name, size, result in zip(("scales_h", "scales_w"), sizes, results, strict=True):
+        scale, factor = _scale(given, name, size, result, False), result // max(size, 1)
+        if result % max(size, 1) or any(int(_narrow(place * scale)) != place // factor for place in range(result)):
+            return None
+        times.append(factor)
+    return times[0], times[1]
 
 
 def _narrow(value: float) -> float:

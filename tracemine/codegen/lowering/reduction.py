@@ -36,6 +36,12 @@ def _axes(given: CallArgs, source: Tensor, name: str = "dim") -> tuple[int, ...]
     return tuple(sorted(d % max(rank, 1) for d in named)) if named and rank else tuple(range(rank))
 
 
+def _asked(given: CallArgs) -> tuple[Tensor, tuple[int, ...], bool]:
+    """Return what a call reduces, over which dimensions, and whether these stay."""
+    source = given.tensor("self")
+    return source, _axes(given, source), bool(given.literal("keepdim", False))
+
+
 _MANY = 128  # rows, for fewer of which one kernel leaves most of a GPU idle
 _IN_STAGES = frozenset({"sum", "max", "min"})  # what is reduced of them is reduced as they are
 
@@ -57,8 +63,7 @@ def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: 
     if not any(source.dims[d] for d in over):
         if kind.startswith(("welford", "online")):
             raise Unsupported("it reduces an axis of one element")
-        same = low.pointwise("identity", [source], type_)
-        return Reshape(dims=dims, dtype=type_, origin=low.at, arg=same)
+        return low.with_dims(low.pointwise("identity", [source], type_), dims)
     low.reduces = True
     low.axes.keep_apart(dims)
     return Reduction(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
@@ -103,35 +108,35 @@ def cast_outputs(low: Lowering, given: CallArgs, results: Sequence[Tensor]) -> t
 
 @rule("sum")
 def _sum(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
+    source, over, keep = _asked(given)
     type_ = FLOAT if source.type == FLOAT else LONG
-    keep = bool(given.literal("keepdim", False))
-    return cast_outputs(low, given, [reduce(low, "sum", source, _axes(given, source), keep, type_)])
+    return cast_outputs(low, given, [reduce(low, "sum", source, over, keep, type_)])
 
 
 @rule("mean")
 def _mean(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    over = _axes(given, source)
-    total = reduce(low, "sum", source, over, bool(given.literal("keepdim", False)))
+    source, over, keep = _asked(given)
+    total = reduce(low, "sum", source, over, keep)
     return cast_outputs(low, given, [low.op("div", total, low.num_elements(source, over))])
 
 
 @rule("amax", "amin", "max", "min")
 def _extreme(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     kind = given.call.operator.removeprefix("aten::").removeprefix("a")
-    source = given.tensor("self")
-    keep = bool(given.literal("keepdim", False))
+    source, over, keep = _asked(given)
     if given.call.overload == "dim":
-        return cast_outputs(low, given, _extreme_and_place(low, kind, source, _axes(given, source), keep))
+        return cast_outputs(low, given, _extreme_and_place(low, kind, source, over, keep))
     if "other" in given:  # the larger of two tensors: another operator by the same name
         row = pointwise_rows()[f"{kind}imum"]
-        return (low.apply_row(row, [given.tensor("self"), given.tensor("other")], result_dtype(given)),)
-    type_ = FLOAT if source.type == FLOAT else source.type
-    if type_ == BOOL:
+        return (low.apply_row(row, [source, given.tensor("other")], result_dtype(given)),)
+    if source.type == BOOL:
         raise Unsupported("a maximum of booleans")
-    kind = kind if type_ == FLOAT else f"{kind}_{type_}"
-    return cast_outputs(low, given, [reduce(low, kind, source, _axes(given, source), keep, type_)])
+    return cast_outputs(low, given, [reduce(low, _of_type(kind, source), source, over, keep, source.type)])
+
+
+def _of_type(kind: str, source: Tensor) -> str:
+    """Return the row of a table of reductions for what is computed in a type."""
+    return kind if source.type == FLOAT else f"{kind}_{source.type}"
 
 
 @rule("_amp_foreach_non_finite_check_and_unscale")
@@ -145,20 +150,14 @@ def _unscaled(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
             bad = low.cast(low.pointwise("one_if_not_finite", [member], FLOAT, INT), INT)
             count = reduce(low, "count", bad, range(len(bad.dims)), False, INT)
             found = low.pointwise("one_where_nonzero", [count, found], FLOAT, as_is=(0,))
-            scaled = low.pointwise("mul", [member, _number(low, scale)], FLOAT)
+            scaled = low.pointwise("mul", [member, low.with_dims(scale, ())], FLOAT)
             results.append(low.cast(scaled, member.dtype))
     return (*results, found)
 
 
-def _number(low: Lowering, tensor: Tensor) -> Tensor:
-    """Return a tensor of one element, without dimensions."""
-    return Reshape(dims=(), dtype=tensor.dtype, origin=low.at, arg=tensor)
-
-
 @rule("argmax", "argmin")
 def _place_of_extreme(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source, keep = given.tensor("self"), bool(given.literal("keepdim", False))
-    over = _axes(given, source)
+    source, over, keep = _asked(given)
     if len(over) != 1:
         raise Unsupported("the index of a maximum over several axes")
     kind = given.call.operator.removeprefix("aten::arg")
@@ -169,7 +168,7 @@ def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[
     """Return a row's maximum or minimum, and the first place where it is; of NaN the first."""
     if source.type == BOOL or len(over) != 1 or not source.dims or not source.dims[over[0]]:
         raise Unsupported("the index of a maximum of booleans, or of one element")
-    named = kind if source.type == FLOAT else f"{kind}_{source.type}"
+    named = _of_type(kind, source)
     source = low.cast(source, source.dtype, always=True)  # which of two is larger, rounding decides
     top = reduce(low, named, source, over, True, source.type)
     own = Iota(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
@@ -184,19 +183,16 @@ _HITS = {"aten::any": ("one_if_nonzero", "is_nonzero"), "aten::all": ("one_if_ze
 
 @rule("any", "all")
 def _any(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    keep = bool(given.literal("keepdim", False))
+    source, over, keep = _asked(given)
     hit, found = _HITS[given.call.operator]
     hits = low.pointwise(hit, [source], source.type if source.type != BOOL else INT)
-    count = reduce(low, "count", low.cast(hits, INT), _axes(given, source), keep, INT)
+    count = reduce(low, "count", low.cast(hits, INT), over, keep, INT)
     return (low.pointwise(found, [count], INT, BOOL),)
 
 
 @rule("var", "std", "var_mean", "std_mean")
 def _variance(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source, name = given.tensor("self"), given.call.operator.removeprefix("aten::")
-    over = _axes(given, source)
-    keep = bool(given.literal("keepdim", False))
+    name, (source, over, keep) = given.call.operator.removeprefix("aten::"), _asked(given)
     if "unbiased" in given.values:
         correction: Operand = ScalarArg(int(bool(given.literal("unbiased", True))))
     else:
@@ -211,15 +207,11 @@ def _variance(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("linalg_vector_norm", "norm")
 def _norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    over = _axes(given, source)
-    keep = bool(given.literal("keepdim", False))
-    return cast_outputs(low, given, [_vector_norm(low, given, source, over, keep)])
+    return cast_outputs(low, given, [_vector_norm(low, given, *_asked(given))])
 
 
 def _vector_norm(low: Lowering, given: CallArgs, source: Tensor, over: Sequence[int], keep: bool) -> Tensor:
-    name = "ord" if "ord" in given.values else "p"
-    order = given.operand(name, 2)
+    order = given.operand("ord" if "ord" in given.values else "p", 2)
     if not isinstance(order, ScalarArg) or order.value not in (1, 2):
         raise Unsupported("a norm that is neither of order 1 nor 2")
     alone = not any(source.dims[d] for d in over)  # of one element eager takes the size: no square is beyond float32
@@ -264,11 +256,8 @@ def _softmax(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("logsumexp")
 def _logsumexp(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    over = _axes(given, source)
-    keep = bool(given.literal("keepdim", False))
-    parts = (reduce(low, kind, source, over, keep) for kind in ("online_max", "online_sum"))
-    highest, total = parts
+    source, over, keep = _asked(given)
+    highest, total = (reduce(low, kind, source, over, keep) for kind in ("online_max", "online_sum"))
     # An infinite maximum less itself is no number; it is the result, of a row of −inf alone too.
     found = low.pointwise("logsumexp", [highest, total], FLOAT)
     return cast_outputs(low, given, [found])

@@ -23,7 +23,7 @@ def _view(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     if [size for size, _ in kept] == [size for size in shape if size != 1]:  # dimensions of 1 come or go
         rest = iter(kept)
         dims = tuple(() if size == 1 else next(rest)[1] for size in shape)
-        return (Reshape(dims=dims, dtype=source.dtype, origin=low.at, arg=source),)
+        return (low.with_dims(source, dims),)
     if not nests([low.axes.size((leaf,)) for leaf in low.axes.flat(source.dims)], shape):
         return (computed_view(low, source, shape),)
     return (low.reshape(source, low.new_dims(shape)),)
@@ -60,28 +60,37 @@ def _expand(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     return (_permuted(low, source, order, dims),)
 
 
+def _along(given: CallArgs) -> tuple[Tensor, int]:
+    """Return a call's tensor, and the dimension that it names."""
+    source = given.tensor("self")
+    return source, given.integer("dim", 0) % len(source.dims)
+
+
 def slice_dim(low: Lowering, source: Tensor, dim: int, start: int, size: int, step: int = 1) -> Tensor:
     """Return `size` elements of a dimension; the sizes on both sides are pinned."""
     here = low.shape(source)[dim]
     if (start, size, step) == (0, here, 1):
         return source
     low.axes.pin(source.dims[dim])
-    (fresh,) = low.new_dims((size,), pinned=True)
-    dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
-    low.axes.keep_apart(dims)
+    dims = _resized(low, source, dim, size)
     return SliceOf(dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=dim, start=start, step=step)
+
+
+def _resized(low: Lowering, source: Tensor, dim: int, size: int) -> Dims:
+    """Return dimensions of which one has another size, which is pinned."""
+    dims = (*source.dims[:dim], *low.new_dims((size,), pinned=True), *source.dims[dim + 1 :])
+    low.axes.keep_apart(dims)
+    return dims
 
 
 def squeeze_dim(low: Lowering, source: Tensor, dim: int) -> Tensor:
     """Return a dimension of size 1 goes."""
-    dims = source.dims[:dim] + source.dims[dim + 1 :]
-    return Reshape(dims=dims, dtype=source.dtype, origin=low.at, arg=source)
+    return low.with_dims(source, source.dims[:dim] + source.dims[dim + 1 :])
 
 
 @rule("slice", "narrow")
 def _slice(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    dim = given.integer("dim", 0) % len(source.dims)
+    source, dim = _along(given)
     here = low.shape(source)[dim]
     start = given.integer("start", 0)
     start = min(max(start + here if start < 0 else start, 0), here)
@@ -90,16 +99,14 @@ def _slice(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("select")
 def _select(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    dim = given.integer("dim", 0) % len(source.dims)
+    source, dim = _along(given)
     here = low.shape(source)[dim]
     return (squeeze_dim(low, slice_dim(low, source, dim, given.integer("index", 0) % here, 1), dim),)
 
 
 @rule("split", "split_with_sizes", "chunk", "unsafe_split", "unbind")
 def _split(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source = given.tensor("self")
-    dim = given.integer("dim", 0) % len(source.dims)
+    source, dim = _along(given)
     parts: list[Tensor] = []
     start = 0
     unbinds = given.call.operator == "aten::unbind"
@@ -133,10 +140,7 @@ def _roll(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
         if shift:  # wrapping around at this size is a rotation at another
             low.axes.pin(source.dims[at])
         if here and shift % here:
-            (fresh,) = low.new_dims((here,), pinned=True)
-            dims = (*source.dims[:at], fresh, *source.dims[at + 1 :])
-            low.axes.keep_apart(dims)
-            start = here - shift % here
+            dims, start = _resized(low, source, at, here), here - shift % here
             source = SliceOf(
                 dims=dims, dtype=source.dtype, origin=low.at, arg=source, dim=at, start=start, step=1, turns=True
             )
@@ -152,19 +156,20 @@ def _pad(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
         dim = len(source.dims) - 1 - back
         if min(before, behind) < 0:
             raise Unsupported("padding that cuts")
-        shape = list(low.shape(source))
-        members: list[Tensor] = []
-        for size, member in ((before, None), (shape[dim], source), (behind, None)):
-            if size and member is None:
-                (fresh,) = low.new_dims((size,), pinned=True)
-                dims = (*source.dims[:dim], fresh, *source.dims[dim + 1 :])
-                low.axes.keep_apart(dims)
-                members.append(low.full(value, source.type, dims))
-            elif size and member is not None:
-                members.append(member)
-        shape[dim] += before + behind
-        source = concat(low, members, dim, shape, source.dtype) if len(members) > 1 else source
+        first, last = (
+            [low.full(value, source.type, _resized(low, source, dim, size))] if size else []
+            for size in (before, behind)
+        )
+        source = _joined(low, first, source, last, dim)
     return (source,)
+
+
+def _joined(low: Lowering, first: Sequence[Tensor], source: Tensor, last: Sequence[Tensor], dim: int) -> Tensor:
+    """Return a tensor with others before and behind it along a dimension."""
+    members = [m for m in (*first, source, *last) if low.shape(m)[dim]]
+    shape = list(low.shape(source))
+    shape[dim] = sum(low.shape(m)[dim] for m in members)
+    return concat(low, members, dim, shape, source.dtype) if len(members) > 1 else source
 
 
 def concat(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[int], dtype: str) -> Tensor:
@@ -203,10 +208,7 @@ def _pad_with_itself(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
         else:
             first = [slice_dim(low, source, dim, 0, 1) for _ in range(before)]
             last = [slice_dim(low, source, dim, here - 1, 1) for _ in range(behind)]
-        shape = list(low.shape(source))
-        shape[dim] += before + behind
-        members = [*first, source, *last]
-        source = concat(low, members, dim, shape, source.dtype) if len(members) > 1 else source
+        source = _joined(low, first, source, last, dim)
     return (source,)
 
 
@@ -252,11 +254,7 @@ def _cat(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 def _stack(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     spec = given.output
     dim = given.integer("dim", 0) % len(spec.shape)
-    members: list[Tensor] = []
-    for member in given.members("tensors"):
-        if member is not None:
-            dims = (*member.dims[:dim], (), *member.dims[dim:])
-            members.append(Reshape(dims=dims, dtype=member.dtype, origin=low.at, arg=member))
+    members = [low.with_dims(m, (*m.dims[:dim], (), *m.dims[dim:])) for m in given.members("tensors") if m is not None]
     return (concat(low, members, dim, spec.shape, str(spec.dtype)),)
 
 
@@ -269,8 +267,7 @@ def _embedding(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("index_select")
 def _index_select(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source, index = given.tensor("self"), given.tensor("index")
-    dim = given.integer("dim", 0) % len(source.dims)
+    (source, dim), index = _along(given), given.tensor("index")
     places = tuple(index if d == dim else d for d in range(len(source.dims)))
     dims = (*source.dims[:dim], *index.dims, *source.dims[dim + 1 :])
     return (gather(low, source, places, (dim,), dims),)
@@ -278,8 +275,7 @@ def _index_select(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("gather")
 def _gather(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    source, index = given.tensor("self"), given.tensor("index")
-    dim = given.integer("dim", 0) % len(source.dims)
+    (source, dim), index = _along(given), given.tensor("index")
     for d, (own, asked) in enumerate(zip(source.dims, index.dims, strict=True)):
         same = low.shape(source)[d] == low.shape(index)[d]
         if d != dim and same and own:
@@ -343,6 +339,5 @@ def _between(low: Lowering, view: SliceOf, result: Tensor) -> Tensor:
     shape, dim = low.shape(view.arg), view.dim
     end = view.start + low.shape(view)[dim]
     parts = [(0, view.start), (end, shape[dim] - end)]
-    first, last = (slice_dim(low, view.arg, dim, start, size) if size else None for start, size in parts)
-    members = [m for m in (first, result, last) if m is not None]
-    return concat(low, members, dim, shape, view.dtype)
+    first, last = ([slice_dim(low, view.arg, dim, start, size)] if size else [] for start, size in parts)
+    return concat(low, [*first, result, *last], dim, shape, view.dtype)

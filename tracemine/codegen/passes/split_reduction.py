@@ -51,7 +51,12 @@ class _SplitReductions:
             found = replace(tensor, **changed) if changed else tensor
             if tensor in self.chosen:
                 assert isinstance(found, Reduction)  # noqa: S101  (it is chosen among those)
-                found = _WHOLES.get(found.kind, _plain)(self, found)
+                made = _WHOLES.get(found.kind)  # else the sum of sums, the largest of the largest
+                found = (
+                    made(self, found)
+                    if made
+                    else self.whole(found, found.kind, self.each(found, found.kind, found.arg))
+                )
             self._known[tensor] = found
         return found
 
@@ -93,11 +98,6 @@ class _SplitReductions:
         return self._made[key]
 
 
-def _plain(s: _SplitReductions, row: Reduction) -> Tensor:
-    """Return the sum of sums, the largest of the largest."""
-    return s.whole(row, row.kind, s.each(row, row.kind, row.arg))
-
-
 def _highest(s: _SplitReductions, row: Reduction) -> Tensor:
     return s.whole(row, "max", s.each(row, "online_max", row.arg))
 
@@ -123,10 +123,6 @@ def _welford(s: _SplitReductions, row: Reduction) -> tuple[Tensor, Tensor, Tenso
     return whole, seen, s.pointwise("sub", mean, whole)
 
 
-def _mean(s: _SplitReductions, row: Reduction) -> Tensor:
-    return _welford(s, row)[0]
-
-
 def _squares(s: _SplitReductions, row: Reduction) -> Tensor:
     """Combine the parts by Chan's formula."""
     _, seen, apart = _welford(s, row)
@@ -137,6 +133,6 @@ def _squares(s: _SplitReductions, row: Reduction) -> Tensor:
 _WHOLES: dict[str, Callable[[_SplitReductions, Reduction], Tensor]] = {
     "online_max": _highest,
     "online_sum": _exponentials,
-    "welford_mean": _mean,
+    "welford_mean": lambda s, row: _welford(s, row)[0],
     "welford_squares": _squares,
 }

@@ -69,7 +69,9 @@ class Body(Printer):
             self.say(line.format(block=self.block, parts=self.names.axis(split) if split else ""))
         if split:
             self._note_sizes(() if self.mode == IN_TURN else (split,))
-            self._names |= {n: "part" for n in self._all() if isinstance(n, ir.LoopIndex) and n.axis == split}
+            self._names |= {
+                n: "part" for n in ir.nodes_of(self.kernel) if isinstance(n, ir.LoopIndex) and n.axis == split
+            }
         if self.mode == IN_TURN:
             self._print_in_turn()
             return self.lines
@@ -104,7 +106,7 @@ class Body(Printer):
         """Print a loop over rows, which adds up along them what is stored behind it."""
         self._indices(self.kernel.columns, COLUMN)
         sums = {s: s.value for s in self.kernel.stores if isinstance(s.value, ir.RowSum)}
-        columns = [n for n in self._all() if isinstance(n, ir.Load) and not self._down(n)]
+        columns = [n for n in ir.loads(self.kernel) if not self._down(n)]
         self._value_all(columns[:_MOST_HELD])
         lanes = {node: self._fresh("acc") for node in sums.values()}
         for node, acc in lanes.items():
@@ -194,16 +196,6 @@ class Body(Printer):
                 text = name
             self._names[node] = text
 
-    def _all(self) -> list[LoopNode]:
-        found: dict[LoopNode, None] = {}
-        todo = [n for s in self.kernel.stores for n in (s.value, *s.index)]
-        while todo:
-            node = todo.pop()
-            if node not in found:
-                found[node] = None
-                todo.extend(ir.children(node))
-        return list(found)
-
     def _early(self, store: ir.Store, deepest: int) -> bool:
         """Return whether the first loop can do a store: it needs no reduction, and no later loop reads there."""
         last_walk = deepest == 1 and all(self._depth(s.value) == 0 for s in self.kernel.stores if self._in_loop(s))
@@ -216,12 +208,12 @@ class Body(Printer):
         return self._depths[node]
 
     def _reductions(self) -> list[ir.Reduce]:
-        return [n for n in reversed(self._all()) if isinstance(n, ir.Reduce)]
+        return [n for n in reversed(ir.nodes_of(self.kernel)) if isinstance(n, ir.Reduce)]
 
     def _load_first(self) -> None:
         """Print first all whose index needs no other load: after a reduction or a store, memory is waited for again."""
         waits = (ir.Load, ir.Reduce, ir.RunningSum, ir.Random)
-        loads = [n for n in reversed(self._all()) if isinstance(n, ir.Load)]
+        loads = [n for n in reversed(ir.nodes_of(self.kernel)) if isinstance(n, ir.Load)]
         first = [n for n in loads if not any(isinstance(below, waits) for below in ir.below(n))]
         if self.mode == PERSISTENT and self._wide():
             first = [n for n in first if self._down(n)]
@@ -239,7 +231,7 @@ class Body(Printer):
 
     def _load_rows(self) -> None:
         """Print early what rows have one of each, as a target's score: its wait overlaps with the loop over columns."""
-        loads = (n for n in reversed(self._all()) if isinstance(n, ir.Load))
+        loads = (n for n in reversed(ir.nodes_of(self.kernel)) if isinstance(n, ir.Load))
         first = [n for n in loads if self._depth(n) == 0 and not self._outer(n)]
         if len(first) <= _MOST_HELD:
             self._value_all(first)

@@ -7,21 +7,10 @@ from collections.abc import Sequence
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, Axis, LoopNode
-from tracemine.codegen.tensor_ir import CODES, NARROW
+from tracemine.codegen.tensor_ir import CODES, NARROW, TYPE_OF
 
-TRITON_TYPE = {
-    "float32": "tl.float32",
-    "bfloat16": "tl.bfloat16",
-    "float16": "tl.float16",
-    "float8_e4m3fn": "tl.float8e4nv",
-    "float8_e5m2": "tl.float8e5",
-    "int8": "tl.int8",
-    "int16": "tl.int16",
-    "int32": "tl.int32",
-    "int64": "tl.int64",
-    "uint8": "tl.uint8",
-    "bool": "tl.int1",
-}
+TRITON_TYPE = {name: f"tl.{name}" for name in TYPE_OF}
+TRITON_TYPE |= {"float8_e4m3fn": "tl.float8e4nv", "float8_e5m2": "tl.float8e5", "bool": "tl.int1"}
 _SHORT = (*NARROW, *CODES)
 
 

@@ -33,12 +33,8 @@ class SubKernel:
 
     def __init__(self, schedule: Schedule, block: str = PROGRAM) -> None:
         self.schedule, self.program, self.kernel = schedule, schedule.program, schedule.kernel
-        self.mode, self.contiguity, self.flat, self.long = (
-            schedule.mode,
-            schedule.contiguity,
-            schedule.flat,
-            schedule.long,
-        )
+        self.mode, self.contiguity = schedule.mode, schedule.contiguity
+        self.flat, self.long = schedule.flat, schedule.long
         self.elements = schedule.elements
         self.body = (ProductBody if self.mode == PRODUCT else Body)(schedule, block, Names())
         self.lines = self.body.print()

@@ -188,14 +188,10 @@ def _expected(inputs: Sequence[KernelBuffer], known: Collection[str]) -> list[st
     """Return checks of inputs, one line for equal layouts. known: sizes that are, or must be, those of others."""
     alike: dict[str, list[str]] = {}
     for b in inputs:
-        texts = ["None" if len(dim) == 1 and _is_free(dim[0], known) else sizes(dim) for dim in b.dims]
-        shape = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-        alike.setdefault(f"{shape}, torch.{b.dtype}", []).append(f"{b.name}={b.name}")
+        free = [len(dim) == 1 and not dim[0].pinned and dim[0].name not in known for dim in b.dims]
+        texts = ["None" if any_size else sizes(dim) for any_size, dim in zip(free, b.dims, strict=True)]
+        alike.setdefault(f"({_tuple(texts)}), torch.{b.dtype}", []).append(f"{b.name}={b.name}")
     return [f"_expect({looks}, {', '.join(given)})" for looks, given in alike.items()]
-
-
-def _is_free(axis: Axis, known: Collection[str]) -> bool:
-    return not axis.pinned and axis.name not in known
 
 
 def _empty_lines(made: Sequence[KernelBuffer], names: Names) -> list[str]:
@@ -263,8 +259,7 @@ def _size_lines(program: LoopProgram, inputs: Sequence[KernelBuffer], told: Coll
             free = [a for a in dim if not a.pinned]
             if len(free) == 1 and free[0].name not in lines and free[0].name in told:
                 rest = sizes([a for a in dim if a.pinned])
-                text = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
-                lines[free[0].name] = text
+                lines[free[0].name] = f"{buffer.name}.shape[{d}]" + (f" // {rest}" if len(dim) > 1 else "")
     return [f"{', '.join(names)} = {', '.join(lines[name] for name in names)}" for names in _fitting(lines)]
 
 
@@ -282,16 +277,11 @@ def _fitting(lines: Mapping[str, str]) -> list[list[str]]:
     return found
 
 
-def _shape(dims: tuple[tuple[Axis, ...], ...], names: Names) -> str:
-    texts = [sizes(dim, names) for dim in dims]
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-
-
 def _empty(buffer: KernelBuffer, names: Names) -> str:
     """Return a tensor without memory, in the layout that the graph's own has: its order of dimensions, without gaps."""
     order = sorted(range(len(buffer.dims)), key=lambda d: (-buffer.strides[d], d))
-    shape = _shape(tuple(buffer.dims[d] for d in order), names)
-    text = f'torch.empty({shape}, dtype=torch.{buffer.dtype}, device="meta")'
+    shape = _tuple([sizes(buffer.dims[d], names) for d in order])
+    text = f'torch.empty(({shape}), dtype=torch.{buffer.dtype}, device="meta")'
     if order == list(range(len(order))):
         return text
     back = [order.index(d) for d in range(len(order))]

@@ -1,23 +1,25 @@
 """Attention whose scores go through a function that the fused operator does not take, as a call of flex_attention.
 
 The calls between the first product and the softmax become the score function: what is computed of a score stays, what
-else they read is looked up by the score's place.
+else they read is looked up by the score's place. Blocks of scores that a mask hides whole are left out: which they are
+is found of the mask, before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from tracemine.codegen.graph import Graph, GraphCall, Ref, Value, reads
 from tracemine.verify.fixes.record import NoFixedForm
-from tracemine.verify.fixes.written import line, outputs_of, plain, producers, signature
+from tracemine.verify.fixes.written import line, numbers, outputs_of, plain, producers, signature
 from tracemine.verify.library import Found
 from tracemine.verify.repro.eager import number_text
 
 FUSED: Final = "F.scaled_dot_product_attention("
 SAYS: Final = "flex_attention with its score function, compiled"
-HEAD: Final = """from torch.nn.attention.flex_attention import flex_attention
+HEAD: Final = """from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 attention = torch.compile(flex_attention, dynamic=False) if torch.cuda.is_available() else flex_attention"""
 _PRODUCTS: Final = frozenset({"aten::bmm", "aten::baddbmm"})
@@ -42,6 +44,21 @@ _OF_A_SCORE: Final = {
     "minimum": "torch.minimum({}, {})",
 }
 _PLACES: Final = ("batch", "head", "query", "key")
+_FAR: Final = -3e4  # a score below which no probability is left
+# When what an operator reads beside scores hides them. Scores that it hides stay hidden under those named here.
+_HIDES: Final = {"add": "({0} <= torch.finfo({0}.dtype).min / 2)", "masked_fill": "{0}", "where": "~{0}"}
+_MASKED: Final = """def masked({given}):
+    {inputs} = inputs
+{lines}    hidden = {hidden}
+    hidden = hidden & ~hidden.all(-1, keepdim=True)  # a row of which nothing is seen stays as it is
+
+    def seen(batch, head, query, key):
+        return ~hidden{index}
+
+    return [*inputs, create_block_mask(seen, {sizes}, device=hidden.device)]
+
+
+"""
 
 
 class _Attention:
@@ -81,9 +98,10 @@ class _Attention:
                 found.update(outputs_of(self.graph, number))
         return found
 
-    def text(self, unread: Collection[int]) -> str:
-        """Return the function's source. Raises NoFixedForm."""
-        graph = self.graph
+    def text(self, unread: Collection[int], *, apart: bool) -> str:
+        """Return the function's source; apart: behind `masked`, where a mask hides scores. Raises NoFixedForm."""
+        graph, masked = self.graph, self._masked() if apart else ""
+        blocks, more = ("block_mask=mask, ", ["mask=None"]) if masked else ("", [])
         score, needs = self._score(reads(graph.calls[self.softmax])[0])
         (query, key), value = self._sides(self.scores), self._sides(self.values)[1]
         needs = [*needs, *(v for v, _ in (query, key, value))]
@@ -98,14 +116,52 @@ class _Attention:
             "    def score_function(score, batch, head, query, key):",
             f"        return {score.format(**{f'v{value}': name for value, name in self.names.items()})}",
             "",
-            f"    out = attention({q}, {k}, {v}, score_mod=score_function, scale=1.0)",
+            f"    out = attention({q}, {k}, {v}, score_mod=score_function, {blocks}scale=1.0)",
             f"    out = out.reshape({self._shape(self.values)!r})",
         ]
         self.names[self.values] = "out"
         lines += self._lines([each for each in graph.live if each not in unread])
         live = ", ".join("None" if each in unread else self.names[each] for each in graph.live)
-        head = signature(graph).replace("def fixed(", "def library(", 1)
-        return "\n".join([HEAD, "", "", head, "    aten = torch.ops.aten", *lines, f"    return ({live},)"])
+        head = signature(graph, *more).replace("def fixed(", "def library(", 1)
+        return "\n".join([HEAD, "", "", masked + head, "    aten = torch.ops.aten", *lines, f"    return ({live},)"])
+
+    def _masked(self) -> str:
+        """Return `masked`, which adds which blocks of scores are seen to the inputs; nothing where none is hidden."""
+        scores, names = reads(self.graph.calls[self.softmax])[0], dict(self.names)
+        hidden = self._hidden(scores)
+        if not hidden or "mask" in names.values():
+            return ""
+        lines = self._lines([value for value, _ in hidden])
+        shapes = [self._shape(value)[::-1] for value, _ in hidden]
+        index = self._index([max(sizes) for sizes in zip_longest(*shapes, fillvalue=1)][::-1], scores)
+        most = [str(size if place in index else None) for size, place in zip(self.heads, _PLACES, strict=False)]
+        text = _MASKED.format(
+            given=", ".join(["inputs", *numbers(self.graph)] if lines else ["inputs"]),
+            inputs=", ".join(i.name for i in self.graph.inputs),
+            lines="".join(f"{each}\n" for each in ["    aten = torch.ops.aten", *lines] if lines),
+            hidden=" | ".join(form.format(self.names[value]) for value, form in hidden),
+            index=index,
+            sizes=", ".join([*most, *map(str, self._shape(self.scores)[-2:])]),
+        )
+        self.names = names
+        return text
+
+    def _hidden(self, value: int) -> list[tuple[int, str]]:
+        """Return what hides scores, and when it does, as a format."""
+        hiding, shape = list[tuple[int, str]](), self._shape(value)
+        while value != self.scores and len(self._shape(value)) == len(shape):
+            call = self.graph.calls[self.makers[value]]
+            form = _HIDES.get(call.operator.removeprefix("aten::").removesuffix("_"))
+            number = plain(call.arguments[-1])
+            if form and (form == _HIDES["add"] or (isinstance(number, int | float) and number < _FAR)):
+                beside = [v for v in reads(call) if v not in self.of_scores and self._shape(v)[-1:] == shape[-1:]]
+                hiding += [
+                    (v, form) for v in beside if "float" in str(self.graph.specs[v].dtype) or form != _HIDES["add"]
+                ]
+            elif call.operator not in _SAME:
+                break
+            value = next(v for v in reads(call) if v in self.of_scores)
+        return hiding
 
     def _sides(self, product: int) -> tuple[tuple[int, bool], tuple[int, bool]]:
         """Return what a product multiplies before it was laid out, and whether its last two axes are exchanged."""
@@ -170,11 +226,13 @@ class _Attention:
             return _number(argument), []
         if argument.value in self.of_scores:
             return self._score(argument.value)
-        shape, rank = self._shape(argument.value), len(self._shape(at))
-        places = [*_PLACES] if rank == 4 else ["head", "query", "key"]
-        index = [("0" if size == 1 else place) for size, place in zip(shape, places[rank - len(shape) :], strict=True)]
-        text = f"{{v{argument.value}}}"
-        return f"{text}[{', '.join(index)}]" if index else text, [argument.value]
+        return f"{{v{argument.value}}}{self._index(self._shape(argument.value), at)}", [argument.value]
+
+    def _index(self, shape: Sequence[int], at: int) -> str:
+        """Return how an element of a tensor is read, by the score that it is of."""
+        places = _PLACES[4 - len(shape) :] if len(self._shape(at)) == 4 else _PLACES[1:][3 - len(shape) :]
+        index = [("0" if size == 1 else place) for size, place in zip(shape, places, strict=True)]
+        return f"[{', '.join(index)}]" if index else ""
 
     def _product(self, call: GraphCall) -> tuple[str, list[int]]:
         """Return a score with what its product adds."""
@@ -197,14 +255,6 @@ def _number(value: Value) -> str:
     return number_text(found)
 
 
-def flexible(graph: Graph, unread: Collection[int]) -> str:
-    """Return `library`, a function that attends by flex_attention. Raises NoFixedForm with the reason.
-
-    unread: live values that nothing reads.
-    """
-    return _Attention(graph).text(unread)
-
-
 class FusedCall(NamedTuple):
     """A function `library` in a graph's place, by one call."""
 
@@ -213,12 +263,15 @@ class FusedCall(NamedTuple):
     assumptions: tuple[str, ...] = ()
 
 
-def fused(graph: Graph, found: Found, unread: Collection[int] = ()) -> FusedCall:
-    """Return the graph by the fused operator, else by flex_attention. Raises NoFixedForm where neither does."""
+def fused(graph: Graph, found: Found, unread: Collection[int] = (), *, apart: bool = False) -> FusedCall:
+    """Return the graph by the fused operator, else by flex_attention. Raises NoFixedForm where neither does.
+
+    unread: live values that nothing reads; apart: with `masked` before, which makes a mask of blocks.
+    """
     if found.replacement is not None and FUSED in found.replacement.text:
         return FusedCall(found.replacement.text, FUSED.rstrip("("), found.replacement.assumptions)
     try:
-        return FusedCall(flexible(graph, unread), SAYS)
+        return FusedCall(_Attention(graph).text(unread, apart=apart), SAYS)
     except NoFixedForm as reason:
         why = "; ".join(found.refused) or "no form of attention that the fused operator is known for"
         raise NoFixedForm(f"{why}; flex_attention: {reason}") from None

@@ -10,9 +10,13 @@ from tracemine.verify.repro.eager import arguments_text, number_text
 
 def signature(graph: Graph, *others: str) -> str:
     """Return the first line of `fixed`: inputs and numbers as `eager` takes them, and others behind the inputs."""
-    numbers = [f"{s.name}={number_text(s.value)}" for s in graph.scalars]
     names = [*(i.name for i in graph.inputs), *others]
-    return f"def fixed({', '.join([*names, *(['*'] if numbers else []), *numbers])}):"
+    return f"def fixed({', '.join([*names, *(['*'] if graph.scalars else []), *numbers(graph)])}):"
+
+
+def numbers(graph: Graph) -> list[str]:
+    """Return a graph's numbers, as a function takes them."""
+    return [f"{s.name}={number_text(s.value)}" for s in graph.scalars]
 
 
 def names_of(graph: Graph) -> dict[int, str]:

@@ -110,8 +110,8 @@ class _Summed(torch.autograd.Function):
     """A loss that is one number, made with its gradients.
 
     strip(logits, place, factor) gives a strip's losses, and leaves their gradient times the factor in the logits'
-    memory; without a factor it gives losses alone. The divisor's inverse is a factor between 1 and 2, which gradients
-    have before they are rounded, times a power of two.
+    memory; without a factor it gives losses alone. Gradients are divided before they are rounded; of float16, whose
+    range is small, by a number between 1/2 and 1: the rest, a power of two, is left to the backward pass.
     """
 
     @staticmethod
@@ -120,8 +120,8 @@ class _Summed(torch.autograd.Function):
     ) -> Tensor:
         wanted = ctx.needs_input_grad[:3]
         above = divisor.where(divisor > 0, 1)
-        mantissa = torch.frexp(above).mantissa
-        ctx.power, factor = mantissa / above, mantissa.reciprocal() if any(wanted) else None
+        first = torch.frexp(above).mantissa if hidden.dtype == torch.float16 else above
+        ctx.rest, factor = first / above, first.reciprocal() if any(wanted) else None
         words, (weight, bias) = len(weight), padded(weight, bias)
         ctx.made = made = Gradients(hidden, weight, bias, wanted, words, triton.cdiv(len(hidden), rows))
         total = torch.zeros((), dtype=wide(hidden), device=hidden.device)
@@ -137,7 +137,7 @@ class _Summed(torch.autograd.Function):
         if ctx.made is None:
             raise RuntimeError("its gradients were made once, and are given away: call backward once")
         made, ctx.made = ctx.made, None
-        return (*made.times(gradient * ctx.power), None, None, None)
+        return (*made.times(gradient * ctx.rest), None, None, None)
 
 
 class _EachRow(torch.autograd.Function):
@@ -162,7 +162,7 @@ class _EachRow(torch.autograd.Function):
         for place, part, logits in strips(hidden, weight, bias, ctx.rows):
             ctx.of.strip(logits[:, :words], place, gradient[place].contiguous(), ctx.sums[place], known=True)
             made.add(place, part, logits)
-        return (*made.times(torch.ones((), device=hidden.device)), None, None)
+        return (*made.times(None), None, None)
 
 
 # -- a strip's losses, and their gradient in the logits' place ---------------------------------------------------------

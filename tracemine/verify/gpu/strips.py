@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 import triton
+import triton.language as tl
 
 Tensor = torch.Tensor
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -95,16 +96,33 @@ class Gradients:
             self.bias += gradient.sum(0, dtype=self.bias.dtype)
         self._first = False
 
-    def times(self, factor: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def times(self, factor: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Return them times a factor. What is in the weight's type already is multiplied where it is."""
         found = list[Tensor | None]()
         words = [None if each is None else each[: self._words] for each in (self.weight, self.bias)]
         for each in (self.hidden, *words):
-            made = each
-            if each is not None and each.dtype != self._weight.dtype:
-                made = torch.empty(each.shape, dtype=self._weight.dtype, device=each.device)
-            found.append(each if each is None else torch.mul(each, factor.reshape(1), out=made))
+            if each is not None and factor is not None:
+                _multiply_by(each, factor)
+            found.append(each if each is None else each.to(self._weight.dtype))
         return found[0], found[1], found[2]
+
+
+def _multiply_by(tensor: Tensor, factor: Tensor) -> None:
+    """Multiply by one number; of 1, as a loss that is a step's last has, a kernel does nothing."""
+    if not by_kernel(tensor):
+        tensor.mul_(factor)
+    elif tensor.numel():
+        block = 4096
+        _multiply_by_kernel[(triton.cdiv(tensor.numel(), block),)](tensor, factor, tensor.numel(), BLOCK=block)
+
+
+@triton.jit
+def _multiply_by_kernel(tensor, factor, size, BLOCK: tl.constexpr):
+    number = tl.load(factor).to(tl.float32)
+    if number != 1.0:
+        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        product = tl.load(tensor + at, mask=at < size).to(tl.float32) * number
+        tl.store(tensor + at, product.to(tensor.dtype.element_ty), mask=at < size)
 
 
 def _add_product(sums: Tensor, left: Tensor, right: Tensor, beta: int) -> None:

@@ -37,18 +37,22 @@ class _LargestOfTokens(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, mask: Tensor, documents: int) -> Tensor:
         count, tokens, width = hidden.shape
-        largest = torch.empty(count, len(weight), dtype=wide(hidden), device=hidden.device)
-        trained = any(ctx.needs_input_grad)
+        in_flight, trained = _in_flight(hidden, weight), any(ctx.needs_input_grad)
+        done = in_flight and not trained
+        kind = hidden.dtype if done else wide(hidden)
+        largest = torch.empty(count, len(weight), dtype=kind, device=hidden.device)
         token = torch.empty(largest.shape, dtype=torch.int32, device=hidden.device) if trained else None
         mask, ctx.rows = mask.contiguous(), documents * tokens
-        if _in_flight(hidden, weight):
-            _multiply(hidden, weight, mask, largest, token)
+        if in_flight:
+            _multiply(hidden, weight, bias, mask, largest, token)
         else:
             for place, _, logits in strips(hidden.reshape(-1, width), *padded(weight, None), ctx.rows):
                 own = slice(place.start // tokens, place.stop // tokens)
                 _largest(logits, mask[own], largest[own], token if token is None else token[own])
-        if bias is not None:
-            largest += bias  # of every token the same
+            if bias is not None:
+                largest += bias  # of every token the same
+        if done:
+            return largest
         ctx.save_for_backward(hidden, weight, bias, largest, token)
         positive = largest.clamp_min(0) if trained else largest.clamp_min_(0)
         return positive.log1p_().to(hidden.dtype)
@@ -67,7 +71,7 @@ class _LargestOfTokens(torch.autograd.Function):
             own, part = slice(place.start // tokens, place.stop // tokens), buffer[: place.stop - first]
             _spread_gradient(gradient[own], token[own], tokens, part[:, :words])
             made.add(place, flat[place], part)
-        of_hidden, of_weight, _ = made.times(torch.ones((), device=hidden.device))
+        of_hidden, of_weight, _ = made.times(None)
         of_bias = gradient.sum(0, dtype=wide(weight)).to(weight.dtype) if wanted[2] else None
         return None if of_hidden is None else of_hidden.view(hidden.shape), of_weight, of_bias, None, None
 
@@ -80,26 +84,24 @@ def _in_flight(hidden: Tensor, weight: Tensor) -> bool:
     return lies and able and weight.shape[1] % 8 == 0 and hidden.numel() > 0
 
 
-def _multiply(hidden: Tensor, weight: Tensor, mask: Tensor, largest: Tensor, token: Tensor | None) -> None:
-    """Write the largest logit of each document's tokens that count, and which token has it, without the logits."""
+def _multiply(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, mask: Tensor, largest: Tensor, token: Tensor | None
+) -> None:
+    """Write the largest logit of each document's tokens that count, and which token has it; without `token` the result.
+
+    A program walks all tokens of a document for some words: nothing else is written.
+    """
     (documents, tokens, width), words = hidden.shape, len(weight)
     block = min(max(triton.next_power_of_2(tokens), 16), 256)
-    parts = triton.cdiv(tokens, block)
     high = 128 if token is None or block < 256 else 64  # of which token it is registers are needed too
-    found = largest if parts == 1 else largest.new_empty(documents, parts, words)
-    which = token if token is None or parts == 1 else token.new_empty(found.shape)
-    tiles = triton.cdiv(words, high) * documents * parts
+    tiles = triton.cdiv(words, high) * documents
     most = torch.cuda.get_device_properties(hidden.device).multi_processor_count if hidden.is_cuda else 2
     _multiply_kernel[(min(tiles, most),)](
         TensorDescriptor(weight, [words, width], [width, 1], [high, 64]),
         TensorDescriptor(hidden, [documents, tokens, width], [tokens * width, width, 1], [1, block, 64]),
-        mask.view(torch.uint8), found, which, documents * parts, parts, tokens, words,
-        WIDTH=width, WORDS=high, TOKENS=block, DEPTH=64, WHICH=token is not None, num_warps=8, num_stages=4,
+        bias, mask.view(torch.uint8), largest, token, documents, tokens, words,
+        PARTS=triton.cdiv(tokens, block), WIDTH=width, WORDS=high, TOKENS=block, DEPTH=64, num_warps=8, num_stages=4,
     )  # fmt: skip
-    if parts > 1:
-        found = torch.max(found, 1, out=(largest, largest.new_empty(largest.shape, dtype=torch.int64))).indices
-        if token is not None:
-            token.copy_(which.gather(1, found.unsqueeze(1)).squeeze(1))
 
 
 def _largest(logits: Tensor, mask: Tensor, largest: Tensor, token: Tensor | None) -> None:
@@ -137,26 +139,38 @@ def _larger_logit(x, y):
 
 @triton.jit
 def _multiply_kernel(
-    weight, hidden, mask, largest, token, lines, parts, tokens, words,
-    WIDTH: tl.constexpr, WORDS: tl.constexpr, TOKENS: tl.constexpr, DEPTH: tl.constexpr, WHICH: tl.constexpr,
+    weight, hidden, bias, mask, largest, token, documents, tokens, words,
+    PARTS: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr, TOKENS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    for tile in tl.range(tl.program_id(0), lines * tl.cdiv(words, WORDS), tl.num_programs(0), flatten=True):
-        line, block = tile % lines, tile // lines  # documents in turn: they share the weight's rows
-        document, begin = line // parts, line % parts * TOKENS
+    own = tl.cdiv(documents * tl.cdiv(words, WORDS) - tl.program_id(0), tl.num_programs(0))
+    best = tl.full((WORDS,), -float("inf"), tl.float32)
+    which = tl.zeros((WORDS,), tl.int32)
+    for step in tl.range(own * PARTS, flatten=True):
+        part = step % PARTS
+        tile = tl.program_id(0) + step // PARTS * tl.num_programs(0)
+        document, block = tile % documents, tile // documents  # documents in turn: they share the weight's rows
         z = tl.zeros((WORDS, TOKENS), tl.float32)
         for first in range(0, WIDTH, DEPTH):
             rows = weight.load([block * WORDS, first])
-            z = tl.dot(rows, hidden.load([document, begin, first]).reshape(TOKENS, DEPTH).T, z)
-        at = begin + tl.arange(0, TOKENS)
+            z = tl.dot(rows, hidden.load([document, part * TOKENS, first]).reshape(TOKENS, DEPTH).T, z)
+        at = part * TOKENS + tl.arange(0, TOKENS)
         kept = tl.load(mask + document.to(tl.int64) * tokens + at, mask=at < tokens, other=0) != 0
         z = tl.where(kept[None, :], z, -float("inf"))
-        best = tl.reduce(z, 1, _larger_logit)
+        of_part = tl.reduce(z, 1, _larger_logit)
+        before = tl.where(part == 0, -float("inf"), best)
+        best = tl.maximum(before, of_part, propagate_nan=tl.PropagateNan.ALL)
         word = block * WORDS + tl.arange(0, WORDS)
-        place = line.to(tl.int64) * words + word
-        tl.store(largest + place, best, mask=word < words)
-        if WHICH:
-            which = tl.min(tl.where(z == best[:, None], at[None, :], tokens - 1), 1)
-            tl.store(token + place, which, mask=word < words)
+        done = (word < words) & (part == PARTS - 1)
+        place = document.to(tl.int64) * words + word
+        found = best if bias is None else best + tl.load(bias + word, mask=done, other=0.0).to(tl.float32)
+        if token is None:
+            found = tl.maximum(found, 0.0, propagate_nan=tl.PropagateNan.ALL)
+            found = tl.where(found < 2**-8, found - 0.5 * found * found, tl.log(1.0 + found))  # 1 + x rounds off x
+        else:
+            here = tl.min(tl.where(z == of_part[:, None], at[None, :], tokens - 1), 1)
+            which = tl.where((part == 0) | (of_part > before), here, which)
+            tl.store(token + place, which, mask=done)
+        tl.store(largest + place, found.to(largest.dtype.element_ty), mask=done)
 
 
 @triton.jit
