@@ -20,7 +20,7 @@ def patterns(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "deferred":
             text = node.args[0]
-            if isinstance(text, ast.Constant):
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
                 yield text.value
 
 

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from tracemine.collector import paused
 from tracemine.columns import codes, is_among, numbers, rows_that, sorted_unique, string_ids
-from tracemine.flow.copied_steps import with_copies
-from tracemine.flow.equal_steps import periods, without_copies
+from tracemine.flow.equal_steps import periods, with_copies, without_copies
 from tracemine.flow.inferred import inferred
 from tracemine.flow.inferred.perhaps import perhaps
 from tracemine.flow.nvtx_optimizers import optimizers_told
