@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, TextIO
 
 from tracemine.fleet.text import hours_text, not_counted
@@ -25,73 +25,22 @@ _OTHERS = "other causes"
 _NOT_KNOWN = "not known"
 
 
-@dataclass(frozen=True, slots=True)
-class DayPiece:
-    """A part of a day's bar."""
-
-    colour: int
-    y: float
-    height: float
-    says: str
-
-
-@dataclass(frozen=True, slots=True)
-class Day:
-    """A day's bar, and its row in the table below."""
-
-    name: str
-    label: str  # below the bar; "": there is no room
-    x: float
-    width: float
-    pieces: tuple[DayPiece, ...]
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DaysFigure:
-    """What fixes save of the steps, day by day, by cause."""
-
-    width: int
-    height: int
-    left: int
-    bottom: int
-    ticks: tuple[tuple[float, str], ...]  # lines of the grid: where, and what they say
-    names: tuple[str, ...]  # of causes, by colour
-    days: tuple[Day, ...]
-    left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class FleetPage:
-    """The report, as its template draws it."""
-
-    version: str
-    name: str
-    read: str
-    hours: str
-    cards: tuple[tuple[str, str, str], ...]  # what, of what, and below it
-    causes: Table | None
-    days: DaysFigure | None
-    groups: tuple[Table, ...]
-    rest: tuple[Table, ...]
-
-
 def render(report: FleetReport, out: TextIO) -> None:
     """Write the page."""
     out.write(page_text("fleet.html", ("page.js",), page=page(report)))
 
 
-def page(report: FleetReport) -> FleetPage:
+def page(report: FleetReport) -> SimpleNamespace:
     """Return what the page says."""
     totals = report.totals
     read = f"{count_text(totals.days, 'day')} · {bytes_text(totals.content_bytes)} · {report.dataset}"
     tables = (_recurring(report), _gone(report.gone), _changes(report.changes), _failures(report))
-    return FleetPage(
+    return SimpleNamespace(
         version=__version__,
         name=f"{count_text(totals.jobs, 'job')}, {count_text(totals.traces, 'trace')}",
         read=read,
         hours=hours_text(report),
-        cards=tuple(_cards(report)),
+        cards=tuple(_cards(report)),  # what, of what, and below it
         causes=_causes(report) if report.causes else None,
         days=days_figure(report.days) if len({one.day for one in report.days}) > 1 else None,
         groups=tuple(_groups(name, groups) for name, groups in report.groups.items() if _says_more(groups)),
@@ -236,7 +185,7 @@ def _failures(report: FleetReport) -> Table:
     return Table("failures", f"Not counted: {not_counted(report.totals):,}", "", columns, rows)
 
 
-def days_figure(given: Sequence[DayShare]) -> DaysFigure:
+def days_figure(given: Sequence[DayShare]) -> SimpleNamespace:
     """Return the bars of the last days: the causes that cost most one above the other, the largest below."""
     total = defaultdict[str, float](float)
     for one in given:
@@ -257,17 +206,37 @@ def days_figure(given: Sequence[DayShare]) -> DaysFigure:
                 shares[one.rule if one.rule in shares else _OTHERS] += one.share
         x, label = round(_LEFT + number * step + step * 0.1, 1), "" if number % every else day
         cells = (f"{ones[0].traces:,}", *(f"{share:.1%}" for share in shares.values()))
-        bars.append(Day(day, label, x, round(min(step * 0.8, 80), 1), tuple(_pieces(day, shares, most)), cells))
+        bars.append(
+            SimpleNamespace(
+                name=day,
+                label=label,  # below the bar; "": there is no room
+                x=x,
+                width=round(min(step * 0.8, 80), 1),
+                pieces=tuple(_pieces(day, shares, most)),
+                cells=cells,
+            )
+        )
     ticks = tuple((_y(most * part / 4, most), f"{most * part / 4:.0%}") for part in range(5))
-    return DaysFigure(_WIDTH, _HEIGHT, _LEFT, _HEIGHT - _BOTTOM, ticks, legend, tuple(bars), len(days) - len(kept))
+    return SimpleNamespace(
+        width=_WIDTH,
+        height=_HEIGHT,
+        left=_LEFT,
+        bottom=_HEIGHT - _BOTTOM,
+        ticks=ticks,  # lines of the grid: where, and what they say
+        names=legend,  # of causes, by colour
+        days=tuple(bars),
+        left_out=len(days) - len(kept),
+    )
 
 
-def _pieces(day: str, shares: Mapping[str, float], most: float) -> Iterator[DayPiece]:
+def _pieces(day: str, shares: Mapping[str, float], most: float) -> Iterator[SimpleNamespace]:
     below = 0.0
     for colour, (name, share) in enumerate(shares.items()):
         y = _y(below + share, most)
         if share:
-            yield DayPiece(colour, y, round(_y(below, most) - y, 1), f"{day}: {name} {share:.1%}")
+            yield SimpleNamespace(
+                colour=colour, y=y, height=round(_y(below, most) - y, 1), says=f"{day}: {name} {share:.1%}"
+            )
         below += share
 
 

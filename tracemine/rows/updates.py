@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.table import BoolArray, Column, IntArray, Numbers
 from tracemine.rows.user_frames import is_own
 from tracemine.timeline import Timeline
 
-_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
-_LIBRARY = re.compile(r"(^|[/\\])torch[/\\]optim[/\\]")
-_ZEROING = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
+_STEP = deferred(r"Optimizer\.step#(.+)\.step")
+_LIBRARY = deferred(r"(^|[/\\])torch[/\\]optim[/\\]")
+_ZEROING = deferred(r"Optimizer\.zero_grad#(.+)\.zero_grad")
 
 
 def optimizer_of(annotation: str) -> str | None:

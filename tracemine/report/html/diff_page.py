@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, TextIO
 
 from tracemine.documents.screen import first_screen
@@ -11,7 +11,7 @@ from tracemine.report import diff_words as words
 from tracemine.report.escape import line, shorten
 from tracemine.report.html import page_text
 from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
-from tracemine.report.html.figures import Bar, bar
+from tracemine.report.html.figures import bar
 from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, TITLES, kernel_text
 from tracemine.report.picture.names import trace_name
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tracemine.report.picture import Picture
     from tracemine.top import By, Top
 
-__all__ = ["kernel_table", "render"]
-
 _JOINED: tuple[By, ...] = ("kernel", "operator", "phase")  # tables whose rows are the same thing on both sides
 _MOST_ROWS = 300
 _LONGEST_NAME = 90
@@ -37,42 +35,12 @@ _NO_TRACE = "Its trace is not at hand, only its findings."
 _NO_STEPS = "Steps are known on one side alone: times of kernels do not compare."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SidePage:
-    """One of the two that are compared."""
-
-    name: str
-    headline: str
-    about: tuple[str, ...]
-    bar: Bar | None  # on the scale of the longer step
-    timeline: str  # why it is not drawn; "": it is
-    trace_json: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffPage:
-    """The difference, as its template draws it."""
-
-    version: str
-    name: str
-    doubts: tuple[str, ...]  # why nothing compares
-    headline: str
-    sides: tuple[SidePage, ...]
-    drawn: bool  # timelines, one at least
-    counts: str
-    changed: Table
-    same: Table
-    tables: tuple[Table, ...]
-    no_tables: str
-    caveats: tuple[tuple[str, str], ...]
-
-
 def render(difference: Difference, out: TextIO, options: Drawing) -> None:
     """Write the page. Drawing.sides: what was scanned on both; none: the difference alone is drawn."""
     out.write(page_text("diff.html", ("page.js", "timeline.js", "diff.js"), page=page(difference, options.sides)))
 
 
-def page(difference: Difference, sides: Sequence[tuple[Scan, Picture | None]]) -> DiffPage:
+def page(difference: Difference, sides: Sequence[tuple[Scan, Picture | None]]) -> SimpleNamespace:
     """Return what the page says."""
     changes = difference.changes
     tables, no_tables = _tables(difference, sides)
@@ -80,16 +48,14 @@ def page(difference: Difference, sides: Sequence[tuple[Scan, Picture | None]]) -
         tables = (_by_class(difference), *tables)
     both = tuple(_sides(sides))
     step = "Step" if difference.per == "step" else "All that was recorded"
-    return DiffPage(
+    return SimpleNamespace(
         version=__version__,
         name=" → ".join(trace_name(one.trace) for one in (difference.before, difference.after)),
-        doubts=tuple(words.incomparable_texts(difference)),
-        headline=(
-            f"{step}: {words.step_text(difference.step)} ({words.basis_text(difference)}); "
-            f"GPU work: {words.step_text(difference.gpu_work)}"
-        ),
+        doubts=tuple(words.incomparable_texts(difference)),  # why nothing compares
+        headline=f"{step}: {words.step_text(difference.step)} ({words.basis_text(difference)}); "
+        f"GPU work: {words.step_text(difference.gpu_work)}",
         sides=both,
-        drawn=any(side.trace_json for side in both),
+        drawn=any(side.trace_json for side in both),  # timelines, one at least
         counts=f"{words.counts_text(difference)}; times {words.per_text(difference)}",
         changed=_changes("changed", [one for one in changes if one.status != "same"]),
         same=_changes("same", [one for one in changes if one.status == "same"]),
@@ -99,19 +65,19 @@ def page(difference: Difference, sides: Sequence[tuple[Scan, Picture | None]]) -
     )
 
 
-def _sides(sides: Sequence[tuple[Scan, Picture | None]]) -> Iterator[SidePage]:
+def _sides(sides: Sequence[tuple[Scan, Picture | None]]) -> Iterator[SimpleNamespace]:
     longest = max((scan.summary.parts.ns for scan, _ in sides if scan.summary.parts is not None), default=0)
     room = MOST_ACTIVITIES
     for scan, picture in sides:
         why_not = _NO_TRACE if picture is None else not_drawn(picture.activities, room)
         room -= 0 if picture is None or why_not else len(picture.activities.start_ns)
         screen, parts = first_screen(scan), scan.summary.parts
-        yield SidePage(
+        yield SimpleNamespace(
             name=(picture.name if picture is not None else "") or trace_name(scan.trace.path),
             headline=screen.doubts or screen.headline or " ".join(screen.nothing),
             about=screen.about,
-            bar=None if parts is None else bar(parts, longest),
-            timeline=why_not,
+            bar=None if parts is None else bar(parts, longest),  # on the scale of the longer step
+            timeline=why_not,  # why it is not drawn; "": it is
             trace_json="" if picture is None or why_not else trace_json(picture),
         )
 

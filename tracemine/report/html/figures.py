@@ -7,37 +7,18 @@ places too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from tracemine.documents.bar import bar_parts
 from tracemine.findings.record import Parts, Range
 from tracemine.units import shares, time_text
-
-__all__ = ["Bar", "IntervalFigure", "bar", "interval"]
 
 _WHOLE = 1_000  # tenths of a per cent
 _WINDOWS = (("everywhere", 340), ("wide", 690))  # the bar's least width, pixels: on a phone, and beyond 44 rem
 _MARGIN, _LETTER = 10, 7.2  # pixels around a label, and of a letter in it
 
 
-@dataclass(frozen=True, slots=True)
-class BarPiece:
-    """A part of the step in the bar."""
-
-    name: str
-    label: str
-    begin: str  # per cent of the bar, as SVG takes lengths
-    width: str
-    fits: str  # where its label does: "everywhere", "wide": in a wide window alone, "": nowhere
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """The step as one bar."""
-
-    pieces: tuple[BarPiece, ...]
-
-
-def bar(parts: Parts, most_ns: int = 0) -> Bar:
+def bar(parts: Parts, most_ns: int = 0) -> SimpleNamespace:
     """Return the step as one bar; each part as wide as its share. most_ns: what a whole bar's width is of; 0: the step.
 
     >>> from tracemine.findings.record import Part
@@ -51,10 +32,16 @@ def bar(parts: Parts, most_ns: int = 0) -> Bar:
     pieces, begin = [], 0
     for segment, width in zip(bar_parts(parts), widths, strict=True):
         pieces.append(
-            BarPiece(segment.name, segment.label, f"{begin / 10}%", f"{width / 10}%", _fits(segment.label, width))
+            SimpleNamespace(
+                name=segment.name,
+                label=segment.label,
+                begin=f"{begin / 10}%",  # per cent of the bar, as SVG takes lengths
+                width=f"{width / 10}%",
+                fits=_fits(segment.label, width),
+            )
         )
         begin += width
-    return Bar(tuple(pieces))
+    return SimpleNamespace(pieces=tuple(pieces))
 
 
 def _fits(label: str, width: int) -> str:

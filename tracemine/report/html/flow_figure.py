@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from tracemine.report.picture import DataflowPicture
 from tracemine.report.picture.dataflow import DrawnTensor
 from tracemine.units import bytes_text, time_text
 
-__all__ = ["FlowFigure", "flow_figure"]
-
 _BOX_X, _BOX_WIDTH, _BOX_HEIGHT, _BOX_STEP = 250, 220, 40, 76
 _LINE = 14  # height of a line of text
 _MOST_BESIDE = 4  # tensors next to one box
 _LANE = 12  # between arcs
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnBox:
-    """An operator."""
-
-    y: int
-    name: str
-    says: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +28,7 @@ class Arrow:
     y: float
 
 
-@dataclass(frozen=True, slots=True)
-class FlowFigure:
-    """Operators from top to bottom, tensors between them, what comes in on the left, live-outs on the right."""
-
-    width: int
-    height: int
-    boxes: tuple[DrawnBox, ...]
-    arrows: tuple[Arrow, ...]
-    rows: tuple[tuple[str, str, str, str], ...]  # the same as a table: from, to, tensor, evidence
-    left_out: int
-
-
-def flow_figure(drawn: DataflowPicture) -> FlowFigure:
+def flow_figure(drawn: DataflowPicture) -> SimpleNamespace:
     """Return the figure of a finding's dataflow."""
     tops, y = [], 10
     beside: dict[int, int] = defaultdict(int)
@@ -64,15 +42,19 @@ def flow_figure(drawn: DataflowPicture) -> FlowFigure:
         most = min(max(beside[at], beside[-1 - at]), _MOST_BESIDE + 1)
         y += max(_BOX_STEP, most * _LINE + 24)
     boxes = tuple(
-        DrawnBox(top, box.name.removeprefix("aten::"), time_text(box.ns))
+        SimpleNamespace(y=top, name=box.name.removeprefix("aten::"), says=time_text(box.ns))
         for top, box in zip(tops, drawn.boxes, strict=True)
     )
     arrows = [*_between(drawn.tensors, tops), *_beside(drawn.tensors, tops)]
     names = [f"{number}. {box.name}" for number, box in enumerate(boxes, 1)]
-    return FlowFigure(
-        width=760, height=y, boxes=boxes, arrows=tuple(arrows),
-        rows=tuple(_flow_rows(drawn.tensors, names)), left_out=drawn.boxes_left_out,
-    )  # fmt: skip
+    return SimpleNamespace(
+        width=760,
+        height=y,
+        boxes=boxes,
+        arrows=tuple(arrows),
+        rows=tuple(_flow_rows(drawn.tensors, names)),  # the same as a table: from, to, tensor, evidence
+        left_out=drawn.boxes_left_out,
+    )
 
 
 def tensor_text(tensor: DrawnTensor) -> str:

@@ -18,8 +18,6 @@ from tracemine.units import count_text, time_text
 if TYPE_CHECKING:
     from tracemine.report.picture import Picture
 
-__all__ = ["host_tables"]
-
 _DEPENDS: Final[Mapping[str, str]] = {
     "independent": "not on each other",
     "accumulates": "add to a sum",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
 from tracemine.findings.record import Range
 from tracemine.report.html import page_text
-from tracemine.report.html.figures import IntervalFigure, interval
+from tracemine.report.html.figures import interval
 from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.job import HEADS, head, nothing_found, saves
 from tracemine.units import count_text, percent_text, time_text
@@ -28,74 +28,18 @@ _SLOWEST = "very slow"
 _COLOURS = ("#2166ac", "#92c5de", "#e8e8e8", "#fddbc7", "#ef8a62", "#b2182b")  # colour-blind readers see them differ
 
 
-@dataclass(frozen=True, slots=True)
-class HeatCell:
-    """A rank's own time in a step."""
-
-    x: int
-    y: int
-    colour: str
-    says: str
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """A rank's last step as paths of one colour each."""
-
-    name: str
-    y: int
-    computing: str
-    waiting: str
-    transferring: str
-    bound: str  # by which its clock may be off, drawn
-    says: str
-
-
-@dataclass(frozen=True, slots=True)
-class FoundPage:
-    """A finding of a job."""
-
-    anchor: str
-    title: str
-    saves: str
-    figure: IntervalFigure | None
-    facts: tuple[str, ...]
-    fix: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobPage:
-    """The job, as its template draws it."""
-
-    version: str
-    name: str
-    headline: str
-    about: str
-    findings: tuple[FoundPage, ...]
-    heat: tuple[HeatCell, ...]
-    rows: tuple[tuple[int, str], ...]  # of the heat map: where, and which rank
-    steps: int
-    shades: tuple[tuple[str, str], ...]
-    strips: tuple[Strip, ...]
-    size: tuple[int, int, int]  # width of strips, height of strips, height of the heat map
-    left_out: int
-    tables: tuple[Table, ...]
-    notes: tuple[str, ...]
-    nothing: str  # where there are no findings
-
-
 def render(job: Job, picture: JobPicture, out: TextIO) -> None:
     """Write the page."""
     out.write(page_text("job.html", ("page.js",), page=page(job, picture)))
 
 
-def page(job: Job, picture: JobPicture) -> JobPage:
+def page(job: Job, picture: JobPicture) -> SimpleNamespace:
     """Return what the page says."""
     first, about = head(job)
     drawn = _drawn(job, picture)
     steps = min((len(rank.own_ns) for rank in drawn), default=0)
     most = max((finding.step_saving_ns.high for finding in job.findings if finding.step_saving_ns), default=0)
-    return JobPage(
+    return SimpleNamespace(
         version=__version__,
         name=job.name,
         headline=first,
@@ -110,7 +54,7 @@ def page(job: Job, picture: JobPicture) -> JobPage:
         left_out=len(picture.ranks) - len(drawn),
         tables=(_ranks(job), *([_links(job.groups)] if job.groups else [])),
         notes=job.notes,
-        nothing=nothing_found(job),
+        nothing=nothing_found(job),  # where there are no findings
     )
 
 
@@ -136,7 +80,7 @@ def _medians(picture: JobPicture) -> dict[int, np.ndarray]:
     return found
 
 
-def _heat(drawn: Sequence[DrawnRank], picture: JobPicture, steps: int) -> Iterator[HeatCell]:
+def _heat(drawn: Sequence[DrawnRank], picture: JobPicture, steps: int) -> Iterator[SimpleNamespace]:
     usual = _medians(picture)
     for at, rank in enumerate(drawn):
         for step in range(steps):
@@ -145,10 +89,10 @@ def _heat(drawn: Sequence[DrawnRank], picture: JobPicture, steps: int) -> Iterat
             says = (
                 f"rank {rank.rank}, step {step + 1}: {time_text(own)} of its own, {percent_text(own, of)} of the median"
             )
-            yield HeatCell(_LEFT + step * _CELL, at * _ROW, _COLOURS[shade], says)
+            yield SimpleNamespace(x=_LEFT + step * _CELL, y=at * _ROW, colour=_COLOURS[shade], says=says)
 
 
-def _strip(at: int, rank: DrawnRank, span_ns: int) -> Strip:
+def _strip(at: int, rank: DrawnRank, span_ns: int) -> SimpleNamespace:
     def place(ns: int) -> float:
         return round(_LEFT + _WIDTH * min(max(ns / max(span_ns, 1), 0.0), 1.0), 1)
 
@@ -162,14 +106,27 @@ def _strip(at: int, rank: DrawnRank, span_ns: int) -> Strip:
     total = sum(end - begin for begin, end in waits)
     off = "" if rank.bound_ns is None else f"; its clock is known to {time_text(rank.bound_ns)}"
     says = f"rank {rank.rank} waits {time_text(total)} of {time_text(rank.end_ns - rank.begin_ns)}{off}"
-    return Strip(f"rank {rank.rank}", at * _STRIP, path(rank.computing_ns), path(waits), path(sends), path(bound), says)
+    return SimpleNamespace(
+        name=f"rank {rank.rank}",
+        y=at * _STRIP,
+        computing=path(rank.computing_ns),
+        waiting=path(waits),
+        transferring=path(sends),
+        bound=path(bound),  # by which its clock may be off, drawn
+        says=says,
+    )
 
 
-def _found(number: int, finding: JobFinding, job: Job, most_ns: int) -> FoundPage:
+def _found(number: int, finding: JobFinding, job: Job, most_ns: int) -> SimpleNamespace:
     saving = finding.step_saving_ns
     figure = None if saving is None else interval(Range(saving.low, saving.mid, saving.high), most_ns)
-    return FoundPage(
-        f"finding-{number}", finding.title, " ".join(saves(finding, job)), figure, finding.facts, finding.fix
+    return SimpleNamespace(
+        anchor=f"finding-{number}",
+        title=finding.title,
+        saves=" ".join(saves(finding, job)),
+        figure=figure,
+        facts=finding.facts,
+        fix=finding.fix,
     )
 
 

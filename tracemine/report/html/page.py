@@ -1,19 +1,19 @@
-"""What the HTML report says, as records that its templates draw: everything is decided here, nothing in a template."""
+"""What the HTML report says, for its templates to draw: everything is decided here, nothing in a template."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracemine.documents import verdict_words, words
 from tracemine.documents.bar import IDLE
-from tracemine.documents.finding import Line, sections, verdict
+from tracemine.documents.finding import sections, verdict
 from tracemine.documents.numbered import claimed
-from tracemine.documents.screen import Screen, ScreenRow, all_rows, first_screen, off_terminal
+from tracemine.documents.screen import ScreenRow, all_rows, first_screen, off_terminal
 from tracemine.documents.serving_words import serving_texts
 from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unestimated
 from tracemine.documents.trust import no_lines
@@ -21,11 +21,10 @@ from tracemine.findings.members import activity_rows
 from tracemine.findings.parts import PARTS
 from tracemine.findings.record import Finding, Scan, Source, Variant, Verified
 from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
-from tracemine.report.html.figures import Bar, IntervalFigure, bar, interval
-from tracemine.report.html.flow_figure import FlowFigure, flow_figure
+from tracemine.report.html.figures import bar, interval
+from tracemine.report.html.flow_figure import flow_figure
 from tracemine.report.html.host_tables import host_tables
-from tracemine.report.html.roofline_figure import RooflineFigure, roofline_figure
-from tracemine.report.html.tables import Table
+from tracemine.report.html.roofline_figure import roofline_figure
 from tracemine.report.html.top_tables import top_tables
 from tracemine.report.picture.names import trace_name
 from tracemine.units import count_text, time_text
@@ -34,108 +33,48 @@ from tracemine.version import __version__
 if TYPE_CHECKING:
     from tracemine.report.picture import Picture
 
-__all__ = ["FindingPage", "Page", "TracePage", "mark", "page"]
-
 _NO_PICTURE = "The trace is not at hand here, its findings alone are: scan the trace itself to see this."
 _MOST_ALIASES = 8
 _LEAST_PART = 0.1  # of a finding's time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictPage:
-    """What was measured of a finding or a variant of it, and what was predicted."""
-
-    of: str  # fingerprint of the variant, "" where there is one alone
-    says: str
-    lines: tuple[Line, ...]
-    predicted: IntervalFigure | None  # None: nothing was measured
-    code: str | None  # generated, and validated or timed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingPage:
-    """A finding with all that is said of it: its row of the first screen, and what that opens to."""
-
-    anchor: str
-    row: ScreenRow
-    finding: Finding
-    parts: tuple[str, ...]  # of the bar, that its activities are of
-    said: Mapping[str, Sequence[Line]]  # all that is known of it, under labels
-    saves: tuple[tuple[str, IntervalFigure | None], ...]
-    verdicts: tuple[VerdictPage, ...]
-    names: tuple[str, ...]  # under which `diff` finds it
-    flow: FlowFigure | None
-    flow_unknown: str  # why there is none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracePage:
-    """All that is said of one trace."""
-
-    id: str  # of its section; "": there is one alone
-    name: str
-    screen: Screen
-    bar: Bar | None
-    findings: tuple[FindingPage, ...]  # those of the first screen first
-    total: str
-    refuted: tuple[tuple[str, str, str, str], ...]
-    tables: tuple[Table, ...]
-    host: tuple[Table, ...]  # of one tab
-    roofline: RooflineFigure | None
-    timeline: str  # why it is not drawn; "": it is
-    trace_json: str
-    hint: str  # how more would be known
-    caveats: tuple[str, ...]
-    facts: tuple[tuple[str, tuple[str, ...]], ...]
-    left_out: tuple[tuple[str, str], ...]  # how many, and why
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """The report: of one trace, or of several one below the other."""
-
-    version: str
-    name: str
-    traces: tuple[TracePage, ...]
-
-
-def page(drawn: Sequence[tuple[Scan, Picture | None, Mapping[str, Source]]]) -> Page:
+def page(drawn: Sequence[tuple[Scan, Picture | None, Mapping[str, Source]]]) -> SimpleNamespace:
     """Return the report of scans, each with its picture and the user's own lines of findings that hold none."""
-    traces: list[TracePage] = []
+    traces: list[SimpleNamespace] = []
     room = MOST_ACTIVITIES
     for number, (scan, picture, frames) in enumerate(drawn, 1):
         why_not = _NO_PICTURE if picture is None else not_drawn(picture.activities, room)
         room -= 0 if picture is None or why_not else len(picture.activities.start_ns)
         traces.append(_trace_page(scan, picture, frames, f"trace-{number}" if len(drawn) > 1 else "", why_not))
     name = traces[0].name if len(traces) == 1 else count_text(len(traces), "trace")
-    return Page(version=__version__, name=name, traces=tuple(traces))
+    return SimpleNamespace(version=__version__, name=name, traces=tuple(traces))
 
 
 def _trace_page(
     scan: Scan, picture: Picture | None, frames: Mapping[str, Source], number: str, why_not: str
-) -> TracePage:
+) -> SimpleNamespace:
     lines = {**frames, **({} if picture is None else picture.frames)}
     screen, rows = first_screen(scan, lines), all_rows(scan, lines)
     prefix = f"{number}-" if number else ""
     anchors = {finding.fingerprint: (f"{prefix}{finding.fingerprint}", str(rank)) for rank, finding in _ranked(scan)}
     hint = unestimated(scan) or no_lines(scan)
-    return TracePage(
-        id=number,
+    return SimpleNamespace(
+        id=number,  # of its section; "": there is one alone
         name=(picture.name if picture is not None else "") or trace_name(scan.trace.path),
         screen=screen,
         bar=None if scan.summary.parts is None else bar(scan.summary.parts),
-        findings=tuple(_finding_pages(rows, scan, picture, lines, anchors)),
+        findings=tuple(_finding_pages(rows, scan, picture, lines, anchors)),  # those of the first screen first
         total=off_terminal(screen.total),
         refuted=tuple(_refuted(scan)),
         tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
-        host=tuple(host_tables(picture, claimed(scan), anchors)),
+        host=tuple(host_tables(picture, claimed(scan), anchors)),  # of one tab
         roofline=_roofline(scan, picture, anchors),
-        timeline=why_not,
+        timeline=why_not,  # why it is not drawn; "": it is
         trace_json="" if picture is None or why_not else trace_json(picture),
-        hint=f"{hint[:1].upper()}{hint[1:]}",
+        hint=f"{hint[:1].upper()}{hint[1:]}",  # how more would be known
         caveats=tuple(text for text in screen.notes if text != hint),
         facts=tuple(_facts(scan)) if scan.trace.activities else (),
-        left_out=tuple(_left_out(scan)),
+        left_out=tuple(_left_out(scan)),  # how many, and why
     )
 
 
@@ -143,7 +82,7 @@ def _ranked(scan: Scan) -> Iterator[tuple[int, Finding]]:
     return enumerate(claimed(scan), 1)
 
 
-def _roofline(scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[str, str]]) -> RooflineFigure | None:
+def _roofline(scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[str, str]]) -> SimpleNamespace | None:
     if picture is None or picture.roofline is None:
         return None
     return roofline_figure(
@@ -177,7 +116,7 @@ def _finding_pages(
     picture: Picture | None,
     lines: Mapping[str, Source],
     anchors: Mapping[str, tuple[str, str]],
-) -> Iterator[FindingPage]:
+) -> Iterator[SimpleNamespace]:
     shown = claimed(scan)
     flows = {} if picture is None else picture.dataflow
     said = {one.fingerprint: {each.label: each.lines for each in sections(one, scan, lines)} for one in shown}
@@ -186,17 +125,17 @@ def _finding_pages(
         finding = shown[row.number - 1]
         flow = flow_figure(flows[finding.fingerprint]) if finding.fingerprint in flows else None
         saves = said[finding.fingerprint]["saves"]
-        yield FindingPage(
+        yield SimpleNamespace(
             anchor=anchors[finding.fingerprint][0],
             row=row,
             finding=finding,
-            parts=_parts(finding, picture),
-            said=said[finding.fingerprint],
+            parts=_parts(finding, picture),  # of the bar, that its activities are of
+            said=said[finding.fingerprint],  # all that is known of it, under labels
             saves=tuple((one.text, interval(one.saves, most_ns) if one.saves else None) for one in saves),
             verdicts=tuple(_verdicts(finding, picture)),
-            names=(finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES]),
+            names=(finding.fingerprint, *finding.identity.aliases[:_MOST_ALIASES]),  # under which `diff` finds it
             flow=flow,
-            flow_unknown=_flow_unknown(finding, picture) if flow is None else "",
+            flow_unknown=_flow_unknown(finding, picture) if flow is None else "",  # why there is none
         )
 
 
@@ -212,26 +151,26 @@ def _parts(finding: Finding, picture: Picture | None) -> tuple[str, ...]:
     return tuple(name for name, ns in zip(PARTS, spent.tolist(), strict=True) if ns and ns >= _LEAST_PART * spent.sum())
 
 
-def _verdicts(finding: Finding, picture: Picture | None) -> Iterator[VerdictPage]:
+def _verdicts(finding: Finding, picture: Picture | None) -> Iterator[SimpleNamespace]:
     every: Sequence[Finding | Variant] = finding.variants or (finding,)
     for one in every:
         if one.verdict is not None:
             yield _verdict(one, one.verdict, several=len(every) > 1, picture=picture)
 
 
-def _verdict(one: Finding | Variant, verified: Verified, *, several: bool, picture: Picture | None) -> VerdictPage:
+def _verdict(one: Finding | Variant, verified: Verified, *, several: bool, picture: Picture | None) -> SimpleNamespace:
     says, *lines = verdict(one, verified, whole=True)
     measured_ns = one.gpu_saving_ns.mid if verified.basis == "measured" else None
     if verified.basis == "refuted":
         measured_ns = 0
     most_ns = max(verified.predicted_ns.high, measured_ns or 0)
     name = one.identity.finding
-    return VerdictPage(
-        of=name if several else "",
+    return SimpleNamespace(
+        of=name if several else "",  # fingerprint of the variant, "" where there is one alone
         says=says.text,
         lines=tuple(lines),
         predicted=None if measured_ns is None else interval(verified.predicted_ns, most_ns, measured_ns),
-        code=None if picture is None else picture.sources.get(name),
+        code=None if picture is None else picture.sources.get(name),  # generated, and validated or timed
     )
 
 

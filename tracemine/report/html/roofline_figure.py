@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10, sqrt
+from types import SimpleNamespace
 
 from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.picture import Roofline
 from tracemine.report.picture.roofline import Kernels
 from tracemine.units import bytes_text, count_text, percent_text, ratio_text, time_text
-
-__all__ = ["RooflineFigure", "roofline_figure"]
 
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 50
@@ -21,56 +20,6 @@ _LEAST_KNOWN = 0.5  # of a class's time, of which bytes and FLOPs must be known
 _COLOURS = 6  # of style.css; the colour of arrows is none of them
 _SHAPES = ("circle", "square", "triangle", "diamond", "cross", "down")
 _SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
-
-
-@dataclass(frozen=True, slots=True)
-class RooflineMark:
-    """A class of kernels in the plot."""
-
-    number: int
-    shape: str
-    colour: int
-    x: float
-    y: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class RoofLine:
-    """A roof: the slope of memory, or the flat of arithmetic."""
-
-    path: str
-    label: str
-    x: float
-    y: float
-
-
-@dataclass(frozen=True, slots=True)
-class MovedMark:
-    """Where a fix moves a finding."""
-
-    anchor: str  # of the finding
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    says: str
-
-
-@dataclass(frozen=True, slots=True)
-class RooflineFigure:
-    """The plot, with both axes logarithmic, and the table."""
-
-    width: int
-    height: int
-    left: int
-    bottom: int
-    x_ticks: tuple[tuple[float, str], ...]  # lines of the grid: where, and what they say
-    y_ticks: tuple[tuple[float, str], ...]
-    roofs: tuple[RoofLine, ...]
-    marks: tuple[RooflineMark, ...]
-    moved: tuple[MovedMark, ...]
-    table: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +40,36 @@ class _Axes:
         return round(_TOP + height * (self.y1 - log10(flops_per_s)) / (self.y1 - self.y0), 1)
 
 
-def roofline_figure(of: Roofline, titles: Mapping[str, tuple[str, str]]) -> RooflineFigure:
+def roofline_figure(of: Roofline, titles: Mapping[str, tuple[str, str]]) -> SimpleNamespace:
     """Return the roofline as a figure. titles: of the findings that are shown, by fingerprint: anchor and title."""
     least_ns = _LEAST_SHARE * sum(each.ns for each in of.kernels)
     shown = [each for each in of.kernels if _is_known(each) and each.ns >= least_ns]
     axes = _axes(of, shown)
     marks = [
-        RooflineMark(number, _SHAPES[number % len(_SHAPES)], number % _COLOURS, axes.x(x), axes.y(y), _name(each))
+        SimpleNamespace(
+            number=number,
+            shape=_SHAPES[number % len(_SHAPES)],
+            colour=number % _COLOURS,
+            x=axes.x(x),
+            y=axes.y(y),
+            label=_name(each),
+        )
         for number, each in enumerate(shown)
         if (x := each.intensity) and (y := each.flops_per_s)
     ]
     moved = [
-        MovedMark(
-            titles[each.fingerprint][0], axes.x(each.before[0]), axes.y(each.before[1]), axes.x(each.after[0]),
-            axes.y(each.after[1]), f"{titles[each.fingerprint][1]}: {_moved_text(each.before, each.after)}",
+        SimpleNamespace(
+            anchor=known[0],  # of the finding
+            x1=axes.x(each.before[0]),
+            y1=axes.y(each.before[1]),
+            x2=axes.x(each.after[0]),
+            y2=axes.y(each.after[1]),
+            says=f"{known[1]}: {_moved_text(each.before, each.after)}",
         )
         for each in of.moved
-        if each.fingerprint in titles
-    ]  # fmt: skip
-    return RooflineFigure(
+        if (known := titles.get(each.fingerprint))
+    ]
+    return SimpleNamespace(
         width=_WIDTH,
         height=_HEIGHT,
         left=_LEFT,
@@ -138,17 +98,17 @@ def _axes(of: Roofline, shown: Sequence[Kernels]) -> _Axes:
     return _Axes(floor(log10(min(x))), ceil(log10(max(x)) + 0.3), floor(log10(min(y))), ceil(log10(max(y)) + 0.1))
 
 
-def _roofs(of: Roofline, axes: _Axes) -> Iterator[RoofLine]:
+def _roofs(of: Roofline, axes: _Axes) -> Iterator[SimpleNamespace]:
     top = max((roof.flops_per_s for roof in of.roofs), default=10**axes.y1)
     begin = max(10.0**axes.x0, 10.0**axes.y0 / of.bytes_per_s)
     path = f"M{axes.x(begin)} {axes.y(begin * of.bytes_per_s)}L{axes.x(top / of.bytes_per_s)} {axes.y(top)}"
     middle = sqrt(begin * top / of.bytes_per_s)
     label = f"memory {bytes_text(of.bytes_per_s)}/s"
-    yield RoofLine(path, label, axes.x(middle) - 8, axes.y(middle * of.bytes_per_s) - 6)
+    yield SimpleNamespace(path=path, label=label, x=axes.x(middle) - 8, y=axes.y(middle * of.bytes_per_s) - 6)
     for roof in of.roofs:
         y, right = axes.y(roof.flops_per_s), axes.x(10.0**axes.x1)
         path = f"M{axes.x(roof.flops_per_s / of.bytes_per_s)} {y}H{right}"
-        yield RoofLine(path, f"{roof.name} {_rate(roof.flops_per_s)}", right - 4, y - 6)
+        yield SimpleNamespace(path=path, label=f"{roof.name} {_rate(roof.flops_per_s)}", x=right - 4, y=y - 6)
 
 
 def _table(of: Roofline, numbers: Mapping[int, int]) -> Table:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tracemine.report.html.figures import IntervalFigure
 
-__all__ = ["Cell", "Table", "number_cell", "text_cell"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:

@@ -11,8 +11,6 @@ from tracemine.report.top_lines import amount, often, percent, unit_of
 from tracemine.top import By, Top, TopRow
 from tracemine.units import count_text, time_text
 
-__all__ = ["LEAST_SHARE", "LONGEST_NAME", "MOST_ROWS", "kernel_text", "top_table", "top_tables"]
-
 LEAST_SHARE = 0.001  # of GPU time: a row with less is counted alone
 MOST_ROWS = 400
 LONGEST_NAME, _LONGEST_WHOLE = 90, 400
