@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import forked, screens
+from tests import analysed, forked, screens
 from tracemine.cli import main
 from tracemine.findings.contract import raises
 
@@ -113,25 +113,8 @@ def analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For commands that one test runs on the same traces: what they read and find there is worked out once."""
     from tracemine import pipeline
 
-    analyses: dict[str, Any] = {}
-    scans: list[tuple[Any, Any, Any]] = []
-    analyse, mined = pipeline.analyse, pipeline.mined
-
-    def analyse_once(path: Path | str, *, progress: object = None, **named: Any) -> Any:
-        key = f"{path} {sorted(named.items())}"
-        if key not in analyses:
-            analyses[key] = analyse(path, **named)
-        return analyses[key]
-
-    def mined_once(analysis: Any, options: Any = None) -> Any:
-        for known, asked, found in scans:
-            if known is analysis and asked == options:
-                return found
-        scans.append((analysis, options, mined(analysis, options)))
-        return scans[-1][2]
-
-    monkeypatch.setattr(pipeline, "analyse", analyse_once)
-    monkeypatch.setattr(pipeline, "mined", mined_once)
+    for name, stands_in in zip(("analyse", "mined"), analysed.once(pipeline.analyse, pipeline.mined), strict=True):
+        monkeypatch.setattr(pipeline, name, stands_in)
 
 
 def folder_of_run(factory: pytest.TempPathFactory) -> Path:

@@ -12,6 +12,7 @@ Times are nanoseconds. Rows are put into the documented order; what is not given
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -125,12 +126,16 @@ class Trace:
             name: sorted(rows, key=orders.get(name, lambda row: row["start_ns"])) for name, rows in self.rows.items()
         }
         number = {id(row): at for rows in placed.values() for at, row in enumerate(rows)}
-        tables = {}
-        for name, rows in placed.items():
-            schema = TABLES[name].schema
-            filled = [
-                {key: number[id(row[key])] if isinstance(row.get(key), dict) else row.get(key) for key in schema.names}
-                for row in rows
-            ]
-            tables[name] = pa.Table.from_pylist(filled, schema=schema)
-        return Timeline(meta=self.meta, **tables)
+        return Timeline(meta=self.meta, **{name: table(name, rows, number) for name, rows in placed.items() if rows})
+
+
+def table(name: str, rows: list[dict[str, Any]], number: Mapping[int, int] | None = None) -> pa.Table:
+    """One table of a timeline; what a row does not say is null. number: of a row that another names, by its `id`."""
+    columns = []
+    for column in TABLES[name].columns:
+        values = [row.get(column.name) for row in rows]
+        if number is not None and column.name.endswith("_row"):
+            values = [number[id(value)] if isinstance(value, dict) else value for value in values]
+        empty = values.count(None) == len(values)
+        columns.append(pa.nulls(len(rows), column.type) if empty else pa.array(values, column.type))
+    return pa.Table.from_arrays(columns, schema=TABLES[name].schema)

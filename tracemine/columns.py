@@ -40,7 +40,7 @@ def string_ids(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
 
 def string_codes(column: pa.ChunkedArray) -> tuple[Array, tuple[str, ...]]:
     """Return the same with ids as int32, of half the memory."""
-    chunks = column.unify_dictionaries().chunks
+    chunks = column.unify_dictionaries().chunks if column.num_chunks > 1 else column.chunks
     strings = tuple(chunks[0].dictionary.to_pylist()) if chunks else ()
     return joined([_values(chunk.indices, np.int32, np.int32(-1)) for chunk in chunks], np.int32), strings
 

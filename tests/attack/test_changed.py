@@ -14,8 +14,8 @@ from tests.attack.harness import Attack, Ended
 
 PARTS = 4  # of the attacks of a kind, so that several processes share them
 # How many in the short form; by what one takes, and how much each kind has found.
-COUNTS = {"kineto_events": 48, "kineto_bytes": 32, "timeline": 40, "ncu_binary": 8, "calibration": 40}
-USUAL = 24
+COUNTS = {"kineto_events": 24, "kineto_bytes": 16, "timeline": 20, "ncu_binary": 8, "calibration": 40}
+USUAL = 12
 
 
 def once(attack: Attack, kind: str, seed: int) -> Ended:

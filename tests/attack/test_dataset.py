@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,26 @@ def no_text(count: int) -> pa.Array:
     return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(b"a\xff\xfeb" * count))
 
 
+def made_once(change: Change) -> Change:
+    """The same change; where it is made again, what it made is copied."""
+    made: list[Path] = []
+
+    def again(data: Path) -> None:
+        if made:
+            shutil.rmtree(data)
+            shutil.copytree(made[0], data)
+            return
+        change(data)
+        made.append(Path(tempfile.mkdtemp(dir=prepared())) / "set")
+        shutil.copytree(data, made[0])
+
+    return again
+
+
 def many(table: str) -> Change:
     """A small file of 20,000,000 equal rows."""
 
+    @made_once
     def change(data: Path) -> None:
         (data / table).mkdir(exist_ok=True)
         path = (parts(data, table) or [data / table / "x.parquet"])[0]
@@ -65,6 +83,7 @@ def many(table: str) -> Change:
     return change
 
 
+@made_once
 def long_text(data: Path) -> None:
     """One text of a megabyte, a hundred thousand times, in a file of some kilobytes."""
     column("runs", "message", lambda count: pa.array(["x"] * count))(data)

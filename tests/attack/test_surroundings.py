@@ -122,11 +122,6 @@ SURROUNDINGS: dict[str, tuple[dict[str, Any], list[str], tuple[int, ...]]] = {
     "findings to a file, all closed": ({"out": SHUT, "err": SHUT}, ["scan", TRACE, "-q", "-o", "out"], (0,)),
     "LANG=C": ({"env": {"LANG": "C", "LC_ALL": "C"}}, ["scan", TRACE], (0,)),
     "ascii": ({"env": {"PYTHONIOENCODING": "ascii"}}, ["scan", TRACE], (0,)),
-    "no HOME": ({"env": {"HOME": None}}, ["scan", TRACE], (0,)),
-    "a HOME that is not there": ({"env": {"HOME": "/nowhere"}}, ["scan", TRACE, "--parquet", "out"], (0,)),
-    "COLUMNS that are no number": ({"env": {"COLUMNS": "abc", "LINES": "-1"}}, ["scan", TRACE], (0,)),
-    "20 columns": ({"env": {"COLUMNS": "20"}}, ["scan", "--help"], (0,)),
-    "bad colours": ({"env": {"COLORTERM": "\x1b[2J", "TERM": "\x1b[2J"}}, ["scan", TRACE], (0,)),
 }
 
 
@@ -142,6 +137,11 @@ def test_in_other_surroundings_it_does_what_it_can(attacks: Callable[..., Attack
 
 # In a child that is forked, for Python itself does not look at these: what is written, and what must hold of it.
 LIMITED: dict[str, tuple[dict[str, Any], list[str], tuple[int, ...]]] = {
+    "no HOME": ({"env": {"HOME": None}}, ["scan", TRACE], (0,)),
+    "a HOME that is not there": ({"env": {"HOME": "/nowhere"}}, ["scan", TRACE, "--parquet", "out"], (0,)),
+    "COLUMNS that are no number": ({"env": {"COLUMNS": "abc", "LINES": "-1"}}, ["scan", TRACE], (0,)),
+    "20 columns": ({"env": {"COLUMNS": "20"}}, ["scan", "--help"], (0,)),
+    "bad colours": ({"env": {"COLORTERM": "\x1b[2J", "TERM": "\x1b[2J"}}, ["scan", TRACE], (0,)),
     "umask 077, scan": ({"umask": 0o077}, ["scan", TRACE, "-q", "-o", "out"], (0,)),
     "umask 077, parquet": ({"umask": 0o077}, ["scan", TRACE, "-q", "--parquet", "out"], (0,)),
     "umask 077, verify": ({"umask": 0o077}, ["verify", CLEAN, "-q", "-o", "out"], (0,)),

@@ -25,6 +25,7 @@ from tests.attack.harness import FIXTURES, UNSEEN, Attack, Ended
 from tests.attack.test_known import with_rule
 
 MARK = "PWNED"
+ONCE: dict[str, Any] = {"program": "tests.attack.ways:analysed_once"}  # one trace, drawn in many forms
 TEXTS = (
     f'"""\n\'\'\'\nimport os; os.system("touch {MARK}")\n#', f"a\n{MARK} = 1\n", f"a\r{MARK}=1\r",
     f"a\u2028{MARK}=1\u2029b\x85c\x0cd", f"{MARK}\\", f"{MARK}\0", f"\x1b[2J\x1b]0;{MARK}\x07\x9b31m", f"\u202e{MARK}\u2066",
@@ -149,9 +150,8 @@ def test_every_text_in_every_place_comes_out_harmless(attacks: Callable[..., Att
     ):
         if "FIRST" in args:
             args[1] = json.loads((attack.here / "f.json").read_bytes())["findings"][0]["fingerprint"]
-        attack(
-            *args, label=f"{turn} {args[:1]}", codes=(0,), may_write=["f.json", "tl", "over.json"], must=harmless(args)
-        )
+        may_write = ["f.json", "tl", "over.json"]
+        attack(*args, label=f"{turn} {args[:1]}", codes=(0,), may_write=may_write, must=harmless(args), **ONCE)
 
 
 def test_texts_of_findings_come_out_harmless(attacks: Callable[..., Attack], long: bool) -> None:
@@ -160,7 +160,7 @@ def test_texts_of_findings_come_out_harmless(attacks: Callable[..., Attack], lon
     for turn, text in enumerate(TEXTS[:: 1 if long else 2]):
         attack.fresh()
         (attack.here / "t.json").write_text(json.dumps(trace("chain")))
-        attack.run("scan", "t.json", "-q", "--format", "json", "-o", "f.json")
+        attack.run("scan", "t.json", "-q", "--format", "json", "-o", "f.json", **ONCE)
         whole = json.loads((attack.here / "f.json").read_bytes())
         (attack.here / "f.json").write_text(json.dumps(_with_texts(whole, text)))
         for more in ([], ["--format", "markdown"], ["--format", "json"], ["--format", "html"], ["c"]):
@@ -220,7 +220,7 @@ def test_texts_of_other_inputs_come_out_harmless(attacks: Callable[..., Attack],
     for turn, text in enumerate(TEXTS[:: 1 if long else 2]):
         put(attack.fresh(), text)
         for args in commands:
-            attack(*args, label=f"{kind} {turn} {args}", codes=(0, 2), must=harmless(args))
+            attack(*args, label=f"{kind} {turn} {args}", codes=(0, 2), must=harmless(args), **ONCE)
 
 
 def test_no_text_becomes_code_of_a_reproduction(attacks: Callable[..., Attack], long: bool) -> None:

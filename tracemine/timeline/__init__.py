@@ -211,13 +211,13 @@ def _checked(given: Any, table: TableSchema) -> pa.Table:
         missing = [n for n in schema.names if n not in given.schema.names]
         extra = [n for n in given.schema.names if n not in schema.names]
         raise TimelineError(f"table {table.name}: missing columns {missing}, unknown columns {extra}, or another order")
-    for field in schema:
-        column = given.column(field.name)
-        if column.type != field.type:
-            raise TimelineError(f"table {table.name}, column {field.name}: {column.type} instead of {field.type}")
-        if not field.nullable and column.null_count:
-            raise TimelineError(f"table {table.name}, column {field.name}: {column.null_count} nulls where none may be")
-    return pa.Table.from_arrays(given.columns, schema=schema)
+    as_it_is = given.schema.equals(schema, check_metadata=True)
+    for wanted, column in zip(table.columns, given.columns, strict=True):
+        if not as_it_is and column.type != wanted.type:
+            raise TimelineError(f"table {table.name}, column {wanted.name}: {column.type} instead of {wanted.type}")
+        if wanted.null is None and column.null_count:
+            raise TimelineError(f"table {table.name}, column {wanted.name}: {column.null_count} nulls where none may be")
+    return given if as_it_is else pa.Table.from_arrays(given.columns, schema=schema)
 
 
 _DAMAGED = (OSError, pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, RecursionError)

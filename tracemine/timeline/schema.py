@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pyarrow as pa
 from msgspec import Struct
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
-class ColumnSchema(Struct, frozen=True):
+class ColumnSchema(Struct, frozen=True, cache_hash=True):
     """One column: its Arrow type, whether it may be null, what it says, and what null means."""
 
     name: str
@@ -33,7 +35,12 @@ class TableSchema(Struct, frozen=True):
         >>> TABLES["steps"].schema.names
         ['name', 'number', 'start_ns', 'dur_ns', 'pid', 'tid']
         """
-        return pa.schema([pa.field(c.name, c.type, nullable=c.null is not None) for c in self.columns])
+        return _schema_of(self.columns)
+
+
+@cache
+def _schema_of(columns: tuple[ColumnSchema, ...]) -> pa.Schema:
+    return pa.schema([pa.field(c.name, c.type, nullable=c.null is not None) for c in columns])
 
 
 _NOT_IN_THIS_FORMAT = "the export does not record it"
