@@ -1,4 +1,4 @@
-"""What commands read and find in a trace, worked out once in a process: for commands that one test runs on one trace."""
+"""What commands read and find in a trace, worked out once in a process, for those that one test runs on one trace."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import json
 import os
 import pickle
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+_LAUNCHING = {"cuda_runtime", "cuda_driver", "runtime"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Events:
     count: int
     exact_ns: int  # the sum of their durations
     rounded_ns: int  # the same, each rounded
+    named_us: dict[str, float]  # the same by their names
+    owners: frozenset[str]  # names of operators that own some
 
 
 @cache
@@ -141,8 +144,41 @@ def owned_time(timeline: Timeline) -> Counter[Any]:
 
 def _events(path: Path) -> Events:
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    document = json.loads(raw.decode("utf-8", "replace"), strict=False, parse_float=Decimal)
-    events = document["traceEvents"] if isinstance(document, dict) else document
-    gpu = [e.get("dur", 0) for e in events if e.get("ph") == "X" and str(e.get("cat", "")).lower() in _GPU]
-    rounded = sum(max(round(1000 * float(dur)), 0) for dur in gpu)
-    return Events(len(gpu), int(sum(map(Decimal, gpu)) * 1000), rounded)
+    document = json.loads(raw.decode("utf-8", "replace"), strict=False, parse_float=str)
+    events = document.get("traceEvents", []) if isinstance(document, dict) else document
+    events = [e for e in events if isinstance(e, dict) and e.get("ph") == "X"]
+    gpu = [e for e in events if str(e.get("cat", "")).lower() in _GPU]
+    durations = [e.get("dur", 0) for e in gpu]
+    rounded = sum(max(round(1000 * float(dur)), 0) for dur in durations)
+    named_us = defaultdict[str, float](float)
+    for event, dur in zip(gpu, durations, strict=True):
+        named_us[str(event["name"])] += float(dur)
+    exact_ns = int(sum(map(Decimal, durations)) * 1000)
+    return Events(len(gpu), exact_ns, rounded, dict(named_us), frozenset(_owners(events, gpu)))
+
+
+def _owners(events: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> set[str]:
+    """Names of the innermost operators that enclose a launch in time on its thread."""
+    operators: dict[tuple[object, object], list[tuple[float, float, str]]] = defaultdict(list)
+    launches: dict[tuple[object, object], list[float]] = defaultdict(list)
+    correlations = {(e.get("args") or {}).get("correlation") for e in gpu}
+    for e in events:
+        category, thread, start = str(e.get("cat", "")).lower(), (e.get("pid"), e.get("tid")), float(e["ts"])
+        if category in ("cpu_op", "operator"):
+            operators[thread].append((start, -float(e.get("dur", 0)), str(e["name"])))
+        elif category in _LAUNCHING and (e.get("args") or {}).get("correlation") in correlations:
+            launches[thread].append(start)
+    owners = set()
+    for thread, starts in launches.items():
+        waiting, stack = sorted(operators[thread], reverse=True), list[tuple[float, str]]()
+        for start in sorted(starts):
+            while waiting and waiting[-1][0] <= start:
+                begin, minus_dur, name = waiting.pop()
+                while stack and stack[-1][0] <= begin:
+                    stack.pop()
+                stack.append((begin - minus_dur, name))
+            while stack and stack[-1][0] < start:
+                stack.pop()
+            if stack:
+                owners.add(stack[-1][1])
+    return owners

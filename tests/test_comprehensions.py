@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.modules import nodes
 
 ROOT = Path(__file__).parents[1] / "tracemine"
 _INLINED = (ast.ListComp, ast.SetComp, ast.DictComp)  # into their function, not so generators
@@ -16,14 +18,15 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp)
 class Names(ast.NodeVisitor):
     """The names of one function: its own, and those of the comprehensions in it. What has a scope is left out."""
 
-    def __init__(self, function: ast.AST) -> None:
+    def __init__(self, function: ast.AST, named: Collection[ast.NamedExpr] = ()) -> None:
         self.own: set[str] = set()
         self.variables: set[str] = set()
         self.others: set[str] = set()
         self.within: list[set[str]] = []  # variables of the comprehensions around
         for node in ast.iter_child_nodes(function):
             self.visit(node)
-        self.own |= {node.target.id for node in ast.walk(function) if isinstance(node, ast.NamedExpr)}
+        if named:
+            self.own |= {node.target.id for node in ast.walk(function) if node in named}
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, _INLINED):
@@ -36,7 +39,7 @@ class Names(ast.NodeVisitor):
             for inner in (*elements, *first.ifs, *(each for g in rest for each in (g.iter, *g.ifs))):
                 self.visit(inner)
             self.within.pop()
-        elif isinstance(node, ast.Name | ast.arg):
+        elif isinstance(node, (ast.Name, ast.arg)):
             name = node.id if isinstance(node, ast.Name) else node.arg
             if not self.within:
                 self.own.add(name)
@@ -46,11 +49,12 @@ class Names(ast.NodeVisitor):
             self.generic_visit(node)
 
 
-def mixed_up(tree: ast.AST) -> Iterator[str]:
+def mixed_up(module: Sequence[ast.AST]) -> Iterator[str]:
     """Names that are mixed up, by line. Where the function itself has the name, Python tells the two apart."""
-    for function in ast.walk(tree):
+    named = {node for node in module if isinstance(node, ast.NamedExpr)}
+    for function in module:
         if isinstance(function, _SCOPES):
-            names = Names(function)
+            names = Names(function, named)
             yield from (f"{function.lineno}: {name}" for name in sorted(names.variables & names.others - names.own))
 
 
@@ -68,10 +72,9 @@ def mixed_up(tree: ast.AST) -> Iterator[str]:
     ],
 )
 def test_the_pattern_is_found_where_names_are_mixed_up_and_nowhere_else(body: str, found: list[str]) -> None:
-    assert list(mixed_up(ast.parse(f"def f(s):\n    {body}\n"))) == found
+    assert list(mixed_up([*ast.walk(ast.parse(f"def f(s):\n    {body}\n"))])) == found
 
 
 def test_no_variable_of_a_comprehension_is_a_global_in_another_of_its_function() -> None:
-    texts = {path: path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))}
-    found = {path.name: names for path, text in texts.items() if (names := list(mixed_up(ast.parse(text))))}
+    found = {path.name: names for path in sorted(ROOT.rglob("*.py")) if (names := list(mixed_up(nodes(path))))}
     assert found == {}

@@ -6,8 +6,9 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+
+from tests.modules import nodes
 
 ROOT = Path(__file__).parents[1]
 CODE = sorted((ROOT / "tracemine").rglob("*.py"))
@@ -32,12 +33,6 @@ LONGEST, MOST_DECISIONS = 60, 12
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.comprehension, ast.match_case)
 LONG = {"fusion.traffic:traffic_of"}  # longer than the longest
 MOST_BRANCHED = 25  # functions that decide more, which pyproject.toml names with why
-
-
-@cache  # each test of a process asks for all of them
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All nodes of a module, in no order."""
-    return tuple(ast.walk(ast.parse(path.read_text("utf-8"))))
 
 
 def functions() -> Iterator[tuple[str, int, int]]:

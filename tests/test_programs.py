@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import tracemine
+from tests.modules import nodes
 from tracemine import programs
 from tracemine.programs import environment, program, python, run
 
@@ -34,7 +36,7 @@ def test_child_processes_are_started_in_one_place() -> None:
         f"{path.relative_to(ROOT).as_posix()}: {use}"
         for path in ROOT.rglob("*.py")
         if path.relative_to(ROOT).as_posix() not in EXEMPT
-        for use in _starts(ast.parse(path.read_text("utf-8")))
+        for use in _starts(nodes(path))
     }
     assert found == set()
 
@@ -54,7 +56,7 @@ def test_child_processes_are_started_in_one_place() -> None:
     ],
 )
 def test_whatever_starts_a_process_is_seen(text: str) -> None:
-    assert _starts(ast.parse(text))
+    assert _starts([*ast.walk(ast.parse(text))])
 
 
 def test_what_only_names_a_process_is_none() -> None:
@@ -62,26 +64,26 @@ def test_what_only_names_a_process_is_none() -> None:
     assert _starts(ast.parse(text)) == set()
 
 
-def _starts(tree: ast.Module) -> set[str]:
+def _starts(module: Sequence[ast.AST]) -> set[str]:
     """What a module uses that starts a process, or names what is to be started."""
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    imports = [node for node in module if isinstance(node, ast.Import)]
     modules = {alias.asname or alias.name: alias.name for node in imports for alias in node.names}
     annotated = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in module
         for note in (getattr(node, "annotation", None), getattr(node, "returns", None))
         if isinstance(note, ast.AST)
         for inner in ast.walk(note)
     }
     found = {name for name in modules.values() if name.partition(".")[0] == "multiprocessing"}
-    for node in ast.walk(tree):
+    for node in module:
         if isinstance(node, ast.ImportFrom):
             uses = [(str(node.module), alias.name) for alias in node.names]
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and id(node) not in annotated:
             uses = [(modules.get(node.value.id, ""), node.attr)]
         else:
             continue
-        found |= {f"{module}.{name}" for module, name in uses if _is_start(module, name)}
+        found |= {f"{place}.{name}" for place, name in uses if _is_start(place, name)}
     return found
 
 

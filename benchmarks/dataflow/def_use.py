@@ -746,7 +746,8 @@ def _runs(begin: int, layout: tuple[tuple[int, int], ...], item: int) -> tuple[n
     for size, stride in axes:
         if stride:
             starts = (starts[:, None] + np.arange(size) * stride * item).ravel()
-    return np.unique(starts), length
+    starts.sort()  # np.unique hashes, which takes ten times as long
+    return starts[np.append(True, starts[1:] != starts[:-1])], length
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:

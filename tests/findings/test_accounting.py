@@ -67,7 +67,7 @@ def scan_of(timeline: Timeline, seed: int, least: int = 0) -> Scan:
     return find(timeline, rows, found, device_of(timeline), min_saving_ns=least, causes=CAUSES)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(made=kernels(), seed=st.integers(0, 2**32))
 def test_no_scan_claims_anything_twice_or_more_than_there_is(made: list[dict[str, Any]], seed: int) -> None:
     timeline = timeline_of(made, devices=DEVICES)
@@ -85,14 +85,14 @@ def test_no_scan_claims_anything_twice_or_more_than_there_is(made: list[dict[str
     assert all(f.occurrences == len(f.activities) for f in scan.findings)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(made=kernels(), seed=st.integers(0, 2**32), shift=st.integers(1, 10**15))
 def test_a_scan_does_not_depend_on_when_the_trace_was_taken(made: list[dict[str, Any]], seed: int, shift: int) -> None:
     later = [k | {"start_ns": k["start_ns"] + shift} for k in made]
     assert scan_of(timeline_of(made, devices=DEVICES), seed) == scan_of(timeline_of(later, devices=DEVICES), seed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(made=kernels(), times=st.integers(2, 3))
 def test_the_same_work_done_again_gives_the_same_findings_with_more_occurrences(
     made: list[dict[str, Any]], times: int

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
+from tests.screens import Events
 from tracemine.ops import CLASSES, KernelFamily, classify, functor, op_class
 from tracemine.ops.kernels import family_rows, functor_rows, head
 
@@ -206,26 +205,21 @@ def test_a_hostile_name_costs_no_more_than_a_long_one(name: str) -> None:
 
 FOLDER = os.environ.get("TRACEMINE_COMPAT_TRACES")
 needs_traces = pytest.mark.skipif(not FOLDER, reason="TRACEMINE_COMPAT_TRACES names no folder of traces")
-LAUNCHING = {"cuda_runtime", "cuda_driver", "runtime"}
-GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 
 class RealTraces(NamedTuple):
     """What both tests ask of the traces."""
 
-    kernels: list[tuple[str, float]]  # name and microseconds of GPU activities, in Kineto and nsys files
+    kernels: list[tuple[str, float]]  # name and microseconds of GPU activities, in Kineto and nsys files: sums
     owners: set[str]  # names of operators that own kernels
 
 
 @pytest.fixture(scope="module")
-def read() -> RealTraces:
-    """Read each file once: that takes nearly all of the time."""
-    kernels, owners = list[tuple[str, float]](), set[str]()
-    for path in _kineto_files():
-        events = _events(path)
-        kernels += [(str(e["name"]), float(e.get("dur", 0))) for e in events if str(e.get("cat", "")).lower() in GPU]
-        owners |= _owners(events)
-    return RealTraces([*kernels, *_nsys_kernels()], owners)
+def read(gpu_events: Callable[[Path], Events]) -> RealTraces:
+    """What the standard library reads of each file, and of which other tests ask something else."""
+    files = [gpu_events(path) for path in _kineto_files()]
+    named_us = [each for file in files for each in file.named_us.items()]
+    return RealTraces([*named_us, *_nsys_kernels()], {name for file in files for name in file.owners})
 
 
 @needs_traces
@@ -266,14 +260,6 @@ def _kineto_files() -> list[Path]:
     return sorted(p for p in found if "_et_" not in p.name and not p.name.startswith(("et.", "meta_")))
 
 
-def _events(path: Path) -> list[dict[str, Any]]:
-    data = path.read_bytes()
-    text = gzip.decompress(data) if path.suffix == ".gz" else data
-    document = json.loads(text.decode("utf-8", "replace"), strict=False)
-    events = document.get("traceEvents", []) if isinstance(document, dict) else document
-    return [e for e in events if isinstance(e, dict) and e.get("ph") == "X"]
-
-
 def _nsys_kernels() -> Iterator[tuple[str, float]]:
     """Name and microseconds of every kernel in the nsys files."""
     query = (
@@ -287,30 +273,3 @@ def _nsys_kernels() -> Iterator[tuple[str, float]]:
                 yield from connection.execute(query)
         finally:
             connection.close()
-
-
-def _owners(events: list[dict[str, Any]]) -> set[str]:
-    """Names of the innermost operators that enclose a launch in time on its thread."""
-    operators: dict[tuple[object, object], list[tuple[float, float, str]]] = defaultdict(list)
-    launches: dict[tuple[object, object], list[float]] = defaultdict(list)
-    correlations = {(e.get("args") or {}).get("correlation") for e in events if str(e.get("cat")).lower() in GPU}
-    for e in events:
-        category, thread, start = str(e.get("cat", "")).lower(), (e.get("pid"), e.get("tid")), float(e["ts"])
-        if category in ("cpu_op", "operator"):
-            operators[thread].append((start, -float(e.get("dur", 0)), str(e["name"])))
-        elif category in LAUNCHING and (e.get("args") or {}).get("correlation") in correlations:
-            launches[thread].append(start)
-    owners = set()
-    for thread, starts in launches.items():
-        waiting, stack = sorted(operators[thread], reverse=True), list[tuple[float, str]]()
-        for start in sorted(starts):
-            while waiting and waiting[-1][0] <= start:
-                begin, minus_dur, name = waiting.pop()
-                while stack and stack[-1][0] <= begin:
-                    stack.pop()
-                stack.append((begin - minus_dur, name))
-            while stack and stack[-1][0] < start:
-                stack.pop()
-            if stack:
-                owners.add(stack[-1][1])
-    return owners

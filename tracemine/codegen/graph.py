@@ -7,6 +7,7 @@ values by number, so what reads what is said once and nowhere guessed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import chain as flatten
 
 import msgspec
@@ -91,10 +92,9 @@ class GraphCall(msgspec.Struct, frozen=True):
     @property
     def schema(self) -> Overload:
         """The overload in the operator table. Raises GraphError where it has none of this name."""
+        if (known := _overload(self.operator, self.overload)) is not None:
+            return known
         found = lookup(self.operator)
-        for overload in found.overloads if found is not None else ():
-            if overload.name == self.overload:
-                return overload
         others = ", ".join(overload.name or "none" for overload in found.overloads) if found is not None else ""
         raise GraphError(
             f"{self.label} is not in the operator table" + (f"; its overloads: {others}" if others else "")
@@ -121,6 +121,12 @@ class GraphCall(msgspec.Struct, frozen=True):
     def given(self) -> dict[str, Value]:
         """Return the arguments by the schema's names."""
         return {a.name: value for a, value in zip(self.schema.arguments, self.arguments, strict=True)}
+
+
+@cache
+def _overload(operator: str, name: str) -> Overload | None:
+    found = lookup(operator)
+    return next((each for each in found.overloads if each.name == name), None) if found is not None else None
 
 
 class Graph(msgspec.Struct, frozen=True):

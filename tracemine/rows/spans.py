@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import uncovered
+from tracemine.columns import sorted_unique, uncovered
 from tracemine.rows.table import BoolArray, IntArray
 
 
@@ -78,7 +78,7 @@ def common(first: Spans, other: Spans) -> Spans:
     >>> common(one, two).begin.tolist(), common(one, two).end.tolist()
     ([3, 10], [5, 12])
     """
-    edges = np.unique(np.concatenate((first.begin, first.end, other.begin, other.end)))
+    edges = sorted_unique(np.concatenate((first.begin, first.end, other.begin, other.end)))
     if len(edges) < 2:
         return Spans.of(edges[:0], edges[:0])
     begin, end = edges[:-1], edges[1:]

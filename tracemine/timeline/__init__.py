@@ -216,7 +216,9 @@ def _checked(given: Any, table: TableSchema) -> pa.Table:
         if not as_it_is and column.type != wanted.type:
             raise TimelineError(f"table {table.name}, column {wanted.name}: {column.type} instead of {wanted.type}")
         if wanted.null is None and column.null_count:
-            raise TimelineError(f"table {table.name}, column {wanted.name}: {column.null_count} nulls where none may be")
+            raise TimelineError(
+                f"table {table.name}, column {wanted.name}: {column.null_count} nulls where none may be"
+            )
     return given if as_it_is else pa.Table.from_arrays(given.columns, schema=schema)
 
 

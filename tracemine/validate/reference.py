@@ -144,8 +144,9 @@ def _at_least(off: torch.Tensor | None, least: torch.Tensor) -> torch.Tensor | N
 
 def _moved(call: GraphCall, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
     """Move each number that a norm reads by a rounding: its mean is rounded as they are, however far from 0."""
-    source = call.given().get("input")
-    if "_norm" not in call.operator or "backward" in call.operator or not isinstance(source, Ref):
+    if "_norm" not in call.operator or "backward" in call.operator:
+        return values
+    if not isinstance(source := call.given().get("input"), Ref):
         return values
     tensor = values[source.value]
     signs = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1

@@ -468,7 +468,7 @@ def told_of(lines: list[Call], steps: int) -> set[int]:
     return every[0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @example([Call("fill", (), "t0"), Call("copy_", ("t0", "w"), "t0"), Call("add", ("batch", "t0"), "t1")], 2)
 @example([Call("fill", (), "t0"), Call("add", ("batch", "t0"), "t1"), Call("add_", ("t0", "same"), "t0")], 2)
 @given(programs(), st.integers(2, 3))
@@ -480,7 +480,7 @@ def test_what_is_told_can_be_done_in_the_first_step_alone(lines: list[Call], ste
             assert after[step][at] == before[step][at] or (step and at in once), (lines, once)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(programs())
 def test_what_is_made_of_constants_and_read_by_what_changes_is_told(lines: list[Call]) -> None:
     """All of it: the greatest set of such lines that can be done once, found by trying."""
