@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp)
 class Names(ast.NodeVisitor):
     """The names of one function: its own, and those of the comprehensions in it. What has a scope is left out."""
 
-    def __init__(self, function: ast.AST, named: Collection[ast.NamedExpr] = ()) -> None:
+    def __init__(self, function: ast.AST, named: bool = True) -> None:
         self.own: set[str] = set()
         self.variables: set[str] = set()
         self.others: set[str] = set()
@@ -26,7 +26,7 @@ class Names(ast.NodeVisitor):
         for node in ast.iter_child_nodes(function):
             self.visit(node)
         if named:
-            self.own |= {node.target.id for node in ast.walk(function) if node in named}
+            self.own |= {node.target.id for node in ast.walk(function) if isinstance(node, ast.NamedExpr)}
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, _INLINED):
@@ -51,7 +51,7 @@ class Names(ast.NodeVisitor):
 
 def mixed_up(module: Sequence[ast.AST]) -> Iterator[str]:
     """Names that are mixed up, by line. Where the function itself has the name, Python tells the two apart."""
-    named = {node for node in module if isinstance(node, ast.NamedExpr)}
+    named = any(isinstance(node, ast.NamedExpr) for node in module)
     for function in module:
         if isinstance(function, _SCOPES):
             names = Names(function, named)

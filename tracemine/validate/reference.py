@@ -73,12 +73,14 @@ def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth:
     written = sorted(graph.written)
     drawn = Spread((*truth.live, *(truth.inputs[k] for k in written)))
     signs = Signs()
+    norms, kept = [_norm_source(call) for call in graph.calls], [mutated(call) for call in graph.calls]
     for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
         signs.begin(draw)
         values = [_copied(t, True) for t in inputs]
         for number, call in enumerate(graph.calls):
-            found = _given(number, call, _moved(call, values, signs.generator), scalars, masks, True)
-            for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
+            taken = values if (norm := norms[number]) is None else _moved(norm, values, signs.generator)
+            found = _given(number, call, taken, scalars, masks, True)
+            for tensor, off in zip(found or [values[v] for v in kept[number]], offs[number], strict=True):
                 signs.add(tensor, off, number)
             values += found
         other = _ran(graph, values)
@@ -142,15 +144,18 @@ def _at_least(off: torch.Tensor | None, least: torch.Tensor) -> torch.Tensor | N
     return torch.where(off.double().abs() < least, least, off.double()).float()
 
 
-def _moved(call: GraphCall, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
-    """Move each number that a norm reads by a rounding: its mean is rounded as they are, however far from 0."""
+def _norm_source(call: GraphCall) -> int | None:
+    """Return the value whose mean a norm takes."""
     if "_norm" not in call.operator or "backward" in call.operator:
-        return values
-    if not isinstance(source := call.given().get("input"), Ref):
-        return values
-    tensor = values[source.value]
+        return None
+    return source.value if isinstance(source := call.given().get("input"), Ref) else None
+
+
+def _moved(source: int, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
+    """Move each number that a norm reads by a rounding: its mean is rounded as they are, however far from 0."""
+    tensor = values[source]
     signs = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
-    return [*values[: source.value], tensor * (1 + signs * 2.0**-24), *values[source.value + 1 :]]
+    return [*values[:source], tensor * (1 + signs * 2.0**-24), *values[source + 1 :]]
 
 
 class _Wide:
