@@ -481,6 +481,7 @@ def test_what_is_told_can_be_done_in_the_first_step_alone(lines: list[Call], ste
 
 
 @settings(max_examples=100, deadline=None)
+@example([Call("fill", (), "t0"), Call("relu", ("t0",), "t1"), Call("add", ("batch", "t1"), "t2")])
 @given(programs())
 def test_what_is_made_of_constants_and_read_by_what_changes_is_told(lines: list[Call]) -> None:
     """All of it: the greatest set of such lines that can be done once, found by trying."""
