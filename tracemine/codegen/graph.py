@@ -125,8 +125,8 @@ class GraphCall(msgspec.Struct, frozen=True):
 
 @cache
 def _overload(operator: str, name: str) -> Overload | None:
-    found = lookup(operator)
-    return next((each for each in found.overloads if each.name == name), None) if found is not None else None
+    known = lookup(operator)
+    return next((overload for overload in known.overloads if overload.name == name), None) if known else None
 
 
 class Graph(msgspec.Struct, frozen=True):

@@ -73,14 +73,13 @@ def spread(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, truth:
     written = sorted(graph.written)
     drawn = Spread((*truth.live, *(truth.inputs[k] for k in written)))
     signs = Signs()
-    norms, kept = [_norm_source(call) for call in graph.calls], [mutated(call) for call in graph.calls]
+    norms = list(map(_norm_source, graph.calls))
     for draw in range(DRAWS if any(off is not None for each in offs for off in each) else 0):
         signs.begin(draw)
         values = [_copied(t, True) for t in inputs]
         for number, call in enumerate(graph.calls):
-            taken = values if (norm := norms[number]) is None else _moved(norm, values, signs.generator)
-            found = _given(number, call, taken, scalars, masks, True)
-            for tensor, off in zip(found or [values[v] for v in kept[number]], offs[number], strict=True):
+            found = _given(number, call, _moved(norms[number], values, signs.generator), scalars, masks, True)
+            for tensor, off in zip(_results(call, values, found), offs[number], strict=True):
                 signs.add(tensor, off, number)
             values += found
         other = _ran(graph, values)
@@ -151,8 +150,10 @@ def _norm_source(call: GraphCall) -> int | None:
     return source.value if isinstance(source := call.given().get("input"), Ref) else None
 
 
-def _moved(source: int, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
+def _moved(source: int | None, values: Sequence[Any], generator: torch.Generator) -> Sequence[Any]:
     """Move each number that a norm reads by a rounding: its mean is rounded as they are, however far from 0."""
+    if source is None:
+        return values
     tensor = values[source]
     signs = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
     return [*values[:source], tensor * (1 + signs * 2.0**-24), *values[source + 1 :]]
