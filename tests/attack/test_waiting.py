@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.attack.harness import FIXTURES, ROOT, Attack, orphans
-from tracemine.cli import standard_input
-from tracemine.cli.standard_input import STDIN, from_standard_input
+from tracemine.cli import request
+from tracemine.cli.request import STDIN, from_standard_input
 from tracemine.errors import UsageError
 
 
@@ -31,7 +31,7 @@ class Endless(BytesIO):
 
 @pytest.mark.parametrize(("free", "most"), [(1 << 40, 3_000_000), (4_000_000, 1 << 40)])
 def test_standard_input_has_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, most: int) -> None:
-    monkeypatch.setattr(standard_input, "_MOST_BYTES", most)
+    monkeypatch.setattr(request, "_MOST_BYTES", most)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -43,7 +43,7 @@ def test_standard_input_has_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_what_fits_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standard_input, "_MOST_BYTES", 5_000_000)
+    monkeypatch.setattr(request, "_MOST_BYTES", 5_000_000)
     for count in (0, 1, 5_000_000):
         content = os.urandom(count)
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(content), isatty=lambda: False))

@@ -15,8 +15,8 @@ from tracemine import pipeline
 from tracemine.causes import load_rules
 from tracemine.findings import Finding, Range, Scan
 from tracemine.findings.accounting import room_of_step
+from tracemine.findings.ranking import no_less_together
 from tracemine.findings.record import NOTHING
-from tracemine.findings.together import no_less_together
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRACES = [

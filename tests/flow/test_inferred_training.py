@@ -9,7 +9,7 @@ import pytest
 
 from tests.flow.test_inferred import FLOAT, LIST, SCALAR, Eager
 from tracemine.flow import Evidence, Source
-from tracemine.flow.inferred.formulas import programs
+from tracemine.flow.inferred.nodes import programs
 
 Input = tuple[list[int], str]  # shape and dtype
 X, ROW = ([8, 4], FLOAT), ([8, 1], FLOAT)

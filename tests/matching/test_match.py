@@ -8,7 +8,7 @@ import pytest
 from tests.matching.conftest import HEAD, RuleMaker, make_rows
 from tracemine.errors import RuleError
 from tracemine.matching import Matches, find, mine
-from tracemine.matching.partitions import arrange
+from tracemine.matching.shared import arrange
 from tracemine.rows.table import Categories, Column, Flags, Numbers, Rows
 
 EPILOGUE = """pattern = "mm bias? act"

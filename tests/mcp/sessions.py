@@ -19,8 +19,8 @@ pytest.importorskip("mcp.server.lowlevel", reason='the SDK is not installed: pip
 
 from mcp import Client, StdioServerParameters, stdio_client
 
-from tracemine.agents.schemas import schema_of
 from tracemine.agents.served import TOOLS
+from tracemine.agents.server import schema_of
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine.pipeline import analysed
-from tracemine.rows.precision import float64_comes_in
+from tracemine.rows.library import float64_comes_in
 from tracemine.rows.table import Flags
 
 SQUARE = [[64, 64], [64, 64]]

@@ -8,7 +8,6 @@ answers.py   what tools take and answer, as records
 host_tables.py  answers about the host's time
 tools.py     the tools that read
 kernels.py   the tools that generate kernels, run and write them
-schemas.py   JSON Schemas of the records
 served.py    the table of tools, and one call of one of them
 server.py    the protocol; nothing else knows its SDK
 """

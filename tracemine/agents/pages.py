@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 
 from tracemine.errors import UsageError
+from tracemine.patterns import deferred
 
 _Item = TypeVar("_Item")
-_CURSOR = re.compile(r"([0-9a-f]{12})-([0-9]{1,9})")
+_CURSOR = deferred(r"([0-9a-f]{12})-([0-9]{1,9})")
 
 
 def page(

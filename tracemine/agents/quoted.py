@@ -5,16 +5,16 @@ All such texts of an answer stand below its one key `untrusted`, without a chara
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from tracemine.patterns import deferred
 from tracemine.report.escape import shorten
 
 NAME, SENTENCE, TEXT = 200, 600, 4000  # characters of a kernel's name, of a sentence, of a text with several lines
 
 # Marks and letters that are printable and are not seen: variation selectors carry whole sentences.
-_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-_WORD = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
+_UNSEEN = deferred("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_WORD = deferred(r"[A-Za-z0-9_.+-]{1,64}")
 
 
 def quoted(text: str, longest: int = NAME) -> str:

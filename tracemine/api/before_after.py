@@ -16,8 +16,6 @@ from tracemine.files import write_file
 from tracemine.findings.stored import one_stored
 from tracemine.report import Drawing, render_difference
 
-__all__ = ["Comparison", "diff"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison:

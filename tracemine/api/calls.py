@@ -21,8 +21,6 @@ from tracemine.timeline import Timeline
 if TYPE_CHECKING:
     from tracemine.api.many import Reports
 
-__all__ = ["load", "load_many", "open", "scan"]
-
 
 def scan(
     path: PathLike,

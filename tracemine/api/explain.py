@@ -11,8 +11,6 @@ from tracemine.documents.words import EVIDENCE
 from tracemine.findings.record import Finding
 from tracemine.matching import Rule
 
-__all__ = ["Explanation", "explain"]
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:

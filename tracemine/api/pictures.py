@@ -15,8 +15,6 @@ from tracemine.report.picture import Picture, picture
 from tracemine.report.picture.names import trace_name
 from tracemine.top import BY
 
-__all__ = ["picture_of"]
-
 
 def picture_of(analysis: Analysis, found: Scan, options: ScanOptions) -> Picture:
     """Return what reports draw of a trace. found: what was mined in it, with these options.

@@ -9,8 +9,6 @@ from tracemine.perfmodel import GPU, Curves, chosen, of_this_user, rates_of
 from tracemine.pipeline import Analysis, ScanOptions
 from tracemine.top import Asked, Tops
 
-__all__ = ["tops_of"]
-
 
 def tops_of(
     analysis: Analysis, found: Scan, options: ScanOptions, *, whole: bool = False, accounts: Accounts | None = None

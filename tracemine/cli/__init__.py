@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 --fail-on reached, 2 the input or the call is wrong, 3 a b
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 import traceback
@@ -32,6 +31,7 @@ from tracemine.cli.console import (
 from tracemine.cli.plain_values import take_plainly
 from tracemine.cli.settings import NO_SETTINGS, NONE, current_folder, defaults
 from tracemine.errors import DEBUG, TracemineError, UsageError, bug_text
+from tracemine.patterns import deferred
 from tracemine.version import __version__
 
 __all__ = ["main", "whole"]
@@ -53,7 +53,7 @@ _FORMER = {
     ("overlay",): "tracemine scan TRACE --format perfetto -o FILE",
     ("baseline", "write"): "tracemine scan TRACE --save-baseline NAME",
 }
-_EMPTY_OPTION = re.compile(r"--[a-z-]+=")
+_EMPTY_OPTION = deferred(r"--[a-z-]+=")
 
 
 @cache

@@ -45,6 +45,7 @@ from tracemine.cli.tickets import (
 )
 from tracemine.errors import UsageError
 from tracemine.files import write_file
+from tracemine.patterns import deferred
 from tracemine.units import bytes_text, count_text
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "json", "html")
 _SHOWN = 10  # findings that an error names
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|MB|M|GiB|GB|G)", re.IGNORECASE)
+_MEMORY = deferred(r"(\d+(?:\.\d+)?)\s*(MiB|MB|M|GiB|GB|G)", re.IGNORECASE)
 _MOST_BYTES, _MOST, _MOST_ATTEMPTS = 1 << 50, 1_000_000_000, 100
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
 

@@ -1,4 +1,4 @@
-"""What --noise, --fail-on and --baseline say of a difference."""
+"""What --noise, --min-saving, --fail-on and --baseline say: a time, a share of the trace, a severity, a change."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
 import typer
 
+from tracemine import units
 from tracemine.cli.console import say, say_lines
-from tracemine.cli.thresholds import parse_fail_on
 from tracemine.errors import UsageError
 from tracemine.report.escape import line
-from tracemine.units import parse_percent
+from tracemine.units import Threshold, parse_percent
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
     from tracemine.comparison.baseline import Baseline
     from tracemine.comparison.gates import Gate as DifferenceGate
-    from tracemine.findings import Scan
+    from tracemine.findings.record import Finding, Scan
     from tracemine.report import Drawing
     from tracemine.report.ci_summary import CiSummary
 
 _FULL = "<details><summary>Full report</summary>"
-
 # What --fail-on and --baseline come to on a scan.
 Gate: TypeAlias = "Callable[[Scan, Drawing], GateResult]"
 NoiseOption = Annotated[
@@ -44,6 +43,7 @@ BaselineOption = Annotated[
         help="Also say what became of the findings that --save-baseline kept; --fail-on is about that then.",
     ),
 ]
+SEVERITIES = ("low", "medium", "high")
 
 
 def noise_given(text: str) -> float | None:
@@ -179,3 +179,39 @@ def scan_gate(baseline: Path | None, fail_on: str | None) -> Gate:
         return GateResult(of_scan(scan, how.frames, fail_on, reached(scan)))
 
     return judged
+
+
+def parse_threshold(option: str, text: str) -> Threshold:
+    """Raises UsageError for what is neither a time nor a percentage.
+
+    >>> parse_threshold("--min-saving", "0.1ms")
+    Threshold(ns=100000, share=None)
+    """
+    try:
+        return units.parse_threshold(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", hint="write a time or a share of the trace: 0.1ms, 50us, 1%") from None
+
+
+def parse_fail_on(text: str) -> Callable[[Scan], list[Finding]]:
+    """Return what finds those of a severity in a scan, or that save this much; refuted ones do not count.
+
+    Several have commas between them: one is enough. Raises UsageError for anything else.
+    """
+    every = [_fail_on(one.strip()) for one in text.split(",")]
+    return lambda scan: list({one.fingerprint: one for reached in every for one in reached(scan)}.values())
+
+
+def _fail_on(text: str) -> Callable[[Scan], list[Finding]]:
+    if text in SEVERITIES:
+        reached = SEVERITIES[SEVERITIES.index(text) :]
+        return lambda scan: [one for one in scan.reported if one.severity in reached and not one.refuted]
+    try:
+        threshold = parse_threshold("--fail-on", text)
+    except UsageError as error:
+        raise UsageError(error.message, hint="write high, medium, low, a time (1ms) or a share (5%)") from None
+    return lambda scan: [one for one in scan.findings if _saving_ns(one) >= threshold.of(scan.summary.span_ns)]
+
+
+def _saving_ns(finding: Finding) -> int:
+    return max(finding.step_saving_ns.mid, finding.gpu_saving_ns.mid)

@@ -10,7 +10,7 @@ import typer
 
 from tracemine.cli.complete import complete_gpu, complete_report, complete_rule
 from tracemine.cli.console import say_lines
-from tracemine.cli.thresholds import SEVERITIES
+from tracemine.cli.gates import SEVERITIES
 from tracemine.errors import UsageError
 from tracemine.report import PERFETTO, REPORTS
 

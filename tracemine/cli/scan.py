@@ -1,16 +1,21 @@
-"""tracemine scan: from traces, and findings that were kept, to reports."""
+"""tracemine scan: from traces, and findings that were kept, to reports.
+
+scan --format perfetto: a trace with its findings as slices over it, one file to open in ui.perfetto.dev.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracemine.cli.baseline import Kept, SaveBaselineOption, place_of
-from tracemine.cli.console import options, say_error, write
+from tracemine.cli.console import options, say, say_error, write
 from tracemine.cli.findings import judged, say_verdicts, stored_in
 from tracemine.cli.gates import BaselineOption, Gate, scan_gate
 from tracemine.cli.job import drawn_job, job_of, of_rank
@@ -40,18 +45,17 @@ from tracemine.cli.options import (
     WhyNotOption,
     check_top,
 )
-from tracemine.cli.perfetto import with_findings
 from tracemine.cli.request import FoundIn, ScanRequest, all_traces, asked, found_in
 from tracemine.collector import collected_between
 from tracemine.errors import Location, TracemineError, UsageError
-from tracemine.files import write_file
+from tracemine.files import write_file, write_pieces
 from tracemine.report import PERFETTO, PICTURED, REPORTS, Drawing, render_page, renderer
+from tracemine.units import count_text
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Scan
 
 FAIL_ON_REACHED = 1
-
 # Options whose file belongs to one trace.
 _OF_ONE = frozenset({"--et", "--graph-capture", "--parquet", f"--format {PERFETTO}", "--save-baseline"})
 
@@ -247,3 +251,43 @@ def _check_one(options: Sequence[str], count: int) -> None:
             f"{options[0]}: belongs to one trace, and {count} are named",
             hint=f"scan them one by one{ways.get(options[0], '')}",
         )
+
+
+def with_findings(found: FoundIn, file: Path, *, quiet: bool) -> None:
+    """Write a trace's own events and a track for each rule, a slice for each occurrence; `.gz` packs them.
+
+    Findings alone where the trace is no file of torch.profiler's, or came by standard input: their times are the same.
+    """
+    from tracemine.report.overlay import events, overlay
+
+    assert found.picture is not None  # noqa: S101 - it was asked for
+    with ExitStack() as stack:
+        pieces = _merged(found.trace, events(found.scan, found.picture.activities), stack)
+        merged = pieces is not None
+        if pieces is None:
+            pieces = overlay(found.scan, found.picture.activities)
+        write_pieces(file, _packed(pieces) if file.suffix == ".gz" else pieces)
+    if not quiet:
+        what = count_text(len(found.scan.reported), "finding")
+        say(f"{file}: {what}{' and the trace' if merged else ''}; open it in https://ui.perfetto.dev")
+
+
+def _merged(trace: Path | None, events: Iterator[bytes], stack: ExitStack) -> Iterator[bytes] | None:
+    """Return the trace's own text with further events; None where that is no Chrome trace that lies in a file."""
+    from tracemine.formats import format_of, recording_in
+    from tracemine.formats.kineto.insert import with_events
+    from tracemine.formats.source import FileSource
+
+    recorded = None if trace is None else recording_in(trace) if trace.is_dir() else (trace, None)
+    if recorded is None or not recorded[0].is_file():
+        return None
+    source = stack.enter_context(FileSource(recorded[0]))
+    return with_events(source, events) if format_of(source).name == "kineto" else None
+
+
+def _packed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield pieces as gzip."""
+    packer = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    for piece in pieces:
+        yield packer.compress(piece)
+    yield packer.flush()

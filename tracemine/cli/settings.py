@@ -8,7 +8,6 @@ names a file that is written.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import read_file
+from tracemine.patterns import deferred
 
 NO_SETTINGS: Final = "--no-settings"
 _DECIDES: Final = (
@@ -30,7 +30,7 @@ _DECIDES: Final = (
     "calibration",
     "evidence",
 )  # whether it fails
-_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_INTEGER: Final = deferred(r"-?[0-9]{1,18}")
 _FILE: Final = "pyproject.toml"
 _SIZE_LIMIT: Final = 1 << 20
 _SWITCHES: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}

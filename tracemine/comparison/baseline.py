@@ -6,7 +6,6 @@ Such a file is as little trusted as a trace.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,14 @@ from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file, write_file
 from tracemine.findings.record import Range, Scan, Spent
 from tracemine.formats.sniff import written_by_tracemine
+from tracemine.patterns import deferred
 from tracemine.version import __version__
 
 BASELINE_SCHEMA_VERSION = 1
 _LARGEST_BYTES = 1 << 26
 _HEAD_BYTES = 1 << 16
 _MOST_NS = 1 << 62  # as in a timeline
-_MARK = re.compile(r"[0-9a-f]{16}")
+_MARK = deferred(r"[0-9a-f]{16}")
 _SHORTEST_MARK = 4
 _LONGEST_REASON = 1_000
 _HINT = "tracemine scan TRACE --save-baseline FILE makes one"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tracemine.comparison.record import ComparedSide, Differs, Item
 from tracemine.findings.record import Recorded
+from tracemine.patterns import deferred
 from tracemine.timeline import producer_named
 
 _OPERATORS_LOST = 0.1  # share of GPU time whose operator is known on one side alone
 _FEWEST_SHARED = 0.5  # share of GPU time whose operators the other side has too; with less it is another program
-_WORDS = re.compile(r"[A-Za-z]+(?:\d+[a-z]+)*")
+_WORDS = deferred(r"[A-Za-z]+(?:\d+[a-z]+)*")
 # Of kernels that a compiler named: what is said besides the operators in them.
 _BESIDE = frozenset(("triton", "poi", "red", "per", "tem", "fused", "to", "copy", "view", "unsafe", "aten"))
 _WRAPPERS = frozenset(("OptimizedModule", "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"))

@@ -1,23 +1,38 @@
-"""What became of each finding from one scan to another: matched, put on one scale, confirmed, judged."""
+"""What became of each finding from one scan to another: matched, put on one scale, confirmed, judged.
+
+Kernels of two recordings by class, where they are made by different compilers: what each fuses, what it costs.
+
+A finding may be missing because another one claims its activities, or because what the rule needs was not recorded.
+Its operators then take as long as before. So a change is believed where they take less by half of it at least, and
+what they take less, up to all of it, is used up: no two changes rest on one nanosecond.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from msgspec.structs import replace
 
-from tracemine.comparison.by_class import by_class
 from tracemine.comparison.comparable import differing, incomparable, inputs, shapes
-from tracemine.comparison.confirm import Remaining, ToConfirm, confirmed
 from tracemine.comparison.matched import Matched, held_elsewhere, matched
 from tracemine.comparison.matching import BY_NAME, SIGNATURE, components
-from tracemine.comparison.record import STATUSES, ChangedPart, ComparedSide, Difference, FindingChange, Item
+from tracemine.comparison.record import (
+    STATUSES,
+    ChangedPart,
+    ClassChange,
+    ClassChanges,
+    ComparedSide,
+    Difference,
+    FindingChange,
+    Item,
+)
 from tracemine.comparison.scale import CostScale, basis_of, noise_of, recorded_alike, scale_of, spent_ns
 from tracemine.comparison.sides import place, side_of
 from tracemine.comparison.step_changes import Both, gpu_work_of, notes_of, per_of, predicted_of, step_of, totals_of
-from tracemine.findings.record import Scan
+from tracemine.findings.record import Range, Scan, WorkOfClass
 from tracemine.units import time_text
 from tracemine.version import __version__
 
@@ -27,6 +42,7 @@ _NOTHING_COMPARES = {
     "program": "the recordings are of unlike programs",
 }
 _LONGEST = 60  # characters of a place or a shape in a reason
+_ENOUGH = 2  # one half of the change
 
 
 def diff(before: Scan, after: Scan, *, noise: float | None = None) -> Difference:
@@ -269,3 +285,73 @@ def with_accepted(difference: Difference, accepted: dict[str, str]) -> Differenc
         every = {part.fingerprint for part in change.after} <= accepted.keys()
         changes.append(replace(change, accepted="; ".join(dict.fromkeys(reasons))) if reasons and every else change)
     return replace(difference, changes=tuple(changes))
+
+
+def by_class(before: ComparedSide, after: ComparedSide) -> ClassChanges | None:
+    """Return the classes of both; None where one maker made both sides' kernels, or steps are known of one alone."""
+    one, other = before.spent, after.spent
+    if one is None or other is None or bool(before.about.steps) != bool(after.about.steps):
+        return None
+    made_by = one.made_by, other.made_by
+    if not all(made_by) or made_by[0] == made_by[1]:
+        return None
+    ours, theirs = ({each.name: each for each in side.work} for side in (one, other))
+    names = sorted({**ours, **theirs}, key=lambda name: -abs(_ns(theirs.get(name)) - _ns(ours.get(name))))
+    classes = (ClassChange(name=name, before=ours.get(name), after=theirs.get(name)) for name in names)
+    return ClassChanges(made_by=made_by, classes=tuple(classes))
+
+
+def _ns(work: WorkOfClass | None) -> int:
+    return 0 if work is None else work.gpu_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToConfirm:
+    """A change to confirm: so many nanoseconds less on one side."""
+
+    number: int  # of the change
+    mark: str  # orders changes of the same size, on whatever side they are
+    ns: int
+    ops: Sequence[str]
+    one_sided: bool  # then no idle time may have come in its place elsewhere
+
+
+@dataclass(slots=True)
+class Remaining:
+    """How much less operators take on one side than on the other, as far as it is not used up."""
+
+    more: Mapping[str, Range]  # on the side that had it
+    less: Mapping[str, Range]
+    whole_counts: bool  # of idle time: it must be gone, not be waited for elsewhere
+    wanted: Mapping[str, int]  # by how many changes an operator's time is needed
+    left: dict[str, int] = field(init=False)
+    left_in_all: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        none = Range(0, 0, 0)
+        # What is known of estimates: the low end on one side, the high end on the other.
+        self.left = {name: max(ns.low - self.less.get(name, none).high, 0) for name, ns in self.more.items()}
+        self.left_in_all = sum(ns.low for ns in self.more.values()) - sum(ns.high for ns in self.less.values())
+
+    def confirms(self, candidate: ToConfirm) -> bool:
+        """Return whether there is room for a change; if so, it is used up."""
+        ops = [op for op in dict.fromkeys(candidate.ops) if self.left.get(op)]
+        had = sum(self.more[op].high for op in dict.fromkeys(candidate.ops) if op in self.more)
+        need = min(candidate.ns, had)
+        room = sum(self.left[op] for op in ops)
+        if not need or _ENOUGH * room < need:
+            return False
+        if self.whole_counts and candidate.one_sided and _ENOUGH * self.left_in_all < need:
+            return False
+        used = min(need, room)
+        self.left_in_all -= used
+        for op in sorted(ops, key=lambda one: (self.wanted[one], one)):  # what no other needs first
+            part = min(self.left[op], used)
+            self.left[op] -= part
+            used -= part
+        return True
+
+
+def confirmed(candidates: Iterable[ToConfirm], room: Remaining) -> set[int]:
+    """Return the numbers of the changes that there is room for, the largest first."""
+    return {one.number for one in sorted(candidates, key=lambda each: (-each.ns, each.mark)) if room.confirms(one)}

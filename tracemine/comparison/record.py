@@ -9,24 +9,6 @@ import msgspec
 
 from tracemine.findings.record import Range, Recorded, Spent, UnprofiledTime, WorkOfClass
 
-__all__ = [
-    "DIFFERENCE_SCHEMA_VERSION",
-    "STATUSES",
-    "ChangedPart",
-    "ClassChange",
-    "ClassChanges",
-    "ComparedSide",
-    "ComparedTrace",
-    "CostTotals",
-    "Difference",
-    "Differs",
-    "FindingChange",
-    "Item",
-    "Noise",
-    "Predicted",
-    "StepChange",
-]
-
 DIFFERENCE_SCHEMA_VERSION = 1
 
 # What two recordings differ in where nothing of them compares.

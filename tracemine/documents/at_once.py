@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tracemine.documents.next_step import statements
 from tracemine.documents.words import of_finding, saved_alone
 from tracemine.findings.payback import AS_GRAPH, GRAPH_MODE
+from tracemine.patterns import deferred
 from tracemine.units import TimeUnit
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 ALSO = "`torch.compile(model)` does this too"  # in the fix of what it makes needless by itself
 _WHOLE = "model = torch.compile(model)"
-_ITSELF = re.compile(r"(?P<what>[\w.]+) = torch\.compile\((?P=what)[,.)]")
-_STRIP = re.compile(r"\w+ = torch\.compile\(lambda |@torch\.compile ")
+_ITSELF = deferred(r"(?P<what>[\w.]+) = torch\.compile\((?P=what)[,.)]")
+_STRIP = deferred(r"\w+ = torch\.compile\(lambda |@torch\.compile ")
 _NO_MODEL = ("optimizer", "attend", "chain")  # compiled alone: nothing else is in them, or a stand-in for a name
 _BLOCK = "block.forward"  # of any class
 _OF_MODEL = ("model", _BLOCK, "norm.forward", "forward")

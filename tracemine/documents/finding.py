@@ -5,7 +5,6 @@ A line is ours or a rule's sentence, a name from the trace, which is shown as it
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tracemine.documents.folding import folded
 from tracemine.documents.own_code import own_first
 from tracemine.documents.screen import sure_of
 from tracemine.documents.verdict_words import error_text, not_tested_text, said_text, times_text, unprofiled_ns
@@ -36,6 +34,7 @@ from tracemine.documents.words import (
 )
 from tracemine.findings.payback import COMPILE
 from tracemine.ops.kernel_names import short_name
+from tracemine.patterns import deferred
 from tracemine.perfmodel import Range
 from tracemine.units import bytes_text, percent_text, range_text, ratio_text, time_text
 
@@ -44,15 +43,14 @@ if TYPE_CHECKING:
 
 PROSE, NAME, CODE, CALM = "prose", "name", "code", "calm"  # a calm line is a name of which there are many
 _MOST_VARIANTS, _MOST_FRAMES = 6, 3
-_FIGURE = re.compile(r"\d[\d.,–]*(?: [kMGTµnm]?[Bs]\b)?")
+_FIGURE = deferred(r"\d[\d.,–]*(?: [kMGTµnm]?[Bs]\b)?")
 # How each profiler records source lines, or what stands in their place.
 _RECORDS_LINES = {
     "kineto": "record with `with_stack=True`",
     "nsys": "`nsys profile --python-backtrace=cuda` records Python's lines, and NVTX ranges the modules",
 }
-
-
 NAMED = ("tensorrt",)  # formats whose kernels have names of the model's: where they are
+_LONGEST_CYCLE = 8
 
 
 class Line(Struct, frozen=True):
@@ -264,3 +262,30 @@ def _variants(finding: Finding, scan: Scan) -> Iterator[Line]:
         yield Line(f"{variant.identity.finding} {cost_text(finding, scan, variant)}{saved}: {what}", NAME)
     if (more := len(finding.variants) - _MOST_VARIANTS) > 0:
         yield Line(f"{more:,} more: --format json")
+
+
+def folded(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names in order, with what repeats, one name or several, counted.
+
+    >>> folded(["mm", "add", "mul", "add", "mul", "add", "mul", "div", "div"])
+    ('mm', '(add → mul) ×3', 'div ×2')
+    """
+    shown, at = [], 0
+    while at < len(names):
+        length, times = max(
+            ((length, _repeats(names, at, length)) for length in range(1, _LONGEST_CYCLE + 1)),
+            key=lambda cycle: (cycle[0] * cycle[1] if cycle[1] > 1 else 1, -cycle[0]),
+        )
+        cycle = names[at : at + (length if times > 1 else 1)]
+        name = cycle[0] if len(cycle) == 1 else f"({' → '.join(cycle)})"
+        shown.append(name if times == 1 else f"{name} ×{times:,}")
+        at += len(cycle) * times
+    return tuple(shown)
+
+
+def _repeats(names: Sequence[str], at: int, length: int) -> int:
+    """Return how often the names from there on repeat, so many at a time; a cycle of none is one."""
+    cycle, times = names[at : at + length], 1
+    while cycle == names[at + times * length : at + (times + 1) * length]:
+        times += 1
+    return times if len(cycle) == length else 1

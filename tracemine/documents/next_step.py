@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 
 from tracemine.documents.words import blocks, first_sentence
+from tracemine.patterns import deferred
 
 _WORDS = 20  # characters of a sentence that says something
 _FEW = 2  # statements, of which the first says what to do
 _LINES = 2  # of a screen, for what to do
-_COMPILES, _SETTING = " = torch.compile(", re.compile(r"[\w.]+\.\w+ = \w+")
-_MADE = re.compile(r"(?P<names>\w+(?:, \w+)*) = ")  # by a statement that may stand on one line with others
+_COMPILES, _SETTING = " = torch.compile(", deferred(r"[\w.]+\.\w+ = \w+")
+_MADE = deferred(r"(?P<names>\w+(?:, \w+)*) = ")  # by a statement that may stand on one line with others
 
 
 def effort(fix: str) -> int | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
+
+from tracemine.patterns import deferred
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
 
-_NUMBER = re.compile(r"[0-9]{1,3}")  # a fingerprint is named by four digits at least
+_NUMBER = deferred(r"[0-9]{1,3}")  # a fingerprint is named by four digits at least
 
 
 def claimed(scan: Scan) -> list[Finding]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec import Struct
 
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import named
@@ -15,12 +16,12 @@ from tracemine.rows.table import BoolArray, Categories, Rows, category
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
 
-ALLOCATED = re.compile(r"^(cuda|hip)Malloc(?!Host)")
-_NODE = re.compile(r"^autograd::engine::evaluate_function: ")
-_SYNCHRONISES = re.compile(r"^(cuda|hip)(Stream|Event)Synchronize")
+ALLOCATED = deferred(r"^(cuda|hip)Malloc(?!Host)")
+_NODE = deferred(r"^autograd::engine::evaluate_function: ")
+_SYNCHRONISES = deferred(r"^(cuda|hip)(Stream|Event)Synchronize")
 # Operators that wait for a value, or for a size, from the device; what runs in them waits as part of them.
 _READS_BACK = {"aten::_local_scalar_dense": "`.item()`", "aten::nonzero": "`nonzero`", "aten::_unique2": "`unique`"}
-_LOOPED_ADAM = re.compile(r"^aten::(_foreach_)?addcdiv_$")
+_LOOPED_ADAM = deferred(r"^aten::(_foreach_)?addcdiv_$")
 _ADAMS = frozenset({"Adam", "AdamW", "NAdam", "RAdam", "Adamax"})
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from tracemine.devices import Device
 from tracemine.findings.context import ScanContext
@@ -28,15 +27,11 @@ _TO_HOST = ("HtoD", "DtoH", "HtoH", "PtoP")
 _S = 10**9
 
 
-class LeastTimes(Struct, frozen=True):
-    """The least time of each activity, nanoseconds, and whether it is known; where it is not, the time it took."""
+def least_times(context: ScanContext, findings: Sequence[Finding]) -> tuple[IntArray, BoolArray] | None:
+    """Return the least time of each activity, nanoseconds, and whether it is known; None: the device is not.
 
-    ns: IntArray
-    known: BoolArray
-
-
-def least_times(context: ScanContext, findings: Sequence[Finding]) -> LeastTimes | None:
-    """Return the least time of each activity; None where the device is not known."""
+    Where it is not known, it is the time that the activity took.
+    """
     device = context.known_device
     if device is None:
         return None
@@ -54,7 +49,7 @@ def least_times(context: ScanContext, findings: Sequence[Finding]) -> LeastTimes
             left = 1 - finding.gpu_saving_ns.high / max(int(dur[members].sum()), 1)
             least[members] = np.ceil(dur[members] * left).astype(np.int64)
             known[members] = True
-    return LeastTimes(least, known)
+    return least, known
 
 
 def _moved_ns(context: ScanContext, device: Device) -> FloatArray:

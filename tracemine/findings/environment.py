@@ -13,6 +13,7 @@ from tracemine.findings.blockers import blockers, derived_twice, in_model, model
 from tracemine.findings.facts import backward_ops
 from tracemine.findings.recorder import OTHER_PROFILERS
 from tracemine.matching.advice import Fact
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.engines import engine_in
@@ -21,13 +22,13 @@ from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows
 from tracemine.timeline import Timeline, producer_of
 
 # What shows PyTorch in a profile that records no operators: its namespaces, and Inductor's and its folder's names.
-_TORCH = re.compile(r"^(aten|torch\w*|prims|c10d)::|\bat::|\bc10::|\bat_cuda_detail::|^triton_|(^|[/\\])torch[/\\]")
+_TORCH = deferred(r"^(aten|torch\w*|prims|c10d)::|\bat::|\bc10::|\bat_cuda_detail::|^triton_|(^|[/\\])torch[/\\]")
 _OPERATION = 2  # instructions at most of a module that is one operation of a function that is not jitted
 _MOST_REPLAYS_A_STEP = 2  # a step that replays more graphs is in pieces
-_TENSORFLOW = re.compile(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
-_LIBRARY = re.compile(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
-_COMPILED = re.compile(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
-_INDUCTOR = re.compile(r"^(## Call CompiledFxGraph|triton_)")  # in operators and kernels: what it makes is fused
+_TENSORFLOW = deferred(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
+_LIBRARY = deferred(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
+_COMPILED = deferred(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
+_INDUCTOR = deferred(r"^(## Call CompiledFxGraph|triton_)")  # in operators and kernels: what it makes is fused
 
 
 class Environment(Struct, frozen=True):

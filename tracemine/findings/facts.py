@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from msgspec import Struct
 
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import engine_of, first_known, taken
 from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags, number
 from tracemine.timeline import Timeline
 
-_COUNTER = re.compile(r"_\d+(?=\.|$)")
+_COUNTER = deferred(r"_\d+(?=\.|$)")
 
 
 class Facts(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 
@@ -16,6 +15,7 @@ from tracemine.findings.facts import Facts
 from tracemine.findings.record import Source
 from tracemine.ops.facts import base_name
 from tracemine.ops.infer.tensor import Sizes
+from tracemine.patterns import deferred
 from tracemine.rows.table import Categories, IntArray
 from tracemine.rows.user_frames import written_name
 from tracemine.timeline import Timeline, producer_of
@@ -27,7 +27,7 @@ _MOVES = frozenset({"copy", "fill"})  # first and last layers differ in these
 
 _MOST_FRAMES = 5
 # Frames that say how a call was dispatched and not who made it: the framework's, the interpreter's and capture's own.
-_NOT_THE_USERS = re.compile(
+_NOT_THE_USERS = deferred(
     r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]"
     r"|(^|[/\\])tracemine[/\\]recording[/\\]|(^|[/\\])(contextlib|functools|threading|runpy)\.py$|^<"
     r"|(^|-packages[/\\])(jax|jaxlib)[/\\]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import prod
@@ -18,10 +17,11 @@ from tracemine.calls.text import Extents
 from tracemine.columns import booleans, numbers, string_ids
 from tracemine.ops import Overload, dtype, lookup
 from tracemine.ops.dtypes import itemsize
+from tracemine.patterns import deferred
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
-_ELEMENT = re.compile(r"Functor<(?:[^<>,]*, )?(c10::BFloat16|c10::Half|float|double)\b")
+_ELEMENT = deferred(r"Functor<(?:[^<>,]*, )?(c10::BFloat16|c10::Half|float|double)\b")
 LONGEST = 1 << 44  # elements: more is damage
 
 

@@ -66,8 +66,10 @@ def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
     whole_ns = max(context.unprofiled.mid_ns, busy_ns)
     spent = _by_part(part, accounts.dur_ns, chosen)
     least = least_times(context, findings)
-    known = [0] * len(_NAMES) if least is None else _by_part(part, accounts.dur_ns, chosen & least.known)
-    bottom = [0] * len(_NAMES) if least is None else _by_part(part, least.ns, chosen)
+    known = bottom = [0] * len(_NAMES)
+    if least is not None:
+        least_ns, is_known = least
+        known, bottom = _by_part(part, accounts.dur_ns, chosen & is_known), _by_part(part, least_ns, chosen)
     found = [
         Part(
             name=name,

@@ -1,22 +1,45 @@
-"""Scope of a recording, and what its operators took: what a comparison of two traces must know."""
+"""Scope of a recording, and what its operators took: what a comparison of two traces must know.
+
+The kernels of a step by class, and what compilers fused into them: PyTorch, torch.compile and XLA compared alike.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
 import numpy as np
 
+from tracemine.columns import numbers, string_ids
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.context import ScanContext
 from tracemine.findings.facts import Facts
+from tracemine.findings.parts import OTHER, PARTS
 from tracemine.findings.record import Recorded, Spent
 from tracemine.findings.recorder import slowdown_of
-from tracemine.findings.work import made_by, work_of
+from tracemine.findings.summary import WorkOfClass
+from tracemine.ops import lookup
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import BoolArray, IntArray
-from tracemine.timeline import Timeline
+from tracemine.rows.table import BoolArray, IntArray, category
+from tracemine.timeline import PRODUCERS, Timeline
 from tracemine.version import __version__
 
 _MOST_NAMES = 1_000  # of operators, those that take most; programs have some hundreds
 _NAME_LIMIT = 512  # characters, as of a finding's kernels
+_PART_OF: Final = {op_class: part for part, classes in PARTS.items() for op_class in classes}
+_GENERATED: Final = deferred(r"^triton_[a-z]{3}_fused_(?P<operators>\w+?)(_\d+)?$")  # as Inductor names its kernels
+_LONGEST: Final = 5  # words of an operator's name
+# What moves no number through arithmetic, or only shapes it; and what Inductor writes of operators that do not.
+_NO_ARITHMETIC: Final = frozenset(
+    [
+        *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "broadcast", "reshape", "copy", "convert"),
+        *("iota", "slice", "pad", "transpose", "concatenate", "_to_copy", "view", "_unsafe_view", "unsqueeze"),
+        *("expand", "clone", "t"),
+    ]
+)
+_MOST_NAMED: Final = 6
 
 
 def recorded(timeline: Timeline, accounts: Accounts) -> Recorded:
@@ -67,3 +90,88 @@ def _by_operator(facts: Facts, dur_ns: IntArray, kept: BoolArray, steps: int) ->
             name = names[code][:_NAME_LIMIT]
             found[name] = found.get(name, 0) + ns
     return found
+
+
+def made_by(context: ScanContext) -> str:
+    """Return what made the kernels: `PyTorch`, `torch.compile`, or a compiler with its version where it is recorded."""
+    environment, meta = context.environment, context.timeline.meta
+    if environment.producer != "torch":
+        return (meta.producer or PRODUCERS[environment.producer]).partition(" (")[0]
+    return "torch.compile" if environment.fused else PRODUCERS["torch"]
+
+
+def work_of(context: ScanContext) -> tuple[WorkOfClass, ...]:
+    """Return the kernels of each class in the order of PARTS, a step, over all devices."""
+    rows, accounts = context.rows["activities"], context.accounts
+    steps = max(accounts.steps, 1)
+    kept: BoolArray = accounts.in_step if accounts.steps else np.ones(rows.count, np.bool_)
+    op_class = category(rows, "op_class")
+    part_of = [*(_PART_OF.get(each, OTHER) for each in op_class.values), OTHER]
+    part = np.array([list(PARTS).index(each) for each in part_of])[op_class.codes]
+    held, texts = _operations(context)
+    several = np.array([*(len(each) > 1 for each in texts), False], np.bool_)[held]
+    found = []
+    for at, name in enumerate(PARTS):
+        chosen = kept & (part == at)
+        if not chosen.any():
+            continue
+        fused = chosen & several
+        found.append(
+            WorkOfClass(
+                name=name,
+                kernels=round(int(chosen.sum()) / steps, 2),
+                gpu_ns=int(accounts.dur_ns[chosen].sum()) // steps,
+                fused=round(int(fused.sum()) / steps, 2),
+                operations=_most(texts, held[fused], accounts.dur_ns[fused]),
+            )
+        )
+    return tuple(found)
+
+
+def _operations(context: ScanContext) -> tuple[IntArray, list[tuple[str, ...]]]:
+    """Return for each activity which entry of the list says what its kernel computes; −1: it is not known."""
+    timeline = context.timeline
+    if len(timeline.instructions):
+        body, texts = string_ids(timeline.instructions.column("body"))
+        of_op = np.full(timeline.ops.num_rows + 1, -1)
+        of_op[numbers(timeline.instructions.column("op_row"))] = body
+        return of_op[rows_of(timeline.activities["op_row"])], [_arithmetic(text.split()) for text in texts]
+    name = category(context.rows["activities"], "name")
+    return name.codes.astype(np.int64), [_arithmetic(_operators(text)) for text in name.values]
+
+
+def _arithmetic(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in dict.fromkeys(names) if name not in _NO_ARITHMETIC)
+
+
+def _is_operator(name: str) -> bool:
+    known = lookup(f"aten::{name}")
+    return known is not None and bool(known.overloads)
+
+
+@cache
+def _operators(kernel: str) -> tuple[str, ...]:
+    """Return the operators that Inductor wrote into a kernel's name; none of another's.
+
+    >>> _operators("triton_per_fused_add_native_layer_norm_3"), _operators("elementwise_kernel")
+    (('add', 'native_layer_norm'), ())
+    """
+    match = _GENERATED.match(kernel)
+    words = match["operators"].split("_") if match else []
+    found, at = [], 0
+    while at < len(words):
+        spans = ("_".join(words[at : at + count]) for count in range(_LONGEST, 0, -1))
+        name = next(filter(_is_operator, spans), words[at])
+        found.append(name)
+        at += name.count("_") + 1
+    return tuple(filter(None, found))
+
+
+def _most(texts: Sequence[tuple[str, ...]], held: IntArray, dur_ns: IntArray) -> tuple[str, ...]:
+    """Return the operations whose kernels take most, of each kernel all."""
+    of_text = np.bincount(held, weights=dur_ns, minlength=len(texts))
+    spent: dict[str, float] = {}
+    for at in np.flatnonzero(of_text).tolist():
+        for name in texts[at]:
+            spent[name] = spent.get(name, 0) + of_text[at]
+    return tuple(sorted(spent, key=lambda name: (-spent[name], name))[:_MOST_NAMED])

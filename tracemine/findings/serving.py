@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -12,6 +11,7 @@ from tracemine.columns import sorted_unique, unique_pairs
 from tracemine.findings.context import ScanContext
 from tracemine.findings.record import ReplayedBatch, Serving, ServingKind
 from tracemine.ops import lookup
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.engines import engine_named
 from tracemine.rows.host import is_graph_launch
@@ -22,7 +22,7 @@ from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
 _MOST_TOLD: Final = 16  # numbers of tokens of one graph that are listed
-_MATRIX: Final = re.compile(r"\[(\d{1,9}),\d{1,9}\]")  # in recorded shapes: the first of a product is what it is fed
+_MATRIX: Final = deferred(r"\[(\d{1,9}),\d{1,9}\]")  # in recorded shapes: the first of a product is what it is fed
 
 
 def serving_of(context: ScanContext, captures: int) -> Serving | None:

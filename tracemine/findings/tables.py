@@ -13,8 +13,6 @@ from tracemine.columns import of_values
 from tracemine.findings.record import Finding, Scan, Source
 from tracemine.timeline import ColumnSchema, TableSchema
 
-__all__ = ["FINDINGS", "OCCURRENCES", "findings_table", "occurrences_table"]
-
 
 class _Of(Struct, frozen=True):
     """A column of a finding: its name, its meaning, and where it comes from."""

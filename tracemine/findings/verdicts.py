@@ -20,8 +20,6 @@ from tracemine.findings.ranking import ranked_again
 from tracemine.findings.record import CALL, NOTHING, PINNED, Finding, Parts, Range, Scan, Verified
 from tracemine.units import count_text, percent_text, time_text
 
-__all__ = ["ACCOUNTS", "Judge", "account", "judged", "judged_ns", "unjudged", "with_verdicts"]
-
 Judge = Callable[[Finding], Verified | None]
 
 # What can become of a verdict that was read: keys of `Scan.evidence`, which add up to all of them.

@@ -6,7 +6,6 @@ slows the host, launches come late anyhow; what a wait costs shows where it runs
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,6 +17,7 @@ from tracemine.columns import codes, sorted_unique, unique_pairs
 from tracemine.findings.scenarios import Change
 from tracemine.findings.steps import Fix, Steps
 from tracemine.host.waits import WAITS, Waits
+from tracemine.patterns import deferred
 from tracemine.perfmodel import Range
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, numbers, rows_of, take
@@ -29,7 +29,7 @@ from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, num
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
-_WHOLE_DEVICE: Final = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
+_WHOLE_DEVICE: Final = deferred(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
 _SELECTS: Final = "aten::nonzero"
 _MAKES: Final = ("from_list", "made")
 _NUMBERS: Final = ("number", "truth")

@@ -6,8 +6,9 @@ That a flag's name is among the strings of a plug-in proves nothing: `xla_gpu_en
 
 from __future__ import annotations
 
-import re
 from typing import Final
+
+from tracemine.patterns import deferred
 
 # Taken by all of jaxlib 0.4.30, 0.5.0, 0.6.2, 0.7.2, 0.8.2, 0.9.0, 0.10.0, 0.10.2, 0.11.0, 0.11.2, 0.12.0 and 0.12.0.1.
 TAKEN: Final = frozenset(
@@ -17,8 +18,8 @@ TAKEN: Final = frozenset(
     }
 )
 _FIRST, _LAST = (0, 4), (0, 12)  # of the versions that were tried
-_FLAG: Final = re.compile(r"--(xla_\w+)=[^\s\"`]*")
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+_FLAG: Final = deferred(r"--(xla_\w+)=[^\s\"`]*")
+_VERSION: Final = deferred(r"(\d+)\.(\d+)")
 
 
 def with_trial(fix: str, jax: str | None) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import io
 import posixpath
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -32,13 +31,14 @@ from tracemine.fleet.alone import alone
 from tracemine.fleet.known import KNOWN_FOLDER, NO_DAY, Runs
 from tracemine.fleet.places import filesystem, shown, without_secrets
 from tracemine.fleet.stored import DAMAGED, Stored
+from tracemine.patterns import deferred
 from tracemine.timeline import ColumnSchema, TableSchema
 
 DATASET_SCHEMA_VERSION: Final = 1
 _ABOUT: Final = "dataset.json"
 _MARK: Final = b"tracemine_fleet"
 _LARGEST_ABOUT: Final = 1 << 24  # bytes
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_DAY = deferred(r"\d{4}-\d\d-\d\d")
 _WITHOUT_FOLDERS: Final = ("s3", "gcs", "abfs")  # there one is a request for each part of its path, and of no use
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _KEY = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
@@ -13,8 +12,9 @@ from pyarrow import fs
 from tracemine.errors import Location, UsageError
 from tracemine.extras import install
 from tracemine.files import path_text
+from tracemine.patterns import deferred
 
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+_SCHEME = deferred(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _CONTAINER_AT_ACCOUNT = ("abfs", "abfss")  # what stands before @ is no secret, what follows its colon is
 _ARROW = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "file")
 _PLAIN = ("endpoint_override", "scheme", "region", "allow_bucket_creation", "allow_bucket_deletion")  # no secrets

@@ -6,7 +6,6 @@ is the key of its ticket, as of a single scan. Figures are those of `fleet repor
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,6 +18,7 @@ from tracemine.documents.words import EVIDENCE, first_sentence
 from tracemine.findings.record import Source
 from tracemine.fleet.places import scheme_of, shown
 from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
+from tracemine.patterns import deferred
 from tracemine.ranks.texts import cause_texts
 from tracemine.tickets.content import FindingPlace, fix_blocks, how_to_check, led, rules
 from tracemine.tickets.document import Block, Bullets, Folded, Name, Paragraph, Run, Runs, Strong, Text, TicketTable
@@ -32,7 +32,7 @@ from tracemine.units import count_text
 from tracemine.version import __version__
 
 _MOST_NS = 10**24 - 1  # that a ticket's hidden line holds
-_HOME = re.compile(r"^(?:/home/[^/]+|/Users/[^/]+|/root)/")
+_HOME = deferred(r"^(?:/home/[^/]+|/Users/[^/]+|/root)/")
 _TRACE_PARTS = 3  # of a path of this machine: its job, its day, its name
 
 

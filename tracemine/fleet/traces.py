@@ -23,12 +23,13 @@ from tracemine.fleet.places import filesystem, scheme_of, shown, without_secrets
 from tracemine.formats import ABOUT_NAME, EXECUTION_TRACE_NAMES, LIGHT_NAME, TRACE_NAMES, format_of, recording_in
 from tracemine.formats.discover import traces
 from tracemine.formats.source import FileSource
+from tracemine.patterns import deferred
 from tracemine.units import count_text
 
 _SUFFIXES = (".json", ".json.gz", ".sqlite")
-_MAGIC = re.compile(r"[*\[]")
+_MAGIC = deferred(r"[*\[]")
 _RECORDING = frozenset((*TRACE_NAMES, *EXECUTION_TRACE_NAMES, ABOUT_NAME, LIGHT_NAME))
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
+_PLAIN_NAME = deferred(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 _CHUNK_BYTES = 1 << 22
 _SHOWN = 3  # names in a message
 _MOST_PIECES = 100  # of a part of a pattern
@@ -222,8 +223,8 @@ class Labels(msgspec.Struct, frozen=True):
     day: str | None = None  # as 2026-11-23
 
 
-_NAMES = re.compile(r"\{(\w+)\}")
-_DAY = re.compile(r"(\d{4})[-_]?(\d\d)[-_]?(\d\d)")
+_NAMES = deferred(r"\{(\w+)\}")
+_DAY = deferred(r"(\d{4})[-_]?(\d\d)[-_]?(\d\d)")
 
 
 def labeller(pattern: str | None) -> Callable[[TraceSource], Labels]:

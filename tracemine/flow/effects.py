@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 
 from msgspec import Struct
 
 from tracemine.ops import Overload, is_custom, lookup
+from tracemine.patterns import deferred
 
-_MARK = re.compile(r"Tensor\([^()!]*!")  # Tensor(a!), Tensor(a!)[], Tensor($0! -> )
+_MARK = deferred(r"Tensor\([^()!]*!")  # Tensor(a!), Tensor(a!)[], Tensor($0! -> )
 _OPEN, _CLOSE = "([", ")]"
 # An operator that says by an argument whether it writes what its schema does not mark: running statistics.
 _SWITCHES = frozenset({"training", "train", "use_input_stats"})

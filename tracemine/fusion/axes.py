@@ -6,7 +6,6 @@ where nothing lies behind the axis (`inner_size == 1` in aten/src/ATen/native/cu
 
 from __future__ import annotations
 
-import re
 from math import prod
 
 import numpy as np
@@ -14,9 +13,10 @@ import numpy as np
 from tracemine.columns import lists, numbers, rows_that
 from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.iteration_space import Space
+from tracemine.patterns import deferred
 from tracemine.timeline import Timeline
 
-_ALONG_THE_LAST = re.compile(r"softmax_warp_(?:for|back)ward|cunn_SoftMax(?:For|Back)ward")
+_ALONG_THE_LAST = deferred(r"softmax_warp_(?:for|back)ward|cunn_SoftMax(?:For|Back)ward")
 _MOST_AXES = 16
 
 Shape = tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Build fusion groups from dataflow."""
+"""Build fusion groups from dataflow, and say which could be the epilogue of a product or convolution before them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from contextlib import suppress
 
 import numpy as np
 
+from tracemine.columns import numbers
 from tracemine.flow.period import NotAlike
 from tracemine.flow.record import BoolArray, Flow, IntArray
 from tracemine.fusion.candidates import ALLOWED, Pairs, pairs_of
 from tracemine.fusion.copied_groups import copied_groups
-from tracemine.fusion.epilogues import product_bytes
 from tracemine.fusion.liveness import lasting
 from tracemine.fusion.merge import merge
 from tracemine.fusion.nodes import FusionNodes, fusion_nodes
 from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals, of_activities
 from tracemine.fusion.traffic import sized_nodes, traffic_of
+from tracemine.timeline import Timeline
+
+_PRODUCTS = ("gemm", "conv")
 
 
 def groups(flow: Flow) -> Groups:
@@ -118,3 +121,32 @@ def _refusals(
 
 def _ordered(a: int, b: int) -> tuple[int, int]:
     return (int(a), int(b)) if a < b else (int(b), int(a))
+
+
+def product_bytes(
+    timeline: Timeline, flow: Flow, nodes: FusionNodes, node_group: IntArray, count: int, lasts: BoolArray
+) -> IntArray:
+    """For each group the bytes of a product's result of which it is the epilogue; 0: of none.
+
+    Nothing else reads the result, it is not wanted afterwards, and the group computes element by element on as many
+    elements. Whether the product's own library can take the group in is another question.
+    """
+    found = np.zeros(count, np.int64)
+    edges, writes = flow.edges, flow.writes
+    if not count or not len(edges.write):
+        return found
+    product = np.isin(nodes.library_code, [nodes.library.index(key) for key in _PRODUCTS if key in nodes.library])
+    group = node_group[edges.consumer]
+    least, most = np.full(len(writes), count, np.int64), np.full(len(writes), -2, np.int64)
+    np.minimum.at(least, edges.write, group)
+    np.maximum.at(most, edges.write, group)
+    alone = (least == most) & (most >= 0) & product[writes.node] & writes.fresh & ~lasts
+    full, reduces = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    members = np.flatnonzero(node_group >= 0)
+    np.maximum.at(full, node_group[members], nodes.size[members])
+    reduces[node_group[members[nodes.rows[members] > 0]]] = True
+    rows = np.flatnonzero(alone)
+    of = most[rows]
+    fits = (numbers(timeline.tensors.column("numel"), 0)[writes.tensor_row[rows]] == full[of]) & ~reduces[of]
+    np.maximum.at(found, of[fits], writes.bytes[rows[fits]])
+    return found

@@ -12,6 +12,7 @@ from tracemine.matching.rule import ColumnTest, Rule
 from tracemine.ops import lookup
 from tracemine.ops.infer.library import OPERATIONS
 from tracemine.ops.operators import operator_names
+from tracemine.patterns import deferred
 from tracemine.rows.library import KINDS_OF_CAUSE
 
 _ATEN: Final = "aten::"
@@ -21,16 +22,12 @@ _NAMED_BY: Final[Mapping[str, str]] = {
 }  # columns with an operator, and what they leave out
 # What takes calls of one kind alone, by how a text names it; and operators of another kind that it takes the place of.
 _TAKES: Final[tuple[tuple[re.Pattern[str], str, frozenset[str]], ...]] = (
-    (re.compile(r"channels_last|cudnn\.(benchmark|allow_tf32)|MIOPEN"), "convolution", frozenset()),
-    (re.compile(r"blas_library|TUNABLEOP|matmul_precision|cuda\.matmul"), "product", frozenset()),
-    (
-        re.compile(r"sdpa_kernel|scaled_dot_product_attention|flex_attention"),
-        "attention",
-        frozenset({"bmm", "baddbmm"}),
-    ),
+    (deferred(r"channels_last|cudnn\.(benchmark|allow_tf32)|MIOPEN"), "convolution", frozenset()),
+    (deferred(r"blas_library|TUNABLEOP|matmul_precision|cuda\.matmul"), "product", frozenset()),
+    (deferred(r"sdpa_kernel|scaled_dot_product_attention|flex_attention"), "attention", frozenset({"bmm", "baddbmm"})),
 )
 # A text that has another call made in place of what was found says how to make that.
-_MAKES: Final[Mapping[str, re.Pattern[str]]] = {"product": re.compile(r"torch\.bmm\(|F\.linear\(")}
+_MAKES: Final[Mapping[str, re.Pattern[str]]] = {"product": deferred(r"torch\.bmm\(|F\.linear\(")}
 _LAYOUT, _TAKEN_WITH = "channels_last", "PYTORCH_MIOPEN_SUGGEST_NHWC"
 
 

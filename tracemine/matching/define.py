@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.matching.rule import ColumnTest, Value
+from tracemine.patterns import deferred
 from tracemine.rows.table import BoolArray, Categories, Column, Numbers
 
 # A regular expression over a text of n characters may take n² steps, times this.
@@ -123,7 +124,7 @@ def impossible(tests: Iterable[ColumnTest]) -> bool:
 
 # --- regular expressions of a stranger's rule ------------------------------------------------------------------------
 
-_REGEX_TOKEN = re.compile(
+_REGEX_TOKEN = deferred(
     r"(?P<escape>\\.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<open>\((?:\?[^:)]*:?)?)"
     r"|(?P<close>\))|(?P<or>\|)|(?P<repeat>[*+?]|\{\d*,?\d*\})|(?P<other>.)",
     re.DOTALL,

@@ -13,6 +13,7 @@ import numpy as np
 from tracemine.errors import Location, RuleError
 from tracemine.flow.record import Evidence
 from tracemine.matching.graph_pattern import LAYOUTS, PLACES
+from tracemine.patterns import deferred
 from tracemine.rows.graph import MOST_AXES, NO_AXIS, NodeGraph, NodeTensors
 from tracemine.rows.table import BoolArray, IntArray
 
@@ -26,7 +27,7 @@ GRAPH_CELLS: Final = dict.fromkeys(
 _FLAGS: Final = {"true": True, "false": False, "": False}
 _HEADS_INSIDE: Final = "heads_inside"
 _LAYOUTS: Final = (*LAYOUTS, _HEADS_INSIDE)
-_SHAPE = re.compile(r"\[\s*(?:\d{1,12}\s*(?:,\s*\d{1,12}\s*)*)?\]")
+_SHAPE = deferred(r"\[\s*(?:\d{1,12}\s*(?:,\s*\d{1,12}\s*)*)?\]")
 _VALUE_BYTES: Final = 1 << 20  # each value lies in a buffer of its own; how large it is, no rule asks
 
 Cells = Mapping[str, Sequence[tuple[Location, str]]]

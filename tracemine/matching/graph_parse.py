@@ -19,6 +19,7 @@ from tracemine.matching.graph_pattern import (
     Vertex,
 )
 from tracemine.matching.pattern import PatternError
+from tracemine.patterns import deferred
 
 MOST_NODES: Final = 32  # nodes that one match can have
 
@@ -42,11 +43,11 @@ def connected(segments: Sequence[Segment], start: str) -> set[str]:
 
 MOST_REPEATED: Final = 8  # the largest m in {n,m}
 KEYWORDS: Final = ("IS", "WHERE", "AND", "ONLY", "READER", "SAME", "INPUT")
-_TOKEN = re.compile(
+_TOKEN = deferred(
     r"\s*(?:(?P<edge>-\[\s*\w*\s*\]->|<-\[\s*\w*\s*\]-)|(?P<count>\{[^}]*\}?)|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<number>-?\d{1,18})|(?P<text>'[^']*'?)|(?P<compare><>|<=|>=|=|<|>)|(?P<mark>[(),:|.\[\]]))"
 )
-_COUNT = re.compile(r"\{\s*(\d{1,9})\s*(?:(,)\s*(\d{1,9})?\s*)?\}")
+_COUNT = deferred(r"\{\s*(\d{1,9})\s*(?:(,)\s*(\d{1,9})?\s*)?\}")
 _HINTS: Final = {
     "OR": "tests are joined by AND; what may be either is two labels, (a IS x|y)",
     "NOT": "tests are joined by AND and say what holds: use <>",

@@ -5,7 +5,6 @@ A rule is data: it is read, checked against the tables below, and never evaluate
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -36,6 +35,7 @@ from tracemine.matching.rule import (
     Rule,
 )
 from tracemine.matching.rule_file import RuleFile, toml_type
+from tracemine.patterns import deferred
 from tracemine.rows.table import ColumnDoc
 from tracemine.timeline import PRODUCERS
 
@@ -48,8 +48,8 @@ class Vocabulary(Struct, frozen=True, eq=False):
 
 
 DEFAULT_PRIORITY: Final = 100
-_ID = re.compile(r"[a-z][a-z0-9_]*")
-_MEASURE = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
+_ID = deferred(r"[a-z][a-z0-9_]*")
+_MEASURE = deferred(r"\s*(\w+)\s*\(([^()]*)\)\s*")
 _KEYS = (
     *("title", "task", "status", "what", "why", "fix", "limits", "false_positives", "references", "needs", "rows"),
     "producers",

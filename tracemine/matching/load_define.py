@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,10 +9,11 @@ from tracemine.matching.define import RELATIONS, impossible, regex_problem
 from tracemine.matching.nearest import nearest
 from tracemine.matching.rule import ColumnTest, Value
 from tracemine.matching.rule_file import RuleFile, toml_type
+from tracemine.patterns import deferred
 from tracemine.rows.table import ColumnDoc
 
 VARIABLE_LIMIT: Final = 64
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = deferred(r"[A-Za-z_][A-Za-z0-9_]*")
 _VALUE_TYPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "numbers": ((int, float), "a number"),
     "categories": ((str,), "a string"),

@@ -24,20 +24,21 @@ back because that could never help.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Final
 
 from msgspec import Struct
 
+from tracemine.patterns import deferred
+
 SHORT: Final = 64  # a longer repetition is "long": re-scanning it from every row would be quadratic
 WAYS: Final = 256  # 100,000 hostile rows take about a second at most (tests/matching/test_pattern_cost.py)
 COUNT_LIMIT: Final = 1000  # the largest n or m in {n,m}
 OVERLAP_ROWS: Final = 256  # rows of one match where matches may overlap: output is rows x this at worst
 
-_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<repeat>[?*+]|\{[^}]*\}?)|(?P<mark>[|()]))")
-_BRACES = re.compile(r"\{\s*(\d{1,9})\s*(?:(,)\s*(\d{1,9})?\s*)?\}")
+_TOKEN = deferred(r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<repeat>[?*+]|\{[^}]*\}?)|(?P<mark>[|()]))")
+_BRACES = deferred(r"\{\s*(\d{1,9})\s*(?:(,)\s*(\d{1,9})?\s*)?\}")
 _QUANTIFIERS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 _NESTING_LIMIT = 50
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Literal, cast
 
 from tracemine.ops.patterns import PatternRow, pattern_rows
+from tracemine.patterns import deferred
 
 Unit = Literal["vector", "matrix"]
 
 _LONGEST_NAME = 4096
-_ALIGNED = re.compile(r"_align(\d{1,2})(?!\d)")
-_CUTLASS = re.compile(r"cutlass_([678]\d)_")
+_ALIGNED = deferred(r"_align(\d{1,2})(?!\d)")
+_CUTLASS = deferred(r"cutlass_([678]\d)_")
 _WIDEST = 8  # elements of two bytes in one load of 16
 
 

@@ -6,6 +6,7 @@ import re
 from functools import cache
 
 from tracemine.ops.dtypes import itemsize, scalar_type
+from tracemine.patterns import deferred
 
 # What is waited for by all members at once: their shortest time is the transfer, and they end together.
 SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -26,19 +27,19 @@ _RECORDED = {
 
 # Of kernels that were recorded without: the first that is found.
 _KERNELS = (
-    (re.compile(r"(?i)reduce_?scatter"), "reduce_scatter"),
-    (re.compile(r"(?i)all_?gather|fcollect"), "all_gather"),
-    (re.compile(r"(?i)all_?reduce|cross_device_reduce|multimem_reduce|\breduce_on_stream"), "all_reduce"),
+    (deferred(r"(?i)reduce_?scatter"), "reduce_scatter"),
+    (deferred(r"(?i)all_?gather|fcollect"), "all_gather"),
+    (deferred(r"(?i)all_?reduce|cross_device_reduce|multimem_reduce|\breduce_on_stream"), "all_reduce"),
     (
-        re.compile(
+        deferred(
             r"(?i)all_?to_?all|deep_?ep|(inter|intra)node(_ll)?::(dispatch|combine)|moea2a|::ep(dispatch|combine)"
         ),
         "all_to_all",
     ),
-    (re.compile(r"(?i)send_?recv"), "send_recv"),
-    (re.compile(r"(?i)broadcast"), "broadcast"),
-    (re.compile(r"barrier|sync_all"), "barrier"),
-    (re.compile(r"(?i)nccl\w*_reduce"), "reduce"),
+    (deferred(r"(?i)send_?recv"), "send_recv"),
+    (deferred(r"(?i)broadcast"), "broadcast"),
+    (deferred(r"barrier|sync_all"), "barrier"),
+    (deferred(r"(?i)nccl\w*_reduce"), "reduce"),
 )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import NamedTuple
 
+from tracemine.patterns import deferred
 from tracemine.tables import table_beside
 
-_LINE = re.compile(r"(\w+) +([\w.]+::[\w.]+)\((.*)\) -> (.*)")
+_LINE = deferred(r"(\w+) +([\w.]+::[\w.]+)\((.*)\) -> (.*)")
 # Operators whose namespace is torch's own; names without one are torch's, a profiler's or a Python function's.
 _OF_TORCH = frozenset(
     (

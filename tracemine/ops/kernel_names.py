@@ -14,11 +14,12 @@ import re
 from functools import lru_cache
 
 from tracemine.ops.kernels import functor
+from tracemine.patterns import deferred
 
 _LONGEST = 100_000  # characters; a name beyond is compared by its beginning
-_UNNAMED = re.compile(r"(?:<unnamed>|\(anonymous namespace\)|\bunnamed>|\b_GLOBAL__N_\w*)(?:::)?")
-_INSTANCE = re.compile(r"\(instance (\d+)\)")
-_TOKEN = re.compile(r"(?:[A-Za-z_$][\w$]*\s*::\s*)*([A-Za-z_$][\w$]*|#?\d+)(?:(?<=\d)[uUlL]+\b)?")
+_UNNAMED = deferred(r"(?:<unnamed>|\(anonymous namespace\)|\bunnamed>|\b_GLOBAL__N_\w*)(?:::)?")
+_INSTANCE = deferred(r"\(instance (\d+)\)")
+_TOKEN = deferred(r"(?:[A-Za-z_$][\w$]*\s*::\s*)*([A-Za-z_$][\w$]*|#?\d+)(?:(?<=\d)[uUlL]+\b)?")
 _DROPPED = frozenset({"void", "const", "operator"})
 _SAME = {"true": "1", "false": "0"}
 
@@ -47,7 +48,7 @@ def short(name: str) -> str:
 
 
 # Copies and sets have titles, not names of functions, and so have layers of an engine and nodes of a graph.
-_TITLE = re.compile(r"(?:Memcpy|Memset|Reformatting CopyNode)\b|\[CUDA |[^<(]*(?: \+ |/)")
+_TITLE = deferred(r"(?:Memcpy|Memset|Reformatting CopyNode)\b|\[CUDA |[^<(]*(?: \+ |/)")
 _LONGEST_SHORT = 200  # characters of a short name
 # CUTLASS launches through templates of these names; what is launched is their first argument.
 _LAUNCHERS = frozenset({"Kernel", "Kernel2"})
@@ -99,7 +100,7 @@ def _without_parentheses(text: str) -> str:
 
 # <mangled-name> ::= _Z <encoding>; a nested name is N <qualifiers> (<length><identifier>)+ … E, template arguments
 # follow as I … E (Itanium C++ ABI, 5.1). Substitutions (St, S0_) may replace the first qualifiers.
-_MANGLED = re.compile(r"_Z(?:N[rVK]*)?(?:S[a-z]|S[0-9A-Z]*_)?(?=\d)")
+_MANGLED = deferred(r"_Z(?:N[rVK]*)?(?:S[a-z]|S[0-9A-Z]*_)?(?=\d)")
 
 
 def _of_mangled(name: str) -> str | None:

@@ -8,13 +8,13 @@ pattern nests quantifiers, so a hostile name costs no more than a long one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 from tracemine.ops.classes import CLASSES
 from tracemine.ops.patterns import LatePattern, PatternRow, document, pattern_rows
+from tracemine.patterns import deferred
 
 _LONGEST_NAME = 4096
 _LONGEST_HEAD = 512
@@ -82,8 +82,8 @@ def head(name: str) -> str:
     return start.rpartition(" ")[2][:_LONGEST_HEAD]
 
 
-_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N__\w{1,200}::")
-_ENDS_HEAD = re.compile(r"[<(]")
+_ANONYMOUS = deferred(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N__\w{1,200}::")
+_ENDS_HEAD = deferred(r"[<(]")
 
 
 @cache

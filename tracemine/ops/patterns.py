@@ -12,10 +12,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tracemine.patterns import deferred
 from tracemine.tables import table_beside
 
-_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?.[=!]?|[*+?]|\{\d*,?\d*\}|.", re.DOTALL)
-_FLAGS = re.compile(r"\(\?[a-zA-Z-]")
+_TOKEN = deferred(r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?.[=!]?|[*+?]|\{\d*,?\d*\}|.", re.DOTALL)
+_FLAGS = deferred(r"\(\?[a-zA-Z-]")
 _SPECIAL = frozenset(".^$*+?{}[]()|")
 _QUANTIFIERS = ("*", "+", "?", "{")
 _GROUPS = ("(", "(?:")

@@ -16,13 +16,13 @@ The time of one fused kernel is read off what a device was measured to do with i
     Curves(calibration).predict(FusedKernel(...), warm=0)   # low, mid and high nanoseconds
 
 `calibration` is the file of one device, `user_calibrations` finds those that a user measured, `interpolation` and
-`curves` read one between its points, `fused_time` is the model, `intervals` its error, `scaled_device` makes a
-calibration for a device that was not measured.
+`curves` read one between its points, `fused_time` is the model, also for devices that were not measured,
+`intervals` its error.
 """
 
 from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
-from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers
+from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers, removed
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import (
     COMPILED_CALL_NS,
@@ -42,7 +42,6 @@ from tracemine.perfmodel.library_norm import norm_of_its_own, rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
 from tracemine.perfmodel.lists import Pass, one_pass, share_of, without_zeros
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
-from tracemine.perfmodel.removal import removed
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import (
     GPU,

@@ -1,4 +1,4 @@
-"""Time that workers give back where a loop waits for its data.
+"""What is left of work that a fix takes out, and time that workers give back where a loop waits for its data.
 
 A loop that loads in itself takes as long as loading and all the rest. With workers a step takes as long as the rest, or
 as the workers need for a batch, whichever is longer. Each worker is slower than the loop was: they share cores and
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracemine.perfmodel.ranges import Range, outwards
+from tracemine.perfmodel.ranges import Estimate, Range, outwards
 from tracemine.rows.table import IntArray
 
 # Low, mid and high end. Measured with four workers by benchmarks/predictions/loading.py on a machine with an H100: a
@@ -21,6 +21,17 @@ _SLOWER = (1.5, 1.4, 1.0)
 _STRETCHED = (1.4, 1.2, 1.0)
 LOADING_PACE = _STRETCHED[1]
 _HANDED_OVER_NS = (2_000_000, 500_000, 0)  # what a loop still does for a batch: take it off the queue, have it pinned
+
+
+def removed(dur_ns: float, left: tuple[float, float, float]) -> Estimate:
+    """Estimate one instance of work that is not done any more, but for a share of it (low, mid, high).
+
+    >>> removed(2_000, (0.0, 0.1, 0.5)).after_ns
+    Range(low=0, mid=200, high=1000)
+    """
+    low, mid, high = left
+    text = f"{mid:.0%} of this work stays" if low == high else f"{low:.0%} to {high:.0%} of this work stays"
+    return Estimate(after_ns=outwards(dur_ns * low, dur_ns * mid, dur_ns * high), assumptions=(f"{text} (assumed)",))
 
 
 def hidden_by_workers(gap_ns: IntArray, loading_ns: IntArray, rest_ns: IntArray) -> tuple[Range, tuple[str, ...]]:

@@ -4,6 +4,8 @@ A kernel's time has three parts. It moves its bytes (`copy`, `read` and `write` 
 computes (so many picoseconds an element and function). And its kind of reduction adds time (rows that are looped over,
 few rows that leave multiprocessors idle). The first two overlap as far as there are several waves of threads; the third
 is read off the pattern of that kind, at that row length and number of elements.
+
+A device that was not measured takes the calibration of one that was, scaled by the data sheets of both.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+import msgspec
 from msgspec.structs import replace
 
 from tracemine.devices import Device, find_device
 from tracemine.fusion.kernel import FINISH, REDUCTIONS, FusedKernel
-from tracemine.perfmodel.calibration import Point, calibration_of, shipped_calibrations
+from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.perfmodel.curves import BASE_PS, NEEDED, PICO, DeviceCurves, item_bytes
 from tracemine.perfmodel.interpolation import ReductionOverhead
 from tracemine.perfmodel.intervals import (
@@ -29,7 +32,6 @@ from tracemine.perfmodel.intervals import (
     Prediction,
     combined,
 )
-from tracemine.perfmodel.scaled_device import scaled
 
 _WHOLE = 1024  # a row up to here stays in one program's registers, and is read once
 _STEP = 2048  # elements of a row that one iteration takes
@@ -54,7 +56,6 @@ _NARROW, _NARROW_SHARE = 2, 0.3  # elements a thread of the narrower shape; how 
 _WAVE_NS = 750  # of one wave of threads that wait for memory
 _TINY_BYTES = 1 << 16  # a reduction of no more is as many launches as a compiler makes of it
 _TIMED_NS = 6000  # from here on the better shape is found
-
 # Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
 # by what their functions take. Read off large two-byte points of benchmarks/results, where memory hides none.
 _PASS_PS = {
@@ -366,3 +367,27 @@ def _computed(length: int) -> int:
     (6144, 128)
     """
     return -(-length // _STEP) * _STEP if length > _STEP else 1 << (length - 1).bit_length()
+
+
+def scaled(base: Calibration, known: Device, device: Device) -> Calibration:
+    """Scale a calibrated device's patterns to another one: bytes by bandwidth, launches as they are.
+
+    Arithmetic is scaled along: devices whose arithmetic falls behind their bandwidth are why the interval is wide.
+    """
+    ratio = known.achieved_bytes_per_s / device.achieved_bytes_per_s
+    cold, warm = (min(getattr(p, name) for p in base.points) for name in ("cold_ns", "warm_ns"))
+    points = tuple(
+        msgspec.structs.replace(
+            point,
+            cold_ns=round(cold + (point.cold_ns - cold) * ratio),
+            warm_ns=round(warm + (point.warm_ns - warm) * ratio),
+        )
+        for point in base.points
+    )
+    return msgspec.structs.replace(
+        base,
+        gpu=device.title,
+        sm_count=device.sm_count,
+        l2_bytes=base.l2_bytes if device.l2_bytes is None else device.l2_bytes,
+        points=points,
+    )

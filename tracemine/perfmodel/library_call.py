@@ -30,9 +30,7 @@ class CallWork(Struct, frozen=True, kw_only=True):
     flops: int
     nbytes: int
     more_bytes: int = 0  # that it may have to move besides, at the high end
-    limited: bool = (
-        False  # whether the call must take as long as its launch beyond it: of smaller ones nothing is known
-    )
+    limited: bool = False  # to calls that take as long as their launch beyond it: of smaller ones nothing is known
     says: str
 
 
@@ -90,12 +88,8 @@ def _unfolded(call: LibraryCall, rates: Rates) -> CallWork:
 
 
 def _reshaped(call: LibraryCall, rates: Rates) -> CallWork:
-    return CallWork(
-        operation="product",
-        arithmetic=ARITHMETIC.get(call.dtype, call.dtype),
-        flops=call.flops,
-        nbytes=call.nbytes + _permuted_bytes(call),
-        more_bytes=_permuted_bytes(call),
+    return replace(
+        _unfolded(call, rates),
         says="patches laid out at half a copy's bandwidth (assumed) and a product; high end: they are copied twice",
     )
 

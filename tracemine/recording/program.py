@@ -17,9 +17,10 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from tracemine.errors import Location, UsageError
+from tracemine.patterns import deferred
 from tracemine.programs import python
 
-_PYTHON = re.compile(r"python[\d.]*(\.exe)?$", re.IGNORECASE)
+_PYTHON = deferred(r"python[\d.]*(\.exe)?$", re.IGNORECASE)
 _OF_EVERY_MAIN = ("__builtins__", "__annotations__")  # the second until Python 3.14
 _LAUNCHER = "a Python program runs in this process; a launcher starts it: torchrun … -m tracemine capture -- train.py"
 

@@ -8,6 +8,8 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
+from tracemine.patterns import deferred
+
 # Categories of characters that a reader does not see and a terminal or browser may act on: controls, format characters
 # (bidirectional overrides and zero-width ones among them), lone surrogates, line and paragraph separators.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -16,19 +18,19 @@ _SPACES = str.maketrans(dict.fromkeys("\t\n\r\v\f\x85\u2028\u2029", " "))
 # A demangled template name can fill a screen; what it says of itself is at its beginning and end.
 LONGEST = 400
 
-_CODE_SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$!^])")
+_CODE_SPAN = deferred(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+_MARKDOWN = deferred(r"([\\`*_{}\[\]<>|~$!^])")
 # Each of these makes a link, a mention or a reference without any markup; U+200B in between keeps it text.
 _AUTOMATIC = (
-    (re.compile(r"@(?=\w)"), "@&#8203;"),
-    (re.compile(r"(?<!&)#(?=\d)"), "#&#8203;"),
-    (re.compile(r"(?i)\b(gh-)(?=\d)"), r"\1&#8203;"),
-    (re.compile(r"(?i)(:)(?=//)"), r"\1&#8203;"),
-    (re.compile(r"(?i)\b(www|mailto|xmpp)(?=[.:])"), r"\1&#8203;"),
+    (deferred(r"@(?=\w)"), "@&#8203;"),
+    (deferred(r"(?<!&)#(?=\d)"), "#&#8203;"),
+    (deferred(r"(?i)\b(gh-)(?=\d)"), r"\1&#8203;"),
+    (deferred(r"(?i)(:)(?=//)"), r"\1&#8203;"),
+    (deferred(r"(?i)\b(www|mailto|xmpp)(?=[.:])"), r"\1&#8203;"),
 )
-_TAG = re.compile(r"<(?=[a-zA-Z/!?])(?!https?://[^\s<>]*>)")
-_FENCE = re.compile(r"^(```|~~~)")
-_BLOCK = re.compile(r"^(\d{0,9})([-+=#.)])(?=\s|$|[-+=#])")  # a list's item, a heading, a rule
+_TAG = deferred(r"<(?=[a-zA-Z/!?])(?!https?://[^\s<>]*>)")
+_FENCE = deferred(r"^(```|~~~)")
+_BLOCK = deferred(r"^(\d{0,9})([-+=#.)])(?=\s|$|[-+=#])")  # a list's item, a heading, a rule
 
 
 def line(text: str, longest: int = LONGEST) -> str:
@@ -148,7 +150,7 @@ def json_text(text: str) -> str:
 
 # Inside JSON these can only stand in strings. Left out: format characters beyond the basic plane (tags), which
 # terminals do not act on.
-_UNSEEN_IN_JSON = re.compile("[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+_UNSEEN_IN_JSON = deferred("[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 
 
 def _plain(text: str) -> str:

@@ -22,18 +22,6 @@ from tracemine.report.picture import Activities
 from tracemine.rows.table import IntArray
 from tracemine.units import range_text, time_text
 
-__all__ = [
-    "PROCESS",
-    "TraceSlice",
-    "events",
-    "idle_since_ns",
-    "json_event",
-    "microseconds",
-    "overlay",
-    "slices_of",
-    "tracks",
-]
-
 PROCESS = 7_496_142  # no process id of Linux, and no GPU's number
 _LONGEST = 2_000  # characters of a fix
 

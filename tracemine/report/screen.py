@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from tracemine.documents.bar import IDLE
 from tracemine.documents.screen import Screen, ScreenRow, first_screen
+from tracemine.patterns import deferred
 from tracemine.report.console import console_for
 from tracemine.report.escape import line
 from tracemine.report.wrapping import end_of, wrapped
@@ -38,7 +38,7 @@ _NARROW = {"cause": 16, "place": 12}  # columns that give way, and how far
 _LEFT_OUT = "effort"  # where that is not enough
 _NOTES, _NOTES_ALONE, MOST_LINES = 2, 5, 24
 _GAP = 2  # columns between two
-_TIMES = re.compile(r" ×[\d,]+$")  # how often a step
+_TIMES = deferred(r" ×[\d,]+$")  # how often a step
 
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:

@@ -6,7 +6,6 @@ distinct one. What each column says stands in docs.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 from tracemine.calls import Call, calls_of
 from tracemine.columns import codes, examples
 from tracemine.ops import CLASSES, classify, functor
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, coded, joined, mapped, numbers, rows_of, spread, take, take_numbers
 from tracemine.rows.codes import combination_codes, grouped_running_maximum, segments
 from tracemine.rows.host import is_graph_launch
@@ -29,7 +29,7 @@ _LIBRARY_CLASSES = frozenset({"gemm", "conv", "attention", "rnn", "linalg", "fft
 _IDLE_CLASSES = frozenset({"view", "allocate", "metadata", "sync", "other"})
 _GENERATED = frozenset({"inductor", "inductor_template"})  # families that torch.compile writes
 _OF_WIDTH = {"1": "uint8", "2": "float16", "4": "float32", "8": "float64", "16": "complex128"}
-_ELEMENT_BYTES = re.compile(r"OpaqueType<(\d{1,2})u?>")  # CatArrayBatchedCopy names its element's size
+_ELEMENT_BYTES = deferred(r"OpaqueType<(\d{1,2})u?>")  # CatArrayBatchedCopy names its element's size
 
 
 def activity_rows(timeline: Timeline) -> Rows:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import is_graph_launch, named, threads
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
-_BEGINS = re.compile(r"^(cuda|hip|cu)StreamBeginCapture")
-_ENDS = re.compile(r"^(cuda|hip|cu)StreamEndCapture")
-_LAUNCHES = re.compile(r"Launch(Cooperative)?Kernel")
-_MAKES = re.compile(r"^(cuda|hip|cu)GraphInstantiate")
+_BEGINS = deferred(r"^(cuda|hip|cu)StreamBeginCapture")
+_ENDS = deferred(r"^(cuda|hip|cu)StreamEndCapture")
+_LAUNCHES = deferred(r"Launch(Cooperative)?Kernel")
+_MAKES = deferred(r"^(cuda|hip|cu)GraphInstantiate")
 
 
 def captures(timeline: Timeline) -> tuple[IntArray, IntArray]:

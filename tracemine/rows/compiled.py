@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
 from tracemine.ops import classify, is_custom, lookup
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import first_known, taken, within
 from tracemine.rows.arrow import categories, coded, mapped, numbers, rows_of, take
 from tracemine.rows.graph_breaks import REASONS, REGION, Breaks, Marks, compiling, find_breaks, is_marked
@@ -18,10 +17,10 @@ from tracemine.timeline import Timeline
 
 # Families and namespaces of kernels that are fused by hand, where no operator says whose they are.
 _LIBRARIES = frozenset({"fbgemm", "apex", "transformer_engine", "liger"})
-_OF_LIBRARY = re.compile(r"(?:void )?(?:vllm|flashinfer|sglang|sgl_kernel|tensorrt_llm|aiter)::|_ZN5aiter")
+_OF_LIBRARY = deferred(r"(?:void )?(?:vllm|flashinfer|sglang|sgl_kernel|tensorrt_llm|aiter)::|_ZN5aiter")
 _ENGINES = frozenset({"moe", "kv_cache", "sampling", "batch_inputs"})  # families of kernels.toml, whoever launched them
-_MANGLED = re.compile("_Z")  # of C++, which is a C name as well
-_C_NAME = re.compile(r"[A-Za-z_]\w*$")
+_MANGLED = deferred("_Z")  # of C++, which is a C name as well
+_C_NAME = deferred(r"[A-Za-z_]\w*$")
 
 
 class Compiled(Struct, frozen=True):

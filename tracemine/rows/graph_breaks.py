@@ -22,6 +22,7 @@ import re
 import numpy as np
 from msgspec import Struct
 
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import last_begun, nearest, outermost, taken, within
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray
@@ -31,7 +32,7 @@ from tracemine.timeline import Timeline
 REGION = "Torch-Compiled Region: "
 GRAPH_CALL = "## Call CompiledFxGraph "
 _COMPILING = " (dynamo_timed)"  # what dynamo and Inductor time of themselves, all of it while they compile
-_ENTRY = re.compile(r"_dynamo[/\\]eval_frame\.py\(\d+\): compile_wrapper$")
+_ENTRY = deferred(r"_dynamo[/\\]eval_frame\.py\(\d+\): compile_wrapper$")
 
 # What broke a graph, inferred from what ran until the next graph: the first whose operator or Python frame is there.
 _REASONS: tuple[tuple[str, frozenset[str], str | None], ...] = (

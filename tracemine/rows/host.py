@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import ordered
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.codes import combination_codes, grouped_running_maximum
 from tracemine.rows.table import BoolArray, Categories, IntArray, Numbers
@@ -18,14 +19,14 @@ from tracemine.timeline import Timeline
 
 # Host calls that return only when the device has done what was asked. Asynchronous copies that touch pageable memory
 # are staged through a buffer and block as well; whether one does is known by the copy it launched.
-_BLOCKING = re.compile(
+_BLOCKING = deferred(
     r"^(cuda|hip)(Device|Stream|Event)Synchronize|^cu(Ctx|Stream|Event)Synchronize"
     r"|^(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|WithStream|[DH]to[DH])?(_ptds)?(_v\d+)?$|^cuMemcpy([DH]to[DH])?(_v\d+)?$"
     r"|^(cuda|hip)(Free|FreeHost|HostFree)$|^np\.asarray\(jax\.Array\)$|block_until_ready$"
 )
-_ASYNCHRONOUS_COPY = re.compile(r"Memcpy\w*Async")
-_HOST_WAITS = re.compile(r"^(Stream|Context|Event) Sync", re.IGNORECASE)  # kinds of recorded syncs that block the host
-_STREAM_WAITS = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
+_ASYNCHRONOUS_COPY = deferred(r"Memcpy\w*Async")
+_HOST_WAITS = deferred(r"^(Stream|Context|Event) Sync", re.IGNORECASE)  # kinds of recorded syncs that block the host
+_STREAM_WAITS = deferred(r"^(cuda|hip|cu)StreamWaitEvent")
 
 
 class HostWork(Struct, frozen=True):
@@ -37,26 +38,26 @@ class HostWork(Struct, frozen=True):
 
 
 # A loop at its data: torch.utils.data, and Lightning's name for the same.
-LOADS = re.compile(r"^enumerate\(DataLoader\)|(?i:dataloader\w*_next\b)")
+LOADS = deferred(r"^enumerate\(DataLoader\)|(?i:dataloader\w*_next\b)")
 # The more specific first: a loader that pins memory is allocating for as long as it does.
 WORK = (
     HostWork(
         "allocator",
-        calls=re.compile(
+        calls=deferred(
             r"^(cuda|hip)(Malloc|Free(?!ze)|Host(Alloc|Free|Register|Unregister|Malloc)|MemPool(TrimTo|Create))"
             r"|^(cu|hip)Mem(Alloc|Free|Create|Map|Unmap|SetAccess|Release|AddressReserve|AddressFree|HostAlloc|HostRegister)"
         ),
     ),
     HostWork(
         "module_load",
-        calls=re.compile(
+        calls=deferred(
             r"^(cu|cuda|hip)(Module|Library)(Load|Unload|Get)|^cuLink(Create|AddData|AddFile|Complete)"
             r"|^cuKernelGetFunction"
         ),
     ),
     # torch names each phase of compiling so (torch._dynamo.utils.dynamo_timed), the others are JAX's and XLA's; none of
     # them is part of a warm step.
-    HostWork("compilation", operators=re.compile(r" \(dynamo_timed\)$|^backend_compile(_and_load)?$|^XlaCompile(:|$)")),
+    HostWork("compilation", operators=deferred(r" \(dynamo_timed\)$|^backend_compile(_and_load)?$|^XlaCompile(:|$)")),
     HostWork("data_loading", operators=LOADS),
 )
 

@@ -8,19 +8,19 @@ combination is looked at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Final, cast
 
 import numpy as np
 from msgspec import Struct
 
-from tracemine.calls import calls_of
+from tracemine.calls import DTYPES, Call, calls_of
 from tracemine.columns import codes, examples
 from tracemine.devices import Device, recorded_device
 from tracemine.ops import lookup
 from tracemine.ops.arithmetic import is_narrow, unit_of
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall, of_arguments
 from tracemine.rows.arrow import categories, coded, rows_of, spread, take
-from tracemine.rows.precision import float64_comes_in
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, FloatArray, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline
 
@@ -38,6 +38,11 @@ _PEAKS: Final[Mapping[str, tuple[str, ...]]] = {
     "float8_e5m2": ("fp8",),
     "int8": ("int8",),
 }
+_SMALLER: Final = frozenset({"float32", "float16", "bfloat16"})
+_FEW: Final = 1024  # elements: what is smaller is a count, a scale or a sum
+# What is part of a network and of nothing else: float64 is not asked for there.
+_OF_NETWORKS: Final = frozenset({"norm", "softmax", "embedding", "attention", "conv"})
+_MIXING: Final = frozenset({"copy", "pointwise"})
 
 
 class KnownCall(Struct, frozen=True, kw_only=True):
@@ -66,6 +71,8 @@ def _tf32_is_off(seen: KnownCall) -> bool:
 
 
 _Condition = Callable[[KnownCall], bool]
+
+
 _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
     "float64": (lambda one: one.call.dtype == "float64", lambda one: one.converts_float64),
     "float64_throughout": (lambda one: one.call.dtype == "float64",),  # meant so: no rule asks for it
@@ -84,7 +91,11 @@ _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
     ),
     "no_matrix_units": (lambda one: one.call.dtype in _HALF and one.unit == "vector",),
 }
+
+
 CAUSES: Final = (*_CAUSES, "unknown")
+
+
 # Kinds of calls that can have each cause.
 KINDS_OF_CAUSE: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(CAUSES, frozenset(OPERATIONS.values())),
@@ -233,3 +244,34 @@ def _least_ns(call: LibraryCall | None, device: Device | None) -> float:
     if peak is None:
         return float("nan")
     return max(call.flops / peak, call.nbytes / device.bandwidth_bytes_per_s) * 1e9
+
+
+def float64_comes_in(timeline: Timeline) -> bool:
+    """Return whether something turns into float64 in this recording, or back, or a network's own layers compute in it.
+
+    Where nothing does, inputs, weights and results are float64: the program asked for it.
+    """
+    calls = calls_of(timeline)
+    wide = (number for number in range(len(calls)) if "double" in (calls.text(number, DTYPES) or ""))
+    return any(_comes_in(calls[number]) for number in wide)
+
+
+def _comes_in(call: Call) -> bool:
+    """Return whether a call converts large tensors to float64 or from it, or is a network's layer in it.
+
+    >>> types = ("double", "float", "Scalar")
+    >>> [_comes_in(Call("aten::copy_", (shape, shape, ()), types)) for shape in ((64, 64), ())]
+    [True, False]
+    >>> _comes_in(Call("aten::add", ((64, 64), (64, 64), ()), ("double", "double", "Scalar")))
+    False
+    """
+    kind = _class_of(call.name)
+    if kind not in _MIXING | _OF_NETWORKS:
+        return False
+    taken = [call.dtype(place) for place in range(len(call.shapes or ())) if prod(call.shape(place) or (0,)) >= _FEW]
+    return "float64" in taken and (kind in _OF_NETWORKS or not _SMALLER.isdisjoint(taken))
+
+
+def _class_of(name: str) -> str | None:
+    operator = lookup(name)
+    return None if operator is None else operator.op_class

@@ -6,7 +6,6 @@ an iteration reads, by any path within the loop, what another one wrote: then on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,6 +14,7 @@ from msgspec import Struct
 
 from tracemine.calls import DTYPES, NAME, SHAPES, Call, calls_of
 from tracemine.columns import codes, unique_pairs
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.graph import NodeGraph
@@ -25,7 +25,7 @@ _LONGEST_PERIOD, _LEAST_TURNS = 16, 8
 _LONGEST_PERIOD_WITH_STATE, _LEAST_TURNS_WITH_STATE = 32, 16
 _MOST_TRIED: Final = 4_096  # stretches, a millisecond each at most where they are none
 _MOST_TRIED_WITH_STATE: Final = 256
-_CHECKPOINTS: Final = re.compile(r"(^|[/\\])torch[/\\]utils[/\\]checkpoint\.py$")
+_CHECKPOINTS: Final = deferred(r"(^|[/\\])torch[/\\]utils[/\\]checkpoint\.py$")
 
 
 def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) -> list[tuple[int, int]]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.table import BoolArray, Column, IntArray, Numbers
 from tracemine.timeline import Timeline
 
-_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
-_ZEROING = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
+_STEP = deferred(r"Optimizer\.step#(.+)\.step")
+_ZEROING = deferred(r"Optimizer\.zero_grad#(.+)\.zero_grad")
 
 
 def optimizer_of(annotation: str) -> str | None:

@@ -8,11 +8,12 @@ import sys
 import numpy as np
 import pyarrow as pa
 
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.table import BoolArray, Categories
 
 # Frames of the framework: they say how a call was dispatched, not who made it.
-_FRAMEWORK = re.compile(
+_FRAMEWORK = deferred(
     r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]"
     r"|(^|-packages[/\\])(jax|jaxlib)[/\\]|^<"
 )
@@ -32,13 +33,13 @@ _LIBRARIES = frozenset({
     "transformers", "triton", "trl", "typer", "ultralytics", "unsloth", "uvicorn", "uvloop", "vllm", "wandb",
     "xformers",
 })  # fmt: skip
-_INSTALLED = re.compile(
+_INSTALLED = deferred(
     r"(^|[/\\])((site|dist)-packages|lib[/\\]python\d[\w.]*)[/\\]|[/\\](torchinductor_|\.cache[/\\])|^/tmp/[^/]+\.py$"
     r"|(^|[/\\])tracemine[/\\]recording(\.py$|[/\\])|^<",
     re.IGNORECASE,
 )
 # What dynamo calls the rest of a function behind a graph break. Its recorded line is the one that broke the graph.
-_RESUMED = re.compile(r"^(?:torch_dynamo_resume_in_)+(.+?)(?:_at_\d+)+$")
+_RESUMED = deferred(r"^(?:torch_dynamo_resume_in_)+(.+?)(?:_at_\d+)+$")
 
 
 def written_name(function: str) -> str:

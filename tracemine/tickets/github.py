@@ -24,6 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from tracemine.errors import ServiceError, UsageError
+from tracemine.patterns import deferred
 from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret, origin_of
 from tracemine.tickets.answers import GitHubComment, GitHubIssue, Milestone, Person
@@ -35,13 +36,13 @@ from tracemine.tickets.record import Comment, Filing, Issue, RefusedError, State
 from tracemine.tickets.tokens import GITHUB, github_token
 
 LABEL = "tracemine"
-_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}", re.ASCII)
-_NEXT = re.compile(r'<([^<>]+)>\s*;[^,]*\brel="next"')
+_REPOSITORY = deferred(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}", re.ASCII)
+_NEXT = deferred(r'<([^<>]+)>\s*;[^,]*\brel="next"')
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 _MOST_PAGES = 200
 _AN_APP = -1  # in place of a user's id
 _MEMBERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
-_LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", re.ASCII)
+_LOGIN = deferred(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", re.ASCII)
 _MOST_ASSIGNEES, _SHOWN = 10, 10
 Listed = TypeVar("Listed", GitHubIssue, GitHubComment, Milestone)
 _STATES: Mapping[str, State] = {"not_planned": "not planned", "duplicate": "not planned"}

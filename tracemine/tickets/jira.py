@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
 from tracemine.errors import ServiceError, UsageError
+from tracemine.patterns import deferred
 from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret, origin_of
 from tracemine.tickets.adf import Node, document, title
@@ -44,8 +45,8 @@ from tracemine.tickets.record import Comment, Filing, Issue, State, TicketDraft,
 from tracemine.tickets.tokens import jira_token
 
 LABEL = PROPERTY = "tracemine"
-_PROJECT = re.compile(r"[A-Z][A-Z0-9_]{1,254}", re.ASCII)
-_NAME = re.compile(r"[A-Z][A-Z0-9_]*-\d{1,12}", re.ASCII)
+_PROJECT = deferred(r"[A-Z][A-Z0-9_]{1,254}", re.ASCII)
+_NAME = deferred(r"[A-Z][A-Z0-9_]*-\d{1,12}", re.ASCII)
 _FIELDS = ["summary", "status", "resolution", "created", "creator"]
 _FETCHED = 100  # issues that one request may fetch, whatever their fields
 _LATE = timedelta(minutes=10)
@@ -59,7 +60,7 @@ _DECLINED = frozenset(
 )
 _OF_DONE = ("done", "fixed", "resolved")
 _OF_DUPLICATE = ("duplicate", "won't do", "won't fix", "declined")
-_COMMENT = re.compile(r"tracemine (\S+) #(\d{1,9})")
+_COMMENT = deferred(r"tracemine (\S+) #(\d{1,9})")
 
 
 class Jira:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from tracemine.patterns import deferred
 from tracemine.report.escape import code, code_cell, fenced, line, prose, prose_cell
 from tracemine.tickets.document import (
     Block,
@@ -25,7 +25,7 @@ from tracemine.tickets.record import TicketDraft
 _LONGEST_TITLE = 200
 _LONGEST_BODY = 60_000  # GitHub takes 65,536 characters
 # Each of these makes a link or a mention where a title is shown; a title has no escapes.
-_AUTOMATIC = re.compile(r"@(?=\w)|#(?=\d)|(?i:\bgh-)(?=\d)|:(?=//)")
+_AUTOMATIC = deferred(r"@(?=\w)|#(?=\d)|(?i:\bgh-)(?=\d)|:(?=//)")
 
 
 def markdown(blocks: tuple[Block, ...], longest: int = _LONGEST_BODY) -> str:

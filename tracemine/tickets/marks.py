@@ -17,22 +17,23 @@ import re
 from typing import Literal
 
 from tracemine.errors import UsageError
+from tracemine.patterns import deferred
 from tracemine.tickets.record import Figures, TicketMark
 
 MOST_ALIASES = 8
-_PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._]|-(?!-)){0,62}", re.ASCII)
-_IDENTITY = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_PROJECT = deferred(r"[A-Za-z0-9](?:[A-Za-z0-9._]|-(?!-)){0,62}", re.ASCII)
+_IDENTITY = deferred(r"[0-9a-f]{16}", re.ASCII)
 _KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}/[0-9a-f]{16}"
-_LINE = re.compile(rf"^<!-- tracemine: ({_KEY})( redacted)? -->[ \t]*\r?$", re.MULTILINE)
-_ALSO = re.compile(rf"^<!-- tracemine-also: ({_KEY}(?: {_KEY})*) -->[ \t]*\r?$", re.MULTILINE)
-_STATE = re.compile(
+_LINE = deferred(rf"^<!-- tracemine: ({_KEY})( redacted)? -->[ \t]*\r?$", re.MULTILINE)
+_ALSO = deferred(rf"^<!-- tracemine-also: ({_KEY}(?: {_KEY})*) -->[ \t]*\r?$", re.MULTILINE)
+_STATE = deferred(
     r"^<!-- tracemine-state: (\d{1,9})(?: saves (\d{1,24}) of (\d{1,24}) a (step|trace|fleet))? -->[ \t]*\r?$",
     re.MULTILINE,
 )
 _OF: dict[str, Literal["step", "trace", "fleet"]] = {"step": "step", "trace": "trace", "fleet": "fleet"}
 _KEPT = "Tracemine kept what follows: the hidden line that ends its own text was deleted here."
-_END = re.compile(r"^<!-- tracemine-end -->[ \t]*\r?$", re.MULTILINE)
-_COMMENT = re.compile(rf"^<!-- tracemine-comment: ({_KEY}) (\d{{1,9}}) -->[ \t]*\r?$", re.MULTILINE)
+_END = deferred(r"^<!-- tracemine-end -->[ \t]*\r?$", re.MULTILINE)
+_COMMENT = deferred(rf"^<!-- tracemine-comment: ({_KEY}) (\d{{1,9}}) -->[ \t]*\r?$", re.MULTILINE)
 
 
 def key_of(project: str, identity: str) -> str:

@@ -10,6 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 
+from tracemine.patterns import deferred
 from tracemine.tickets.document import (
     Block,
     Bullets,
@@ -24,14 +25,14 @@ from tracemine.tickets.document import (
     TicketTable,
 )
 
-_PACKAGES = re.compile(r".*[\\/](?:site|dist)-packages[\\/]")
-_STANDARD = re.compile(r".*[\\/]lib(?:64)?[\\/]python[\d.]+[\\/]")
-_ABSOLUTE = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[\\/]|^[A-Za-z]:|^~")
-_HOMES = re.compile(r"(?i)(?:^|[\\/])(?:home|users|root|\.\.)(?:[\\/]|$)|^\.\.?[\\/]")
+_PACKAGES = deferred(r".*[\\/](?:site|dist)-packages[\\/]")
+_STANDARD = deferred(r".*[\\/]lib(?:64)?[\\/]python[\d.]+[\\/]")
+_ABSOLUTE = deferred(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[\\/]|^[A-Za-z]:|^~")
+_HOMES = deferred(r"(?i)(?:^|[\\/])(?:home|users|root|\.\.)(?:[\\/]|$)|^\.\.?[\\/]")
 # In a sentence: what begins at a root, and goes on through folders without spaces, but for a user's folder, whose name
 # may have them.
-_HOME_IN_TEXT = re.compile(r"(?i)(?<![\w.])(?:[a-z]:)?[\\/]+(?:home|users)[\\/]+[^\\/\n\"'`<>|]{1,64}(?=[\\/])")
-_PATH_IN_TEXT = re.compile(
+_HOME_IN_TEXT = deferred(r"(?i)(?<![\w.])(?:[a-z]:)?[\\/]+(?:home|users)[\\/]+[^\\/\n\"'`<>|]{1,64}(?=[\\/])")
+_PATH_IN_TEXT = deferred(
     r"(?<![\w./\\-])(?:file:/{0,2})?(?:[A-Za-z]:[\\/]|\\\\|~[\w.-]*[\\/]|(?:\.{1,2}[\\/])+|/)"
     r"(?:[^\s\\/:*?\"'<>|`,;()\[\]{}]+[\\/]+)+[^\s\\/:*?\"'<>|`,;()\[\]{}]*"
 )

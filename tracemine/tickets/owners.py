@@ -15,14 +15,15 @@ from pathlib import Path
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
 from tracemine.files.in_repository import path_in
+from tracemine.patterns import deferred
 from tracemine.tickets.record import Filing
 
 _PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")  # the first that is there counts
 _LARGEST_BYTES = 3 << 20  # GitHub takes no larger one
 _LONGEST_PATTERN, _MOST_STARS = 1_000, 16
-_OWNER = re.compile(r"@[A-Za-z0-9][A-Za-z0-9_-]*(?:/[A-Za-z0-9._-]+)?|[^\s@]+@[^\s@]+\.[^\s@]+")
-_NO_PATTERN = re.compile(r"^!|\[|\*{3}")
-_PIECE = re.compile(r"\*+|\?|\\.|.", re.DOTALL)
+_OWNER = deferred(r"@[A-Za-z0-9][A-Za-z0-9_-]*(?:/[A-Za-z0-9._-]+)?|[^\s@]+@[^\s@]+\.[^\s@]+")
+_NO_PATTERN = deferred(r"^!|\[|\*{3}")
+_PIECE = deferred(r"\*+|\?|\\.|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
 from tracemine.columns import codes, examples, sorted_unique
 from tracemine.ops.kernel_names import short_name
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, mapped, rows_of
 from tracemine.rows.engines import PHASES as ENGINE_PHASES
 from tracemine.rows.table import IntArray, Rows, category
@@ -19,10 +19,10 @@ from tracemine.top.origin import Origin
 from tracemine.top.phase_names import FORWARD
 from tracemine.top.record import By
 
-_COUNTER = re.compile(r"_\d+$")
-_RESULT = re.compile(r"^(std::)?enable_if<[^<>]{0,200}>::type ")  # what a kernel returns, before its name
+_COUNTER = deferred(r"_\d+$")
+_RESULT = deferred(r"^(std::)?enable_if<[^<>]{0,200}>::type ")  # what a kernel returns, before its name
 _LONGEST_RESULT = 400  # characters
-_INSIDE = re.compile(r"^(?:void )?(?:\w{1,60}::){0,8}(\w{1,60})::kernel\b")
+_INSIDE = deferred(r"^(?:void )?(?:\w{1,60}::){0,8}(\w{1,60})::kernel\b")
 _SAID = {"gemm": "GEMM", "conv": "convolution", "attention": "attention", "collective": "collective"}
 _BESIDE = "(in no batch)"  # of an engine, what its annotation of a batch does not hold
 OUTSIDE, _COMMUNICATION = "(in no module)", "communication"

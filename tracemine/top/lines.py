@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from tracemine.columns import codes, examples
 from tracemine.columns import numbers as integers
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import IntArray
@@ -17,11 +17,11 @@ from tracemine.rows.user_frames import is_own, own_frames, written_name
 from tracemine.top.grouping import NOT_KNOWN, Path
 
 # Standard modules that call whoever calls the user's code, and capture's own.
-_STANDARD: Final = re.compile(
+_STANDARD: Final = deferred(
     r"^(threading|contextlib|functools|runpy|socketserver|asyncio[/\\]\w+|concurrent[/\\]futures[/\\]\w+"
     r"|multiprocessing[/\\]\w+)\.py$|(^|[/\\])tracemine[/\\]recording[/\\]|(^|[/\\])bin[/\\](torchrun|accelerate)$"
 )
-_CALLS_FORWARD: Final = re.compile(r"(^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py$")
+_CALLS_FORWARD: Final = deferred(r"(^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py$")
 
 
 class Lines(NamedTuple):

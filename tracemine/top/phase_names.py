@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from tracemine.patterns import deferred
 from tracemine.rows.iterations.annotations import marks
 
 FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER = "forward", "recomputed forward", "backward", "optimizer"
@@ -14,7 +14,7 @@ PHASES: Final = (FORWARD, RECOMPUTE, BACKWARD, BETWEEN, OPTIMIZER, _ZEROING, _PR
 
 _LONGEST_NAME = 512  # characters that are looked at: names come from strangers
 _NAMED: Final = tuple(
-    (re.compile(pattern), phase)
+    (deferred(pattern), phase)
     for pattern, phase in (
         (r"^autograd::engine::", BACKWARD),
         (r"^Optimizer\.step#|^## optimizer ##$|^DeepSpeedEngine\.step$|^(?i:optimizer([_. ]step)?)$", OPTIMIZER),

@@ -13,7 +13,7 @@ import pytest
 from tests.timelines import Trace
 from tracemine.findings.accounting import measure
 from tracemine.findings.graphs import Graphs, Span, answer, graphs_of
-from tracemine.findings.graphs.overwritten import overwritten
+from tracemine.findings.graphs.judge import overwritten
 from tracemine.findings.graphs.record import WAYS
 from tracemine.host.waits import waits_of
 from tracemine.pipeline import Analysis, analyse, analysed

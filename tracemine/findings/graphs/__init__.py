@@ -4,11 +4,9 @@ record.py      the record: spans, what each way of launching less comes to, and 
 kinds.py       what can be in the way, what each way does then, and the words for it
 obstacles.py   where in the program that is
 spans.py       functions and modules with enough launches, and their calls
-overwritten.py results that are read after a later call has taken their memory
 changes.py     operators and sizes that differ from call to call
-parts.py       stretches of a step between what cannot be captured
 savings.py     what each way saves
-judge.py       the verdicts
+judge.py       the verdicts, and the stretches of a step between what cannot be captured
 answers.py     the answer in words, and what to write
 """
 

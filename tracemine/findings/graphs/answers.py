@@ -12,6 +12,7 @@ from typing import Final, Literal, get_args
 from msgspec import Struct
 
 from tracemine.findings.graphs.record import Effect, Graphs, Obstacle, Span, WayName
+from tracemine.patterns import deferred
 from tracemine.units import time_text
 
 Kind = Literal["already", "works", "little", "part", "fails", "unknown"]
@@ -23,15 +24,15 @@ _MOST_NAMED: Final = 3
 _UNCOUNTED: Final = (
     "operators", "sizes", "few_sizes", "several_calls", "perhaps_several", "derived_twice", "optimizer"
 )  # fmt: skip
-_GROWS: Final = re.compile(r"^sizes that differ from call to call: (cat|concat)\b")
+_GROWS: Final = deferred(r"^sizes that differ from call to call: (cat|concat)\b")
 _FIRST: Final[tuple[Effect, ...]] = ("raises", "stale", "breaks", "overwrites", "records_again")
 _GRAPHS: Final[tuple[WayName, ...]] = ("reduce_overhead", "graphs_by_step")
 _MARKED: Final = """
 for batch in batches:
     torch.compiler.cudagraph_mark_step_begin()    # in front of each step
     step(batch)"""
-_PLAIN: Final = re.compile(r"[\w./\\:<> -]{1,200}", re.ASCII)
-_SAID: Final = re.compile(r"[\w./\\:<>()\[\]`,'= -]{1,200}", re.ASCII)
+_PLAIN: Final = deferred(r"[\w./\\:<> -]{1,200}", re.ASCII)
+_SAID: Final = deferred(r"[\w./\\:<>()\[\]`,'= -]{1,200}", re.ASCII)
 _STATIC: Final = (
     'model.generation_config.cache_implementation = "static"; '
     'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'

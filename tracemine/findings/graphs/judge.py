@@ -1,9 +1,15 @@
-"""The verdicts: what each way of launching less comes to, for the step and for what launches much in it."""
+"""The verdicts: what each way of launching less comes to, for the step and for what launches much in it.
+
+Of a part that a graph cannot hold as a whole, they name the stretches that it can: those between what stops a capture.
+
+What torch.compile replays as a CUDA graph returns memory of that graph. The next call takes it again, unless results
+of the one before still wait for their backward pass: as torch's own rule is (torch/_inductor/cudagraph_trees.py). Where
+the program marks where its steps begin, only the next step does.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -16,24 +22,25 @@ from tracemine.findings.blockers import ALLOCATED, derived_twice
 from tracemine.findings.graphs.changes import differing
 from tracemine.findings.graphs.kinds import GRAVITY, KINDS
 from tracemine.findings.graphs.obstacles import Obstacles, find_obstacles
-from tracemine.findings.graphs.overwritten import overwritten
-from tracemine.findings.graphs.parts import listed, stretches
-from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, WayName, WayOutcome
+from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, SpanPart, WayName, WayOutcome
 from tracemine.findings.graphs.savings import Unrecorded, graph_savings, with_savings
 from tracemine.findings.graphs.spans import Program, candidates, lines_of
 from tracemine.host.waits import Waits
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.captures import captured_graphs
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.host import named
 from tracemine.rows.table import BoolArray, IntArray, Rows, flags
 from tracemine.timeline import Timeline
 
 _MOST_PARTS: Final = 8
-_GENERATES: Final = re.compile(r"(^|[/\\])transformers[/\\]generation[/\\]")
+_GENERATES: Final = deferred(r"(^|[/\\])transformers[/\\]generation[/\\]")
 _SEVERAL: Final = 1.5  # calls a step
 _TRAINED: Final = "the backward pass is in it: static inputs, gradients None before the capture, a warm-up before it"
 _ALLOCATES: Final = "the driver gives memory in the step: run some steps before the capture"
+_FEWEST: Final = 4  # launches: a graph of less costs as much as they do
 
 
 class _Unit(Struct, frozen=True):
@@ -210,3 +217,72 @@ def _way(name: WayName, obstacles: list[Obstacle], *, known: bool) -> WayOutcome
             way=name, outcome="works" if known else "unknown", effect=None if known else "not_known", by=None
         )
     return WayOutcome(way=name, outcome=GRAVITY[gravest[0]], effect=gravest[0], by=gravest[1])
+
+
+def stretches(program: Program, member: BoolArray, call: IntArray, stops: Obstacles) -> list[IntArray]:
+    """Return activities, in order of launch, that lie in one call of a span with no stop between them.
+
+    member, call: of each of the program's activities, whether it is the span's, and in which call; stops: what ends a
+    stretch, but for an optimizer's launches, which are in none.
+    """
+    moment = program.launched_ns[program.activity]
+    barred = np.array([kind in ("optimizer", "replayed") for kind in stops.kind] + [False])[stops.code]
+    cut = np.searchsorted(np.sort(stops.begin_ns[~barred]), moment, side="right")
+    held = member & ~np.isin(moment, stops.begin_ns[barred])
+    step = program.step_at(moment)
+    edge = (np.diff(cut) != 0) | (np.diff(step) != 0) | (np.diff(call) != 0) | ~held[:-1] | ~held[1:]
+    parts = np.split(np.arange(len(moment)), np.flatnonzero(edge) + 1)
+    return [program.activity[each] for each in parts if len(each) >= _FEWEST and held[each].all()]
+
+
+def listed(program: Program, parts: Sequence[IntArray]) -> list[tuple[SpanPart, list[IntArray]]]:
+    """Return stretches by the lines that they begin and end at, most launches first."""
+    ends = np.array([(each[0], each[-1]) for each in parts], np.int64).reshape(-1, 2)
+    first, last = (lines_of(program.timeline, program.path[ends[:, side]]) for side in (0, 1))
+    groups: dict[tuple[str | None, str | None], list[IntArray]] = {}
+    for *lines, part in zip(first, last, parts, strict=True):
+        groups.setdefault((lines[0], lines[1]), []).append(part)
+    found = [
+        (SpanPart(first=lines[0], last=lines[1], times=len(each), launches=sum(map(len, each))), each)
+        for lines, each in groups.items()
+    ]
+    return sorted(found, key=lambda pair: -pair[0].launches)
+
+
+def overwritten(program: Program, calls: IntArray, graph: NodeGraph, *, by_step: bool = False) -> bool:
+    """Return whether something reads what a call of a span wrote after a later call took its memory.
+
+    calls: of each forward operator the call of the span, −1: none; by_step: the program says where its steps begin.
+    """
+    first = np.unique(calls[calls >= 0], return_index=True)[1]
+    rows = program.rows[np.flatnonzero(calls >= 0)[first]]
+    begin = program.op_begin[rows]
+    node = graph.first_activity
+    time, back = program.launched_ns[node], program.backward[node]
+    own = np.where(node >= 0, taken(calls, taken(program.place, program.forward[node])), -1)
+    moments = np.sort(time[back & (own >= 0)])
+    generation = program.step_at(begin) if by_step else _generations(begin, moments)
+    at = np.where(back, generation[np.searchsorted(begin, time, side="right") - 1], taken(generation, own))
+    made, read = graph.producer, graph.consumer
+    inside = own[made] >= 0
+    made, read = made[inside], read[inside]
+    read_at = np.where((own[read] >= 0) & ~back[read], taken(generation, own[read]), -1)
+    later = np.searchsorted(begin, time[read], side="right") - 1
+    now = np.where(read_at >= 0, read_at, generation[later])
+    return bool(((now > at[made]) & (time[read] >= 0)).any())
+
+
+def _generations(begin: IntArray, backward: IntArray) -> IntArray:
+    """Return of each call, in order, how often memory was taken anew up to it.
+
+    backward: when something of the span's backward pass ran, in order. With one to come after it a call keeps memory.
+
+    >>> _generations(np.array([1, 2, 9]), np.array([5])).tolist(), _generations(np.array([1, 2]), np.array([])).tolist()
+    ([0, 0, 1], [0, 1])
+    """
+    generation = np.zeros(len(begin), np.int64)
+    trained = len(backward) > 0
+    for at in range(1, len(begin)):
+        between = np.searchsorted(backward, (begin[at - 1], begin[at]))
+        generation[at] = generation[at - 1] + (not trained or between[1] > between[0])
+    return generation

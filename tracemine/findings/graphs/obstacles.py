@@ -11,27 +11,28 @@ from msgspec import Struct
 
 from tracemine.columns import sorted_unique
 from tracemine.host.waits import WAITS, Waits
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import LOADS, named
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags
 from tracemine.timeline import Timeline
 
-_RELEASES: Final = re.compile(r"^(cuda|hip)Free(_ptds)?$|^cuMemFree(_v2)?$")
-_RANDOM: Final = re.compile(
+_RELEASES: Final = deferred(r"^(cuda|hip)Free(_ptds)?$|^cuMemFree(_v2)?$")
+_RANDOM: Final = deferred(
     r"^aten::(rand|randn|randint|randperm|rand_like|randn_like|bernoulli_?|uniform_|normal_?|random_|multinomial|exponential_)$"
 )
-_CALLS_BACKWARD: Final = re.compile(
+_CALLS_BACKWARD: Final = deferred(
     r"torch[/\\](_tensor\.py\(\d+\): backward|autograd[/\\]__init__\.py\(\d+\): (backward|grad))$"
 )
-_OF_TORCH: Final = re.compile(
+_OF_TORCH: Final = deferred(
     r"^(aten|prims?|torch\w*|_?c10d\w*|autograd|inductor|quantized|profiler|rngprims|higher_order|symm_mem|mkldnn|onednn)$"
 )
 # Their step() looks whether a graph is being captured, and raises where they were not made for it.
 CHECKED: Final = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "ASGD", "Adadelta", "RMSprop", "Rprop")
 # What these do on the device alone where their count of steps is a tensor there.
-_CAPTURABLE: Final = re.compile(r"^aten::(_foreach_pow|pow)$")
-_RECORDERS: Final = re.compile(r"(^|[/\\])(tracemine[/\\]recording|torch[/\\]profiler)([/\\]|\.py)")
+_CAPTURABLE: Final = deferred(r"^aten::(_foreach_pow|pow)$")
+_RECORDERS: Final = deferred(r"(^|[/\\])(tracemine[/\\]recording|torch[/\\]profiler)([/\\]|\.py)")
 
 
 class Obstacles(Struct, frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Final, Literal
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from tracemine.columns import codes, numbers, sorted_unique
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.forwards import Forwards
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import engine_of, first_known, nearest, outermost, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import threads
@@ -23,7 +23,7 @@ from tracemine.timeline import Timeline
 
 _SHARE: Final = 0.05  # of all launches
 _MOST_SPANS: Final = 24
-_MODULE: Final = re.compile(r"^nn\.Module: (.+)$")
+_MODULE: Final = deferred(r"^nn\.Module: (.+)$")
 _LONGEST_BODY, _FEWEST_TURNS = 512, 2
 
 

@@ -39,9 +39,7 @@ class Lasting(Struct):
     _kept: dict[tuple[int, str, int], Token] = field(default_factory=dict)  # by sequence, letter, and place in a list
     _turn: int = -1
     lives: Lives | None = None
-    overwritten: bool = (
-        False  # parameters, perhaps, since an optimizer wrote them: a list was that the profiler has cut
-    )
+    overwritten: bool = False  # parameters, perhaps, since an optimizer wrote them: a list that the profiler has cut
     perhaps_written: bool = False  # the gradients, since they were accumulated: clipped, unscaled, reduced over ranks
     _ordered: bool = False  # in which order the optimizer goes through its parameters is known
     _order: list[int] = field(default_factory=list)  # and then their storages

@@ -17,8 +17,6 @@ from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.timeline import Timeline
 
-__all__ = ["Box", "DataflowPicture", "DrawnTensor", "dataflow_of"]
-
 _MOST_BOXES = 24
 _MOST_TENSORS = 12  # into or out of one operator
 

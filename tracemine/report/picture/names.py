@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_ANY = re.compile(
+from tracemine.patterns import deferred
+
+_ANY = deferred(
     r"^(runs?|traces?|profiles?|captures?|timelines?|results?|outputs?|logs?|findings|report|rank_?\d+)"
     r"(\.pt)?(\.(json|sqlite|nsys-rep))?(\.(gz|zst))?$",
     re.IGNORECASE,

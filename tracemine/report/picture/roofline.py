@@ -20,8 +20,6 @@ from tracemine.rows.codes import distinct
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
 from tracemine.timeline import Timeline
 
-__all__ = ["Kernels", "Moved", "Roof", "Roofline", "roofline_of"]
-
 _S = 10**9
 # Peaks of the data sheet by the data type that a class of kernels takes; of products and convolutions those of matrix
 # units, of all others float32's, which they compute in.

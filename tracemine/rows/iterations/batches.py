@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import sorted_unique
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.iterations.annotations import marks
 from tracemine.rows.iterations.record import ANNOTATION, Iterations, cut, work_of
@@ -18,7 +18,7 @@ _LONGEST_NAME = 512  # characters that are looked at: names come from strangers
 # Of SGLang's modes: whether sequences are prompts. A mode that is missing here mixes both, or checks drafts.
 _PROMPTS: Final = {"EXTEND": True, "PREFILL": True, "DECODE": False}
 # What a forward pass looks up first: a table, and of each sequence so many tokens.
-_LOOKED_UP: Final = re.compile(r"^\[\[(\d{1,9}),\d{1,9}\],\[(\d{1,9}),(\d{1,9})\]")
+_LOOKED_UP: Final = deferred(r"^\[\[(\d{1,9}),\d{1,9}\],\[(\d{1,9}),(\d{1,9})\]")
 
 
 class Batch(Struct, frozen=True):

@@ -9,7 +9,6 @@ those of the outermost scope with most GPU time are looked at, and a scope that 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from tracemine import columns
 from tracemine.columns import sorted_unique
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, mapped, rows_of, take
 from tracemine.rows.iterations.record import REPEATS, Iterations, LaunchedWork, inferred
 from tracemine.rows.iterations.replays import exchanges
@@ -28,10 +28,10 @@ _LEAST_ALIKE = 0.95  # of the kernels, those that are the same one round later
 _LEAST_KNOWN = 0.5  # of the kernels, those whose module must be recorded
 _AS_GOOD = 0.01  # a shorter sequence is taken that fits as well but for this
 _MOST_KERNELS = 400_000
-_STEP = re.compile(r"(?i)(^|[ _])(step|iter|iteration|batch)s?$")  # an outermost scope that is one, or holds all
+_STEP = deferred(r"(?i)(^|[ _])(step|iter|iteration|batch)s?$")  # an outermost scope that is one, or holds all
 _MOST_LENGTHS = 64  # that are tried
 _MOST_NAMES, _MOST_IN_A_ROUND, _MOST_PLACES = 4, 512, 4_096  # by which lengths are looked for
-_ONCE = re.compile(
+_ONCE = deferred(
     r"(?i)(?<!rotary_)(?<!pos_)embedding|nll_loss|cross_entropy|argmax|multinomial|top_?k_?top_?p|_fused_(adam|sgd)"
     r"|multi_tensor_apply|fusedadam"
 )

@@ -6,18 +6,17 @@ in between. It hands over the next inputs and takes the results between two step
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, numbers
 from tracemine.rows.host import is_graph_launch
 from tracemine.rows.iterations.record import REPLAYS, Iterations, LaunchedWork, inferred
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
-_WAITS = re.compile(r"(Device|Stream|Event|Ctx|Context) ?Sync|Synchronize")
+_WAITS = deferred(r"(Device|Stream|Event|Ctx|Context) ?Sync|Synchronize")
 _FEWEST = 3  # runs of replays that are said to repeat
 
 

@@ -1,0 +1,35 @@
+"""Regular expressions that are compiled where they are first used, so that start-up pays for none."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Any, cast
+
+
+class DeferredPattern:
+    """A regular expression that acts as the compiled one, from its first use on as fast."""
+
+    def __init__(self, text: str, flags: int) -> None:
+        self._asked = text, flags
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(*self._asked)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the compiled one has, and keep it."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = getattr(self._compiled, name)
+        setattr(self, name, found)
+        return found
+
+
+def deferred(text: str, flags: int = 0) -> re.Pattern[str]:
+    r"""Return a regular expression for the whole of a module.
+
+    >>> deferred(r"a(\d)").sub("b", "a1 a2")
+    'b b'
+    """
+    return cast("re.Pattern[str]", DeferredPattern(text, flags))
