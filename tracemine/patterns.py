@@ -10,7 +10,7 @@ from typing import Any, cast
 class DeferredPattern:
     """A regular expression that acts as the compiled one, from its first use on as fast."""
 
-    def __init__(self, text: str, flags: int) -> None:
+    def __init__(self, text: str, flags: int = 0) -> None:
         self._asked = text, flags
 
     @cached_property

@@ -151,9 +151,9 @@ class Watch:
         from tracemine.comparison.baseline import against
         from tracemine.report.ci_summary import of_difference
 
-        found = against(self.baseline, scan)
-        failures = {one.text: one for gate in self.gates for one in gate(found)}
-        return GateResult(of_difference(found, scan, how.frames, self.name, tuple(failures.values())), found)
+        difference = against(self.baseline, scan)
+        failures = {one.text: one for gate in self.gates for one in gate(difference)}
+        return GateResult(of_difference(difference, scan, how.frames, self.name, tuple(failures.values())), difference)
 
 
 def watch(baseline: Path, fail_on: str | None) -> Watch:

@@ -150,8 +150,8 @@ def _beyond(column: pa.ChunkedArray, most: int) -> bool:
         values = chunk.flatten() if is_list else chunk.drop_null()
         if values.null_count:
             return True
-        found = values.to_numpy(zero_copy_only=False)
-        if not ((found >= 0) & (found <= most)).all():
+        stored = values.to_numpy(zero_copy_only=False)
+        if not ((stored >= 0) & (stored <= most)).all():
             return True
     return False
 

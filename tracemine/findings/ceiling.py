@@ -64,9 +64,9 @@ def _counted_ns(context: ScanContext) -> FloatArray:
     """
     rows, dur = context.rows["activities"], context.accounts.dur_ns
     flops, nbytes, together = (number(rows, f"call_{name}", null=-1) for name in ("flops", "bytes", "dur_ns"))
-    found = np.full(len(dur), -1.0)
+    took_ns = np.full(len(dur), -1.0)
     if context.rates is None:
-        return found
+        return took_ns
     kinds, of = distinct(
         category(rows, "op_class"), category(rows, "operation"), category(rows, "dtype"), _units(context.kernel_names)
     )
@@ -77,8 +77,8 @@ def _counted_ns(context: ScanContext) -> FloatArray:
     known = np.flatnonzero((flops_per_s > 0) & (flops >= 0) & (together > 0))
     moved_ns = nbytes[known] * (_S / context.rates.device.achieved_bytes_per_s)
     work_ns = np.maximum(flops[known] * (_S / flops_per_s[known]), moved_ns)
-    found[known] = low[known] * (launch_ns[known] + work_ns) * dur[known] / together[known]
-    return found
+    took_ns[known] = low[known] * (launch_ns[known] + work_ns) * dur[known] / together[known]
+    return took_ns
 
 
 def _units(kernels: Categories) -> Categories:

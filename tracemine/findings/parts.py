@@ -115,8 +115,8 @@ def _less(whole_ns: int, saving: Range) -> Range:
 def _by_part(part: IntArray, ns: IntArray, chosen: BoolArray) -> list[int]:
     total = np.zeros(len(_NAMES), np.int64)
     np.add.at(total, part[chosen], ns[chosen])
-    found: list[int] = total.tolist()
-    return found
+    sums: list[int] = total.tolist()
+    return sums
 
 
 def part_of_activities(rows: Rows, findings: Sequence[Finding], causes: Sequence[Cause]) -> IntArray:

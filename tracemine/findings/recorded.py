@@ -88,12 +88,12 @@ def _by_operator(facts: Facts, dur_ns: IntArray, kept: BoolArray, steps: int) ->
     sums = np.zeros(len(names), np.int64)
     np.add.at(sums, facts.op.codes[kept], dur_ns[kept])  # code −1: the last
     most = sorted(np.flatnonzero(sums > 0).tolist(), key=lambda code: (-int(sums[code]), names[code]))
-    found: dict[str, int] = {}
+    spent_ns: dict[str, int] = {}
     for code in most[:_MOST_NAMES]:
         if (ns := int(sums[code]) // steps) > 0:
             name = names[code][:_NAME_LIMIT]
-            found[name] = found.get(name, 0) + ns
-    return found
+            spent_ns[name] = spent_ns.get(name, 0) + ns
+    return spent_ns
 
 
 def made_by(context: ScanContext) -> str:

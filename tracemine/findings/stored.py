@@ -14,6 +14,7 @@ from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file, read_head
 from tracemine.findings.record import FINDINGS_SCHEMA_VERSION, Finding, Scan, Summary, Variant
 from tracemine.findings.tables import findings_table, occurrences_table
+from tracemine.timeline.meta import schema_version_of
 from tracemine.units import count_text
 
 _LARGEST_BYTES = 1 << 30
@@ -78,7 +79,7 @@ def _scans_in(path: Path) -> list[Scan]:
             continue
         where = Location(str(path), line=number)
         try:
-            version = version_of(line)
+            version = schema_version_of(line)
             scan = decoded(line) if version in _VERSIONS else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"is no findings file: {error}", where=where, hint=_HINT) from None
@@ -165,22 +166,9 @@ def _head(path: Path) -> bytes:
 # --- versions: a finding of schema version 1 was what a variant is now ------------------------------------------------
 
 
-class _Version(msgspec.Struct):
-    schema_version: int
-
-
-def version_of(content: bytes) -> int:
-    """Return the schema version that findings say they are of. Raise msgspec's DecodeError.
-
-    >>> version_of(b'{"schema_version": 3, "findings": "of another kind"}')
-    3
-    """
-    return msgspec.json.decode(content, type=_Version).schema_version
-
-
 def decoded(content: bytes) -> Scan:
     """Return a scan as JSON has it, of version 1 as well. Raise msgspec's DecodeError."""
-    if version_of(content) != 1:
+    if schema_version_of(content) != 1:
         return msgspec.json.decode(content, type=Scan)
     return msgspec.convert(_upgraded(msgspec.json.decode(content)), type=Scan)
 

@@ -102,8 +102,8 @@ def _operators(timeline: Timeline, order: Order, step: IntArray, begin: IntArray
 
 def _of_names(column: tuple[IntArray, tuple[str, ...]], holds: Callable[[str], bool]) -> BoolArray:
     ids, names = column
-    found: BoolArray = np.array([*map(holds, names), False], np.bool_)[ids]
-    return found
+    holding: BoolArray = np.array([*map(holds, names), False], np.bool_)[ids]
+    return holding
 
 
 def _is_pointwise(name: str) -> bool:
@@ -130,15 +130,15 @@ def _activities(
 def _as_before(columns: Sequence[IntArray], begin: IntArray) -> BoolArray:
     """Return for each step whether its entries are those of the one before, in all columns."""
     size = np.diff(begin)
-    found = np.append(False, size[1:] == size[:-1])
+    same_size = np.append(False, size[1:] == size[:-1])
     at = np.arange(begin[-1])
     step = np.repeat(np.arange(len(size)), size)
-    back = np.where(found[step], at - size[step], at)
+    back = np.where(same_size[step], at - size[step], at)
     differs = np.zeros(len(at), np.bool_)
     for column in columns:
         differs |= column != column[back]
-    found[step[differs]] = False
-    return found
+    same_size[step[differs]] = False
+    return same_size
 
 
 def _longest(same: BoolArray) -> tuple[int, int]:

@@ -46,25 +46,25 @@ def _all_groups(flow: Flow) -> Groups:
     first, stay_apart = merge(timeline, flow, nodes, pairs)
     node_group, node, begin = _numbered(first)
     count, lasts, sized = len(begin) - 1, lasting(flow), sized_nodes(timeline, flow)
-    found = traffic_of(timeline, flow, nodes, meanings, call, node_group, count, lasts, sized)
+    traffic = traffic_of(timeline, flow, nodes, meanings, call, node_group, count, lasts, sized)
     return Groups(
         node=node,
         begin=begin,
         node_group=node_group,
-        kernels=found.kernels,
-        kernel=found.kernel,
-        evidence=found.evidence.astype(np.int8),
-        node_reads=found.node_reads,
-        node_writes=found.node_writes,
-        bytes_before=found.bytes_before,
-        bytes_after=found.bytes_after,
-        more_reads=found.more_reads,
-        more_writes=found.more_writes,
-        intermediate_bytes=found.intermediate_bytes,
-        flops=found.flops,
-        gone_group=node_group[flow.writes.node[found.gone]],
-        gone_op_row=flow.nodes.op_row[flow.writes.node[found.gone]],
-        gone_bytes=flow.writes.bytes[found.gone],
+        kernels=traffic.kernels,
+        kernel=traffic.kernel,
+        evidence=traffic.evidence.astype(np.int8),
+        node_reads=traffic.node_reads,
+        node_writes=traffic.node_writes,
+        bytes_before=traffic.bytes_before,
+        bytes_after=traffic.bytes_after,
+        more_reads=traffic.more_reads,
+        more_writes=traffic.more_writes,
+        intermediate_bytes=traffic.intermediate_bytes,
+        flops=traffic.flops,
+        gone_group=node_group[flow.writes.node[traffic.gone]],
+        gone_op_row=flow.nodes.op_row[flow.writes.node[traffic.gone]],
+        gone_bytes=flow.writes.bytes[traffic.gone],
         product_bytes=product_bytes(timeline, flow, nodes, node_group, count, lasts),
         refusals=_refusals(flow, nodes, pairs, first, stay_apart, sized),
         **of_activities(flow, node_group, count),
@@ -131,10 +131,10 @@ def product_bytes(
     Nothing else reads the result, it is not wanted afterwards, and the group computes element by element on as many
     elements. Whether the product's own library can take the group in is another question.
     """
-    found = np.zeros(count, np.int64)
+    result_bytes = np.zeros(count, np.int64)
     edges, writes = flow.edges, flow.writes
     if not count or not len(edges.write):
-        return found
+        return result_bytes
     product = np.isin(nodes.library_code, [nodes.library.index(key) for key in _PRODUCTS if key in nodes.library])
     group = node_group[edges.consumer]
     least, most = np.full(len(writes), count, np.int64), np.full(len(writes), -2, np.int64)
@@ -148,5 +148,5 @@ def product_bytes(
     rows = np.flatnonzero(alone)
     of = most[rows]
     fits = (numbers(timeline.tensors.column("numel"), 0)[writes.tensor_row[rows]] == full[of]) & ~reduces[of]
-    np.maximum.at(found, of[fits], writes.bytes[rows[fits]])
-    return found
+    np.maximum.at(result_bytes, of[fits], writes.bytes[rows[fits]])
+    return result_bytes

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracemine.patterns import deferred
+from tracemine.patterns import DeferredPattern, deferred
 from tracemine.tables import table_beside
 
 _TOKEN = deferred(r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?.[=!]?|[*+?]|\{\d*,?\d*\}|.", re.DOTALL)
@@ -22,7 +22,7 @@ _QUANTIFIERS = ("*", "+", "?", "{")
 _GROUPS = ("(", "(?:")
 
 
-class LatePattern:
+class LatePattern(DeferredPattern):
     """A regular expression that is compiled where it may fit.
 
     >>> pattern = LatePattern(r"^void (cub|thrust)::|[Ss]ort_?keys")
@@ -33,12 +33,9 @@ class LatePattern:
     """
 
     def __init__(self, pattern: str) -> None:
+        super().__init__(pattern)
         self.pattern = pattern
         self.begins, self.contains = _needs().get(pattern) or needs_of(pattern)
-
-    @cached_property
-    def _compiled(self) -> re.Pattern[str]:
-        return re.compile(self.pattern)
 
     def search(self, name: str) -> re.Match[str] | None:
         """Return where it is found in a name."""

@@ -167,9 +167,9 @@ def _without_a_cause(
     if measured_ns < max(_BELOW * usual.mid, usual.high):
         return Abstained("at_its_rate")
     after = Range(usual.mid, max(_BELOW * usual.mid, usual.high), round(measured_ns))
-    found = _estimate(call, after, measured_ns, work, rate)
+    estimate = _estimate(call, after, measured_ns, work, rate)
     note = "why it takes longer is not known: middle: as the slowest twentieth of those, high end: nothing helps"
-    return Estimate(after_ns=found.after_ns, flops=found.flops, assumptions=(*found.assumptions, note))
+    return Estimate(after_ns=estimate.after_ns, flops=estimate.flops, assumptions=(*estimate.assumptions, note))
 
 
 def _estimate(call: LibraryCall, after: Range, measured_ns: float, work: CallWork, rate: Rate) -> Estimate:

@@ -214,8 +214,8 @@ def _done(timeline: Timeline, calls: HostCalls, op_thread: IntArray, work: HostW
 def _allocates(timeline: Timeline) -> BoolArray:
     """Return which rows of `api` allocate or free memory."""
     (pattern,) = (work.calls for work in WORK if work.cause == "allocator" and work.calls is not None)
-    found = named(categories(timeline.api.column("name")), pattern)
-    return found if len(found) else np.zeros(1, np.bool_)
+    allocates = named(categories(timeline.api.column("name")), pattern)
+    return allocates if len(allocates) else np.zeros(1, np.bool_)
 
 
 def _sets_up(timeline: Timeline) -> BoolArray:
@@ -327,9 +327,9 @@ def _next_end(calls: HostCalls, blocking: IntArray, replays: IntArray) -> IntArr
     moments, moment = np.unique(np.concatenate((calls.begin[order], calls.begin[replays])), return_inverse=True)
     key = np.concatenate((calls.thread[order], calls.thread[replays])) * len(moments) + moment
     place = np.minimum(np.searchsorted(key[: len(order)], key[len(order) :], side="right"), len(order) - 1)
-    found = order[place]
-    fits = (calls.thread[found] == calls.thread[replays]) & (calls.begin[found] > calls.begin[replays])
-    return np.where(fits, calls.end[found], _NEVER)
+    places = order[place]
+    fits = (calls.thread[places] == calls.thread[replays]) & (calls.begin[places] > calls.begin[replays])
+    return np.where(fits, calls.end[places], _NEVER)
 
 
 def overlaps(begin: IntArray, end: IntArray, since: IntArray, until: IntArray) -> BoolArray:

@@ -38,6 +38,7 @@ from tracemine.timeline.meta import (
     RecordedDevice,
     producer_named,
     producer_of,
+    schema_version_of,
 )
 from tracemine.timeline.schema import COUNTERS, EDGES, ROW, TABLES, ColumnSchema, TableSchema
 
@@ -233,15 +234,9 @@ def _says(error: Exception) -> str:
     return f"{Path(error.where.path).name} {error.message}"
 
 
-class _TimelineVersion(msgspec.Struct):
-    """What is read of meta.json before anything is known of the rest."""
-
-    schema_version: int
-
-
 def _read_meta(path: Path) -> Meta:
     text = read_file(path, _LARGEST_META)
-    version = msgspec.json.decode(text, type=_TimelineVersion).schema_version
+    version = schema_version_of(text)
     if version not in _READ_VERSIONS:
         known = " and ".join(map(str, _READ_VERSIONS))
         raise TimelineError(f"has schema version {version}, this tracemine reads {known}")

@@ -126,3 +126,16 @@ def producer_of(meta: Meta) -> str:
 def producer_named(format: str) -> str:
     """Return which of PRODUCERS the kernels of a recording in this format are of."""
     return format if format in PRODUCERS else "torch"
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
+def schema_version_of(content: bytes) -> int:
+    """Return the schema version that a document says it is of, whatever else it holds. Raise msgspec's DecodeError.
+
+    >>> schema_version_of(b'{"schema_version": 3, "findings": "of another kind"}')
+    3
+    """
+    return msgspec.json.decode(content, type=_Version).schema_version

@@ -77,7 +77,7 @@ def trace_json(picture: Picture) -> Markup:
                 "names": names,
                 "short_names": _texts(short_name(text) for text in activities.names[:_MOST_NAMES]),
                 "parts": list(PARTS),
-                "steps": [[one.start_ns, one.dur_ns] for one in steps],
+                "steps": steps,
                 "host": [_host(lane, _MOST_SPANS // len(picture.host)) for lane in picture.host],
             }
         )

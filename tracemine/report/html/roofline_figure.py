@@ -89,7 +89,7 @@ def _is_known(one: Kernels) -> bool:
 
 def _axes(of: Roofline, shown: Sequence[Kernels]) -> _Axes:
     """Return decades that hold all marks and the ridge of each roof."""
-    peaks = [roof.flops_per_s for roof in of.roofs] or [of.bytes_per_s]
+    peaks = [peak for _, peak in of.roofs] or [of.bytes_per_s]
     x = [peak / of.bytes_per_s for peak in peaks] + [0.1]
     y: list[float] = [*peaks, of.bytes_per_s * 0.1]
     x += [each.intensity or 1.0 for each in shown] + [at for each in of.moved for at in (each.before[0], each.after[0])]
@@ -99,16 +99,16 @@ def _axes(of: Roofline, shown: Sequence[Kernels]) -> _Axes:
 
 
 def _roofs(of: Roofline, axes: _Axes) -> Iterator[SimpleNamespace]:
-    top = max((roof.flops_per_s for roof in of.roofs), default=10**axes.y1)
+    top = max((peak for _, peak in of.roofs), default=10**axes.y1)
     begin = max(10.0**axes.x0, 10.0**axes.y0 / of.bytes_per_s)
     path = f"M{axes.x(begin)} {axes.y(begin * of.bytes_per_s)}L{axes.x(top / of.bytes_per_s)} {axes.y(top)}"
     middle = sqrt(begin * top / of.bytes_per_s)
     label = f"memory {bytes_text(of.bytes_per_s)}/s"
     yield SimpleNamespace(path=path, label=label, x=axes.x(middle) - 8, y=axes.y(middle * of.bytes_per_s) - 6)
-    for roof in of.roofs:
-        y, right = axes.y(roof.flops_per_s), axes.x(10.0**axes.x1)
-        path = f"M{axes.x(roof.flops_per_s / of.bytes_per_s)} {y}H{right}"
-        yield SimpleNamespace(path=path, label=f"{roof.name} {_rate(roof.flops_per_s)}", x=right - 4, y=y - 6)
+    for name, peak in of.roofs:
+        y, right = axes.y(peak), axes.x(10.0**axes.x1)
+        path = f"M{axes.x(peak / of.bytes_per_s)} {y}H{right}"
+        yield SimpleNamespace(path=path, label=f"{name} {_rate(peak)}", x=right - 4, y=y - 6)
 
 
 def _table(of: Roofline, numbers: Mapping[int, int]) -> Table:

@@ -71,13 +71,6 @@ def picture(
     )
 
 
-class DrawnStep(Struct, frozen=True):
-    """A step that counts: from its first launch, as far as that was recorded, to the end of its last activity."""
-
-    start_ns: int  # from `begin_ns` of the activities on; before it, negative
-    dur_ns: int
-
-
 class Activities(Struct, frozen=True, kw_only=True, eq=False):
     """Activities in the timeline's order. Nanoseconds."""
 
@@ -91,7 +84,9 @@ class Activities(Struct, frozen=True, kw_only=True, eq=False):
     names: tuple[str, ...]
     part: IntArray  # position in PARTS
     step: IntArray  # position in `steps`; −1: in none that counts
-    steps: tuple[DrawnStep, ...]
+    # Start, from `begin_ns` on and negative before it, and duration of each step that counts: from its first launch, as
+    # far as that was recorded, to the end of its last activity.
+    steps: tuple[tuple[int, int], ...]
 
     def end_ns(self) -> IntArray:
         """Return when each ends, from `begin_ns` on."""
@@ -149,7 +144,7 @@ def _known(ordinal: int) -> int | None:
 
 def _steps(
     timeline: Timeline, start: IntArray, end: IntArray, step_of: IntArray | None
-) -> tuple[IntArray, tuple[DrawnStep, ...]]:
+) -> tuple[IntArray, tuple[tuple[int, int], ...]]:
     """Return the place of each activity's step among those that count, in order of time, and those."""
     if step_of is None or not (step_of >= 0).any():
         return np.full(len(start), -1, np.int64), ()
@@ -166,7 +161,7 @@ def _steps(
     step = np.full(len(start), -1, np.int64)
     step[rows] = place[of.reshape(-1)]
     first = int(start[0])
-    drawn = (DrawnStep(int(begin[at]) - first, int(done[at] - begin[at])) for at in order)
+    drawn = ((int(begin[at]) - first, int(done[at] - begin[at])) for at in order)
     return step, tuple(drawn)
 
 

@@ -27,13 +27,6 @@ _PEAK = {"float16": "fp16", "bfloat16": "bf16", "float32": "tf32", "float64": "f
 _ON_MATRIX_UNITS = frozenset({"gemm", "conv", "attention", "rnn"})
 
 
-class Roof(Struct, frozen=True):
-    """A peak of arithmetic."""
-
-    name: str
-    flops_per_s: int
-
-
 class Kernels(Struct, frozen=True, kw_only=True):
     """A class of kernels of one data type. Bytes and FLOPs are those of the kernels of which they are known."""
 
@@ -77,7 +70,7 @@ class Roofline(Struct, frozen=True, kw_only=True):
     device: str
     bytes_per_s: int  # of the data sheet
     achieved_bytes_per_s: int  # that a large copy reaches
-    roofs: tuple[Roof, ...]
+    roofs: tuple[tuple[str, int], ...]  # peaks of arithmetic: of what, and FLOPs a second
     kernels: tuple[Kernels, ...]  # most time first
     moved: tuple[Moved, ...]
 
@@ -102,13 +95,13 @@ def roofline_of(timeline: Timeline, rows: Rows, device: Device, scan: Scan) -> R
     )
 
 
-def _roofs(device: Device, kernels: Sequence[Kernels]) -> Iterator[Roof]:
+def _roofs(device: Device, kernels: Sequence[Kernels]) -> Iterator[tuple[str, int]]:
     """Yield float32's peak, and those of the types that matrix units took."""
     wanted = ["fp32"]
     wanted += [_PEAK.get(one.dtype or "", "") for one in kernels if one.op_class in _ON_MATRIX_UNITS]
     for name in dict.fromkeys(wanted):
         if (peak := device.flops_per_s.get(name)) is not None:
-            yield Roof(name, peak)
+            yield name, peak
 
 
 def _kernels(timeline: Timeline, rows: Rows) -> Iterator[Kernels]:
