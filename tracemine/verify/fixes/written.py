@@ -40,6 +40,8 @@ def line(graph: Graph, number: int, names: dict[int, str]) -> str:
     wanted = ", ".join(targets) + ("," if len(targets) == 1 and call.schema.outputs[0].endswith("[]") else "")
     text = f"aten.{name}.{overload}({arguments_text(call, [names.get(k, '') for k in range(len(graph.specs))])})"
     several = len(call.schema.outputs) > len(targets)
+    if not targets:  # it writes in place, and gives nothing
+        return f"    {text}"
     return f"    {wanted} = {text}" + (f"[:{len(targets)}]" if several and len(targets) > 1 else "[0]" * several)
 
 
