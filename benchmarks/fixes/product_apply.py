@@ -8,7 +8,6 @@ to torch.compile. OUT/applied.jsonl: what came of each, a line a part; OUT/NAME/
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
 import os
 import shutil
@@ -18,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from benchmarks.programs.applied import record
 
 STEPS = Path(__file__).parent / "steps_of_heads"
 RULES = {"sparse_encoder": "vocabulary_maximum", "causal_language_model": "logits_written"}
@@ -53,24 +54,6 @@ def diff_of(text: str, name: str) -> str:
         changed = changed.replace(old, new)
     before, after = (each.splitlines(keepends=True) for each in (text, changed))
     return "".join(difflib.unified_diff(before, after, f"a/{name}.py", f"b/{name}.py"))
-
-
-def record(name: str, out: Path) -> None:
-    """Record a step; in a process of its own."""
-    import torch
-
-    from tracemine.recording import capture
-
-    sys.path.insert(0, str(out / "source"))
-    step = __import__(name).build()
-    batches = itertools.cycle(step.batches)
-    for _ in range(5):
-        step.run(next(batches))
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    with capture(out / "run", steps=2, timed=10, quiet=True) as run:
-        for batch in run.steps(batches):
-            step.run(batch)
 
 
 class Taken:
@@ -148,6 +131,6 @@ def main(out: Path, seconds: float) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--record":
-        record(sys.argv[2], Path(sys.argv[3]))
+        record(sys.argv[2], Path(sys.argv[3]) / "source", Path(sys.argv[3]) / "run")
         sys.exit(0)
     sys.exit(main(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 150.0))

@@ -24,7 +24,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +105,11 @@ def turn(slot: Path, mine: int) -> Iterator[None]:
 # -- one program -------------------------------------------------------------------------------------------------------
 
 
-def record(name: str, out: Path, slot: Path, runner: int) -> None:
-    """Record three steps; in a process of its own, for a profiler leaves traces in it."""
+def record(name: str, source: Path, to: Path, alone: AbstractContextManager[object] | None = None) -> None:
+    """Record a step of each batch; in a process of its own, for a profiler leaves traces in it. alone: entered then."""
     import torch
 
-    sys.path.insert(0, str(STEPS))
+    sys.path.insert(0, str(source))
     from importlib import import_module
 
     from tracemine.recording import capture
@@ -121,7 +121,7 @@ def record(name: str, out: Path, slot: Path, runner: int) -> None:
         step.run(next(batches))
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    with turn(slot, runner), capture(out / "recordings" / name, steps=len(step.batches), timed=12, quiet=True) as run:
+    with alone or nullcontext(), capture(to, steps=len(step.batches), timed=12, quiet=True) as run:
         for batch in run.steps(batches):
             step.run(batch)
 
@@ -203,6 +203,8 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
     edits = edits_of(name, out / "diffs" / name, on_gpu)
     wanted = {edit_name(file): shares_of(findings, rules) for file, rules in edits.items()} | asking
     keep(findings=named(findings), scanned_s=round(time.monotonic() - began, 1))
+    if not until:
+        return
     try:
         run = applied(
             f"{name}:build",
@@ -240,10 +242,10 @@ def slots_in(out: Path, device: str) -> list[tuple[Path, dict[str, str], set[int
     return found
 
 
-def all_of(names: Sequence[str], out: Path, device: str, within: float, jobs: int) -> None:
-    """Run programs, several at once, each with a limit; begin none after so long."""
+def all_of(names: Sequence[str], out: Path, device: str, within: float, jobs: int, scan: bool) -> None:
+    """Run programs, several at once, each with a limit; begin none after so long. scan: nothing is tried in them."""
     running, left, began = dict[str, tuple[Any, float, Path]](), list(names), time.monotonic()
-    until, slots = time.time() + within, slots_in(out, device)
+    until, slots = 0.0 if scan else time.time() + within, slots_in(out, device)
     environment = {"OMP_NUM_THREADS": "2", **TUNED, **os.environ}
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parent.parent), environment.get("PYTHONPATH", "")])
     while running or left:
@@ -420,6 +422,7 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--jobs", type=int, default=AT_ONCE, help="programs that are built at once")
     parser.add_argument("--judge", action="store_true", help="run nothing; judge what is there")
+    parser.add_argument("--scan", action="store_true", help="record and scan each, and try nothing")
     parser.add_argument("--before", type=Path, help="a folder or an archive of recordings and results")
     parser.add_argument("--slot", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--one", type=float, help=argparse.SUPPRESS)
@@ -428,9 +431,10 @@ def main() -> None:
     out = chosen.out.resolve()
     on_gpu = chosen.device != "cpu"
     if chosen.record:
-        record(chosen.programs[0], out, chosen.slot, chosen.record)
+        name = chosen.programs[0]
+        record(name, STEPS, out / "recordings" / name, turn(chosen.slot, chosen.record))
         return
-    if chosen.one:
+    if chosen.one is not None:
         one(chosen.programs[0], out, chosen.slot, on_gpu, chosen.one)
         return
     for folder in ("recordings", "before"):
@@ -445,7 +449,7 @@ def main() -> None:
     if chosen.judge:
         rescanned(out)
     else:
-        all_of(chosen.programs or ORDER, out, chosen.device, chosen.within, chosen.jobs)
+        all_of(chosen.programs or ORDER, out, chosen.device, chosen.within, chosen.jobs, chosen.scan)
     found = summary(out, on_gpu)
     (out / "summary.json").write_text(json.dumps(found, indent=1))
     for name, program in found["programs"].items():
