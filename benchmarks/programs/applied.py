@@ -126,12 +126,6 @@ def record(name: str, source: Path, to: Path, alone: AbstractContextManager[obje
             step.run(batch)
 
 
-def findings_of(folder: Path) -> list[Any]:
-    from tracemine.pipeline import analyse, mined
-
-    return [finding for finding in mined(analyse(folder)).findings if finding.reported]
-
-
 def named(findings: Sequence[Any]) -> list[tuple[str, str, str]]:
     """Return fingerprints, as what was tried names them, with rules and titles."""
     from tracemine.findings.grouping import variants_of
@@ -174,9 +168,10 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
     """Record, scan and apply; write what came of it, as it comes."""
     import msgspec
 
-    from tracemine.apply.asked import asked_for, shares_of
+    from tracemine.apply.asked import asked_by, asked_for, found_in
     from tracemine.apply.run import applied
     from tracemine.apply.variants import edit_name
+    from tracemine.pipeline import analyse
 
     began, said = time.monotonic(), dict[str, Any](program=name)
 
@@ -188,7 +183,7 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
         (out / f"{name}.new").rename(out / f"{name}.json")
 
     keep()
-    findings: list[Any] = []
+    findings, modes = list[Any](), dict[str, Any]()
     if name != FAULTY:
         try:
             command = (sys.executable, __file__, str(out), name, "--slot", str(slot), "--record", str(os.getpid()))
@@ -196,12 +191,12 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
                 done = subprocess.run(command, timeout=90, capture_output=True, text=True, check=False)
                 if done.returncode:
                     keep(recording=done.stderr[-1500:])
-            findings = findings_of(out / "recordings" / name)
+            findings, modes = found_in(analyse(out / "recordings" / name))
         except Exception as error:  # goes on without predictions
             keep(recording=f"{said.get('recording', '')}\n{type(error).__name__}: {str(error)[:500]}")
-    asking = {} if name == FAULTY else asked_for(findings)
+    asking = {} if name == FAULTY else asked_for(findings, modes)
     edits = edits_of(name, out / "diffs" / name, on_gpu)
-    wanted = {edit_name(file): shares_of(findings, rules) for file, rules in edits.items()} | asking
+    wanted = {edit_name(file): asked_by(findings, rules) for file, rules in edits.items()} | asking
     keep(findings=named(findings), scanned_s=round(time.monotonic() - began, 1))
     if not until:
         return
@@ -396,20 +391,26 @@ def summary(out: Path, on_gpu: bool) -> dict[str, Any]:
 
 def rescanned(out: Path) -> None:
     """Say again what was predicted, from the recordings."""
-    from tracemine.apply.asked import asked_for, predicted, shares_of
+    import msgspec
+
+    from tracemine.apply.asked import asked_by, asked_for, found_in, predicted
+    from tracemine.apply.record import Tried
+    from tracemine.apply.run import saved_alone
     from tracemine.apply.variants import VARIANTS
+    from tracemine.pipeline import analyse
 
     for file in out.glob("*.json"):
         said, folder = json.loads(file.read_text()), out / "recordings" / file.stem
         if not folder.exists() or not said.get("run"):
             continue
-        findings = findings_of(folder)
-        wanted = asked_for(findings, list(VARIANTS))
+        findings, modes = found_in(analyse(folder))
+        wanted = asked_for(findings, modes, list(VARIANTS))
         rows = [*said["run"]["alone"], *said["run"]["together"]]
         for name in {name for tried in rows for name in tried["variants"] if name.startswith("edit:")}:
-            wanted[name] = shares_of(findings, EDITS[file.stem][shown([name])].rules)
+            wanted[name] = asked_by(findings, EDITS[file.stem][shown([name])].rules)
+        alone = saved_alone(msgspec.convert(rows, list[Tried]))
         for tried in rows:
-            tried.update(predicted(wanted, tried["variants"]))
+            tried.update(predicted(wanted, tried["variants"], alone))
         said["findings"] = named(findings)
         file.write_text(json.dumps(said, indent=1))
 

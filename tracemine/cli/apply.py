@@ -17,10 +17,11 @@ from tracemine.extras import install
 from tracemine.files import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tracemine.apply.asked import Wanted
-    from tracemine.findings.record import Scan
+    from tracemine.apply.modes import Shares
+    from tracemine.findings.record import Finding
 
 _FORMATS = ("text", "json")
 EditOption = Annotated[
@@ -69,19 +70,20 @@ def apply(
     """
     check_format(form, _FORMATS)
     limit_s = _seconds(budget)
-    from tracemine.pipeline import analyse, mined
+    from tracemine.pipeline import analyse
 
     path = one_trace(run, quiet=quiet)
     with reading(path, quiet=quiet) as progress:
-        scan = mined(analyse(path, execution_trace=execution_trace, progress=progress))
+        analysis = analyse(path, execution_trace=execution_trace, progress=progress)
     try:
+        from tracemine.apply.asked import found_in
         from tracemine.apply.record import append, in_json, known_in
         from tracemine.apply.run import applied
         from tracemine.apply.table import table
         from tracemine.apply.variants import kept
     except ImportError as error:
         raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
-    wanted, known = _wanted(scan, variants or (), edit or ()), known_in(output, entry, ranks)
+    wanted, known = _wanted(*found_in(analysis), variants or (), edit or ()), known_in(output, entry, ranks)
     tell = (lambda text: None) if quiet else say
     result = applied(entry, source.absolute(), wanted, ranks=ranks, budget_s=limit_s, known=known, say=tell)
     if output:
@@ -103,19 +105,20 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _wanted(scan: Scan, named: Sequence[str], edits: Sequence[str]) -> Wanted:
+def _wanted(
+    findings: Sequence[Finding], modes: Mapping[str, Shares], named: Sequence[str], edits: Sequence[str]
+) -> Wanted:
     """Return what is to be tried: what is named; else torch.compile's modes and what findings ask for."""
-    from tracemine.apply.asked import asked_for, shares_of
+    from tracemine.apply.asked import asked_by, asked_for
     from tracemine.apply.variants import VARIANTS, edit_name
 
     unknown = [name for name in named if name not in VARIANTS]
     if unknown:
         raise UsageError(f"--try: there is no {unknown[0]}", hint=f"there are {', '.join(VARIANTS)}")
-    reported = [finding for finding in scan.findings if finding.reported]
-    wanted = asked_for(reported, named)
+    wanted = asked_for(findings, modes, named)
     for given in edits:
         rules, _, name = given.rpartition("=")
         if not Path(name).is_file():
             raise UsageError(f"--edit: there is no file {name}")
-        wanted[edit_name(Path(name))] = shares_of(reported, rules.split(",") if rules else ())
+        wanted[edit_name(Path(name))] = asked_by(findings, rules.split(",") if rules else ())
     return wanted
