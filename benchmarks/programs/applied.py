@@ -6,7 +6,8 @@ changes that do nothing. Several programs build at once; while one is timed or r
 
 OUT/PROGRAM.json: what came of it, written as it comes. OUT/summary.json: the judgement. Several GPUs have a share of
 the programs and of the cores each. `--before ARCHIVE`: recordings and results of an earlier run, which are not made
-anew. `--device cpu` tries the machinery where no GPU is; `--judge` judges what is there, scanning recordings anew.
+anew. `--device cpu` tries the machinery where no GPU is; `--judge` judges what is there, scanning recordings anew:
+`--before benchmarks/results/h200/applied.tar.xz --judge` what is kept.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import math
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -45,6 +47,7 @@ TUNED = {f"TORCHINDUCTOR_MAX_AUTOTUNE_{kind}_BACKENDS": "ATEN" for kind in ("GEM
 AT_ONCE = 4  # programs whose variants are built at once, of a GPU
 LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 320, 220, 200  # of a program, of beginning its variants, of building one
 GRACE_S = 60  # for what has begun
+GAIN = 0.05  # of the step: less is noise
 MODES = ("compile", "compile_reduce_overhead", "compile_max_autotune")
 
 
@@ -373,6 +376,7 @@ def summary(out: Path, on_gpu: bool) -> dict[str, Any]:
     widths = sorted(one["width"] for one in tried.values() if "width" in one)
     wide = sorted(one["predicted_width"] for one in tried.values() if "predicted_width" in one)
     known = [one["holds"] for one in tried.values() if "holds" in one]
+    every = [row for one in said.values() for row in rows_of(one.get("run", {"alone": [], "together": []})).values()]
     return {
         "programs": programs,
         "planted": planted(said[FAULTY], on_gpu) if FAULTY in said else None,
@@ -385,11 +389,28 @@ def summary(out: Path, on_gpu: bool) -> dict[str, Any]:
             "predicted holds": f"{sum(known)} of {len(known)}",
             "width of what is predicted by saving, median": wide[len(wide) // 2] if wide else None,
             "width of what is measured by saving, median": widths[len(widths) // 2] if widths else None,
+            "predicted of one variant": held([row for row in every if len(row["variants"]) == 1]),
+            "predicted of several": held([row for row in every if len(row["variants"]) > 1]),
         },
     }
 
 
-def rescanned(out: Path) -> None:
+def held(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of all that was timed: how many predictions hold, and how wide they are in the median, of step and saving."""
+    ends = [
+        (row["predicted_low"], row["predicted_high"], 1 - row["timed"]["high"], 1 - row["timed"]["low"])
+        for row in rows
+        if row.get("timed") and row["predicted"] is not None
+    ]
+    gains = [(high - low) * 2 / (least + most) for low, high, least, most in ends if least + most > 2 * GAIN]
+    return {
+        "hold": f"{sum(low <= most and least <= high for low, high, least, most in ends)} of {len(ends)}",
+        "width of step": round(statistics.median(high - low for low, high, *_ in ends), 3) if ends else None,
+        "by saving": round(statistics.median(gains), 3) if gains else None,
+    }
+
+
+def rescanned(out: Path, recordings: Path) -> None:
     """Say again what was predicted, from the recordings."""
     import msgspec
 
@@ -400,7 +421,7 @@ def rescanned(out: Path) -> None:
     from tracemine.pipeline import analyse
 
     for file in out.glob("*.json"):
-        said, folder = json.loads(file.read_text()), out / "recordings" / file.stem
+        said, folder = json.loads(file.read_text()), recordings / file.stem
         if not folder.exists() or not said.get("run"):
             continue
         findings, modes = found_in(analyse(folder))
@@ -446,9 +467,9 @@ def main() -> None:
                 if each.is_dir():
                     shutil.copytree(each, out / "recordings" / each.name, dirs_exist_ok=True)
                 else:
-                    shutil.copy(each, out / "before" / each.name)
+                    shutil.copy(each, (out if chosen.judge else out / "before") / each.name)
     if chosen.judge:
-        rescanned(out)
+        rescanned(out, out / "recordings")
     else:
         all_of(chosen.programs or ORDER, out, chosen.device, chosen.within, chosen.jobs, chosen.scan)
     found = summary(out, on_gpu)
