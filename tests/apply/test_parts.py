@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -24,10 +25,10 @@ from msgspec.structs import replace
 from tests.test_schemas import Run, closed, wrong
 from tracemine.apply.asked import Asked, Wanted, found_in, predicted
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
-from tracemine.apply.compare import course_faults, errors, faults
+from tracemine.apply.compare import course_faults, errors, faults, loss_error
 from tracemine.apply.edits import edited
 from tracemine.apply.graphs import OneCall
-from tracemine.apply.questions import TrialJob
+from tracemine.apply.questions import Checked, TrialJob
 from tracemine.apply.record import Applied, Timed, Tried, append, known_in
 from tracemine.apply.rounding import rounding_of
 from tracemine.apply.run import Trying, fastest, instead, joined, modes_for, not_tried, pared, together
@@ -36,6 +37,7 @@ from tracemine.apply.table import table
 from tracemine.apply.timing import compared, interleaved
 from tracemine.apply.trials import Trials, resting
 from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded, kept
+from tracemine.causes import load_rules
 from tracemine.errors import InputError, UsageError
 from tracemine.pipeline import analyse
 
@@ -433,6 +435,8 @@ def test_the_command_tries_what_findings_ask_for(run: Run, monkeypatch: pytest.M
     assert "tf32" not in given["wanted"]
     assert given["budget_s"] == 60
     assert any(share for asking in given["wanted"].values() for share in asking.findings.values())
+    _, _, said = run("apply", trace, "--entry", "m:build", "--try", "tf32")
+    assert "tf32 rounds by up to 0.0005 of a number" in said  # before it is tried
     assert run("apply", trace, "--entry", "m:build", "--try", "tf32", "--quiet")[0] == 0
     assert [*given["wanted"]] == ["tf32"]
     for options, said in (
@@ -442,6 +446,25 @@ def test_the_command_tries_what_findings_ask_for(run: Run, monkeypatch: pytest.M
     ):
         code, _, err = run("apply", trace, "--entry", "m:build", "--quiet", *options)
         assert (code, said in err) == (2, True), err
+
+
+def test_what_is_interrupted_keeps_what_it_knows(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def applied(entry: str, *_: Any, progress: Callable[[Applied], None], **options: Any) -> Applied:
+        for found in ((), (result("compile", ratio=0.5),)):
+            progress(Applied(entry=entry, device="cpu", step_ns=1000, alone=found))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("tracemine.apply.run"), "applied", applied)
+    trace, file = ROOT / "fixtures" / "captures" / "decoder_prefill", tmp_path / "applied.jsonl"
+    assert run("apply", trace, "--entry", "m:build", "-o", file, "--quiet")[0] != 0
+    assert [*known_in(file, "m:build")] == [("compile",)]
+
+
+@pytest.mark.parametrize("name", [name for name, variant in VARIANTS.items() if variant.rounding])
+def test_advice_to_compute_more_coarsely_says_by_how_much(name: str) -> None:
+    for rule in (known for known in load_rules() if known.id in VARIANTS[name].rules):
+        for text in (rule.fix, *(advice.text for advice in rule.advice)):
+            assert re.search(r"\b\de-\d\b", text), rule.id
 
 
 def test_what_was_measured_in_a_step_stays_with_its_finding(
@@ -479,9 +502,11 @@ def test_what_asks_for_coarser_arithmetic_says_how_far_off_it_is() -> None:
     assert step.run(step.batches[0]).dtype == torch.float32
     assert step.run(step.batches[0]).equal(step.run(step.batches[0]).bfloat16().float())
     timed = Timed(said="faster", base_ns=100, own_ns=80, ratio=0.8, low=0.78, high=0.83)
-    tried = Tried(variants=("tf32",), said="faster", timed=timed, errors=errors(base, mine), peak_bytes=150)
+    off = errors(base, mine) | loss_error(Checked(losses=(9.0, 2.0)), Checked(losses=(9.0, 2.4)))
+    assert loss_error(Checked(), Checked()) == loss_error(Checked(losses=(1.0,)), Checked(losses=(None,))) == {}
+    tried = Tried(variants=("tf32",), said="faster", timed=timed, errors=off, peak_bytes=150)
     lines = list(table(Applied(entry="m:b", device="NVIDIA H200", step_ns=100, alone=(tried,), peak_bytes=100)))
-    assert "faster; memory +50%; output off by 0.01" in lines[2]
+    assert "faster; memory +50%; output off by 0.01, loss off by 0.2" in lines[2]
 
 
 def test_what_stays_is_one_patch_with_lines_of_settings(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int = 0
     """In steps, at once; on a GPU with what CUDA graphs hold."""
     errors: dict[str, float] = {}
-    """Of what asks for coarser arithmetic: how far outputs, gradients, … lie apart, of their size."""
+    """Of what asks for coarser arithmetic: how far outputs, gradients, … and the last loss lie apart, of their size."""
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):

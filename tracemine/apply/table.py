@@ -45,7 +45,7 @@ def _row(tried: Tried, base_bytes: int) -> str:
     timed = tried.timed
     interval = f"{timed.low - 1:+.1%} to {timed.high - 1:+.1%}"
     off = ", ".join(
-        f"{kind} off by {tried.errors[kind]:.1g}" for kind in ("output", "gradient") if kind in tried.errors
+        f"{kind} off by {tried.errors[kind]:.1g}" for kind in ("output", "gradient", "loss") if kind in tried.errors
     )
     more = tried.peak_bytes / base_bytes - 1 if base_bytes else 0.0
     memory = f"memory {more:+.0%}" if abs(more) >= _MEMORY_SHOWN else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tracemine.apply.asked import Wanted
     from tracemine.apply.modes import Shares
+    from tracemine.apply.record import Applied
     from tracemine.findings.record import Finding
 
 _FORMATS = ("text", "json")
@@ -80,17 +81,24 @@ def apply(
         from tracemine.apply.record import append, in_json, known_in
         from tracemine.apply.run import applied
         from tracemine.apply.table import table
-        from tracemine.apply.variants import kept
+        from tracemine.apply.variants import VARIANTS, kept
     except ImportError as error:
         raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
     wanted, known = _wanted(*found_in(analysis), variants or (), edit or ()), known_in(output, entry, ranks)
     tell = (lambda text: None) if quiet else say
-    result = applied(entry, source.absolute(), wanted, ranks=ranks, budget_s=limit_s, known=known, say=tell)
-    if output:
-        append(output, result)
+    for name in wanted:
+        if name in VARIANTS and VARIANTS[name].rounding:
+            tell(f"{name} rounds by up to {VARIANTS[name].rounding:.1g} of a number: what that does is in the table")
+    held: list[Applied] = []
+    options: dict[str, Any] = {"ranks": ranks, "budget_s": limit_s, "known": known, "say": tell}
+    try:
+        held.append(applied(entry, source.absolute(), wanted, progress=held.append, **options))
+    finally:
+        if output and held:  # what is interrupted goes on from there
+            append(output, held[-1])
     if patch:
-        write_file(patch, kept(result.best, source).encode())
-    write((in_json(result) if form == "json" else "\n".join(table(result))) + "\n")
+        write_file(patch, kept(held[-1].best, source).encode())
+    write((in_json(held[-1]) if form == "json" else "\n".join(table(held[-1]))) + "\n")
     return 0
 
 
