@@ -39,7 +39,9 @@ def _row(tried: Tried, base_bytes: int) -> str:
     ends = (tried.predicted, tried.predicted_high, tried.predicted_low)
     likely, least, most = ("" if share is None else f"{-100 * share:+.0f}" for share in ends)
     predicted = f"{likely}% ({least} to {most})" if likely else ""
-    begin = f"{_names(tried.variants)[:_NAME]:<{_NAME}} {predicted:>{_PREDICTED}}"
+    name = _names(tried.variants)
+    name = name if len(name) <= _NAME else f"…{name[1 - _NAME :]}"  # modes stand last
+    begin = f"{name:<{_NAME}} {predicted:>{_PREDICTED}}"
     if tried.timed is None:
         return f"{begin} {tried.said}: {line(tried.why)[:_WHY]}"
     timed = tried.timed
