@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 
 Wanted = dict[str, Asked]
-_NOBODY: Final = Asked({})
+_UNASKED: Final = Asked({})
 
 
 def found_in(analysis: Analysis) -> tuple[list[Finding], dict[str, Shares]]:
@@ -76,7 +76,7 @@ def predicted(wanted: Wanted, names: Sequence[str], alone: Mapping[str, Shares] 
     those of several of which nothing else is known; where that is not either, nothing is predicted.
     """
     asked = [
-        wanted.get(name) or wanted.get(VARIANTS[name].instead if name in VARIANTS else "", _NOBODY) for name in names
+        wanted.get(name) or wanted.get(VARIANTS[name].instead if name in VARIANTS else "", _UNASKED) for name in names
     ]
     taken = {print_ for each in asked if each.whole for print_ in each.findings}
     parts = list[Shares | None]()
