@@ -129,6 +129,16 @@ def record(name: str, source: Path, to: Path, alone: AbstractContextManager[obje
             step.run(batch)
 
 
+def looked_at(folder: Path) -> tuple[Any, Any]:
+    """Return what is found in a recording, and what graphs and torch.compile's modes come to."""
+    from tracemine.api.tops import tops_of
+    from tracemine.pipeline import ScanOptions, analyse, mined
+
+    analysis = analyse(folder)
+    scan = mined(analysis)
+    return scan, tops_of(analysis, scan, ScanOptions()).graphs()
+
+
 def named(findings: Sequence[Any]) -> list[tuple[str, str, str]]:
     """Return fingerprints, as what was tried names them, with rules and titles."""
     from tracemine.findings.grouping import variants_of
@@ -174,7 +184,6 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
     from tracemine.apply.asked import asked_by, asked_for, found_in
     from tracemine.apply.run import applied
     from tracemine.apply.variants import edit_name
-    from tracemine.pipeline import analyse
 
     began, said = time.monotonic(), dict[str, Any](program=name)
 
@@ -194,7 +203,7 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
                 done = subprocess.run(command, timeout=90, capture_output=True, text=True, check=False)
                 if done.returncode:
                     keep(recording=done.stderr[-1500:])
-            findings, modes = found_in(analyse(out / "recordings" / name))
+            findings, modes = found_in(*looked_at(out / "recordings" / name))
         except Exception as error:  # goes on without predictions
             keep(recording=f"{said.get('recording', '')}\n{type(error).__name__}: {str(error)[:500]}")
     asking = {} if name == FAULTY else asked_for(findings, modes)
@@ -418,13 +427,12 @@ def rescanned(out: Path, recordings: Path) -> None:
     from tracemine.apply.record import Tried
     from tracemine.apply.run import saved_alone
     from tracemine.apply.variants import VARIANTS
-    from tracemine.pipeline import analyse
 
     for file in out.glob("*.json"):
         said, folder = json.loads(file.read_text()), recordings / file.stem
         if not folder.exists() or not said.get("run"):
             continue
-        findings, modes = found_in(analyse(folder))
+        findings, modes = found_in(*looked_at(folder))
         wanted = asked_for(findings, modes, list(VARIANTS))
         rows = [*said["run"]["alone"], *said["run"]["together"]]
         for name in {name for tried in rows for name in tried["variants"] if name.startswith("edit:")}:

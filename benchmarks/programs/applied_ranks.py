@@ -81,13 +81,13 @@ def recorded(out: Path, ranks: int) -> None:
 
 def tried(out: Path, ranks: int, until: float) -> Any:
     """Scan the first rank's recording, and try what it asks for; write what is known so far."""
+    from benchmarks.programs.applied import looked_at
     from tracemine.apply.asked import asked_by, asked_for, found_in
     from tracemine.apply.record import in_json
     from tracemine.apply.run import applied
     from tracemine.apply.variants import edit_name
-    from tracemine.pipeline import analyse
 
-    findings, modes = found_in(analyse(out / "recordings" / "0"))
+    findings, modes = found_in(*looked_at(out / "recordings" / "0"))
     print(*(f"{finding.rule}: {finding.title}" for finding in findings), sep="\n")
     import torch
 

@@ -23,6 +23,7 @@ import torch
 from msgspec.structs import replace
 
 from tests.test_schemas import Run, closed, wrong
+from tracemine.api.tops import tops_of
 from tracemine.apply.asked import Asked, Wanted, found_in, predicted
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
 from tracemine.apply.compare import course_faults, errors, faults, loss_error
@@ -39,7 +40,7 @@ from tracemine.apply.trials import Trials, resting
 from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded, kept
 from tracemine.causes import load_rules
 from tracemine.errors import InputError, UsageError
-from tracemine.pipeline import analyse
+from tracemine.pipeline import ScanOptions, analyse, mined
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,7 +107,8 @@ def test_a_mode_is_predicted_by_what_it_touches_and_so_is_what_stands_in_for_it(
 
 def test_what_modes_save_is_as_far_off_as_it_was_elsewhere() -> None:
     analysis = analyse(ROOT / "benchmarks" / "results" / "h200" / "programs" / "encoder_small_batch")
-    _, modes = found_in(analysis)
+    scan = mined(analysis)
+    _, modes = found_in(scan, tops_of(analysis, scan, ScanOptions()).graphs())
     assert {*modes} == {variant.way for variant in VARIANTS.values() if variant.way}
     for low, likely, high in modes.values():
         assert low <= likely <= high <= 1

@@ -6,15 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tracemine.api.tops import tops_of
 from tracemine.apply.modes import Shares, saved_by_modes
 from tracemine.apply.variants import VARIANTS
 from tracemine.findings.grouping import variants_of
-from tracemine.pipeline import ScanOptions, mined
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Finding
-    from tracemine.pipeline import Analysis
+    from tracemine.findings.record import Finding, Scan
+    from tracemine.top.record import GraphTop
 
 _MOST: Final = 0.98  # of a step: something stays, however much savings add up to
 
@@ -32,10 +30,8 @@ Wanted = dict[str, Asked]
 _UNASKED: Final = Asked({})
 
 
-def found_in(analysis: Analysis) -> tuple[list[Finding], dict[str, Shares]]:
+def found_in(scan: Scan, graphs: GraphTop) -> tuple[list[Finding], dict[str, Shares]]:
     """Return the findings that are reported of a recording, and what each mode saves of its step."""
-    scan = mined(analysis)
-    graphs = tops_of(analysis, scan, ScanOptions()).graphs()
     return [finding for finding in scan.findings if finding.reported], saved_by_modes(graphs, scan.summary.per_step)
 
 

@@ -17,12 +17,12 @@ from tracemine.extras import install
 from tracemine.files import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tracemine.apply.asked import Wanted
-    from tracemine.apply.modes import Shares
     from tracemine.apply.record import Applied
-    from tracemine.findings.record import Finding
+    from tracemine.findings.record import Scan
+    from tracemine.top.record import GraphTop
 
 _FORMATS = ("text", "json")
 EditOption = Annotated[
@@ -70,27 +70,27 @@ def apply(
       tracemine apply run/ --entry my_model:build --try tf32 --edit host_sync=faster.diff --budget 300s -o applied.jsonl
     """
     check_format(form, _FORMATS)
-    limit_s = _seconds(budget)
-    from tracemine.pipeline import analyse
+    options: dict[str, Any] = {
+        "ranks": ranks,
+        "budget_s": _seconds(budget),
+        "say": (lambda text: None) if quiet else say,
+    }
+    from tracemine.api.tops import tops_of
+    from tracemine.pipeline import ScanOptions, analyse, mined
 
     path = one_trace(run, quiet=quiet)
     with reading(path, quiet=quiet) as progress:
         analysis = analyse(path, execution_trace=execution_trace, progress=progress)
+        graphs = tops_of(analysis, scan := mined(analysis), ScanOptions()).graphs()
     try:
-        from tracemine.apply.asked import found_in
         from tracemine.apply.record import append, in_json, known_in
         from tracemine.apply.run import applied
         from tracemine.apply.table import table
-        from tracemine.apply.variants import VARIANTS, kept
+        from tracemine.apply.variants import kept
     except ImportError as error:
         raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
-    wanted, known = _wanted(*found_in(analysis), variants or (), edit or ()), known_in(output, entry, ranks)
-    tell = (lambda text: None) if quiet else say
-    for name in wanted:
-        if name in VARIANTS and VARIANTS[name].rounding:
-            tell(f"{name} rounds by up to {VARIANTS[name].rounding:.1g} of a number: what that does is in the table")
-    held: list[Applied] = []
-    options: dict[str, Any] = {"ranks": ranks, "budget_s": limit_s, "known": known, "say": tell}
+    wanted = _wanted(scan, graphs, variants or (), edit or (), options["say"])
+    options["known"], held = known_in(output, entry, ranks), list["Applied"]()
     try:
         held.append(applied(entry, source.absolute(), wanted, progress=held.append, **options))
     finally:
@@ -114,16 +114,20 @@ def _seconds(text: str) -> float:
 
 
 def _wanted(
-    findings: Sequence[Finding], modes: Mapping[str, Shares], named: Sequence[str], edits: Sequence[str]
+    scan: Scan, graphs: GraphTop, named: Sequence[str], edits: Sequence[str], tell: Callable[[str], None]
 ) -> Wanted:
     """Return what is to be tried: what is named; else torch.compile's modes and what findings ask for."""
-    from tracemine.apply.asked import asked_by, asked_for
+    from tracemine.apply.asked import asked_by, asked_for, found_in
     from tracemine.apply.variants import VARIANTS, edit_name
 
     unknown = [name for name in named if name not in VARIANTS]
     if unknown:
         raise UsageError(f"--try: there is no {unknown[0]}", hint=f"there are {', '.join(VARIANTS)}")
+    findings, modes = found_in(scan, graphs)
     wanted = asked_for(findings, modes, named)
+    for name in wanted:
+        if VARIANTS[name].rounding:
+            tell(f"{name} rounds by up to {VARIANTS[name].rounding:.1g} of a number: what that does is in the table")
     for given in edits:
         rules, _, name = given.rpartition("=")
         if not Path(name).is_file():
