@@ -78,12 +78,11 @@ def apply(
     from tracemine.api.tops import tops_of
     from tracemine.pipeline import ScanOptions, analyse, mined
 
-    path = one_trace(run, quiet=quiet)
-    with reading(path, quiet=quiet) as progress:
+    with reading(path := one_trace(run, quiet=quiet), quiet=quiet) as progress:
         analysis = analyse(path, execution_trace=execution_trace, progress=progress)
         graphs = tops_of(analysis, scan := mined(analysis), ScanOptions()).graphs()
     try:
-        from tracemine.apply.record import append, in_json, known_in
+        from tracemine.apply.record import in_json, known_in
         from tracemine.apply.run import applied
         from tracemine.apply.table import table
         from tracemine.apply.variants import kept
@@ -94,12 +93,18 @@ def apply(
     try:
         held.append(applied(entry, source.absolute(), wanted, progress=held.append, **options))
     finally:
-        if output and held:  # what is interrupted goes on from there
-            append(output, held[-1])
-    if patch:
-        write_file(patch, kept(held[-1].best, source).encode())
+        _append(output, held)
+    write_file(patch, kept(held[-1].best, source).encode()) if patch else None
     write((in_json(held[-1]) if form == "json" else "\n".join(table(held[-1]))) + "\n")
     return 0
+
+
+def _append(output: Path | None, held: Sequence[Applied]) -> None:
+    """Add what is known last to a file: what is interrupted goes on from there."""
+    from tracemine.apply.record import append
+
+    if output and held:
+        append(output, held[-1])
 
 
 def _seconds(text: str) -> float:
