@@ -158,9 +158,6 @@ def opcheck(one: Checked) -> None:
 def without_memory(one: Checked) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    def looks(found: list[Tensor]) -> list[Any]:
-        return [(t.dtype, t.shape, t.stride()) for t in found]
-
     _, wanted = one.both(one.inputs())
     with FakeTensorMode() as mode:
         for work in (one.call, one.operator):
@@ -227,27 +224,47 @@ def strides(one: Checked) -> None:
         near(one.ran(one.call, [change(t) for t in one.inputs()]), one.ran(one.module._eager, given))
 
 
+def alike(one: Checked, given: list[Any]) -> None:
+    """Raise where a call does not give what the calls give, or does not raise as they do."""
+    wanted, found = [], []
+    one.ran(one.call, one.inputs())  # what is kept of these is not for others
+    for work, said in ((one.module._eager, wanted), (one.call, found)):
+        try:
+            memory = copy.deepcopy(given)  # what shares memory does so still
+            said.append(one.ran(work, memory))
+        except Exception as error:  # whatever the calls raise
+            said.append(type(error))
+    if isinstance(wanted[0], list) and isinstance(found[0], list):
+        same(found[0], wanted[0])
+    elif found != wanted:
+        raise Wrong(f"{found[0]}, not {wanted[0]}")
+
+
 def others(one: Checked) -> None:
-    """Inputs of other ranks and types give what the calls give, or raise as they do."""
+    """Inputs of other ranks and types."""
     for change in (
         lambda t: t.unsqueeze(0).clone(),
         lambda t: t.double() if t.is_floating_point() else t,
         lambda t: t[:0].clone() if t.dim() else t,
     ):
-        given = [change(t) for t in one.inputs()]
-        try:
-            wanted: Any = one.ran(one.module._eager, cloned(given))
-        except Exception as error:  # whatever the calls raise
-            wanted = type(error)
-        one.ran(one.call, one.inputs())
-        try:
-            found: Any = one.ran(one.call, cloned(given))
-        except Exception as error:
-            found = type(error)
-        if isinstance(wanted, list) and isinstance(found, list):
-            same(found, wanted)
-        elif found is not wanted:
-            raise Wrong(f"{found}, not {wanted}")
+        alike(one, [change(t) for t in one.inputs()])
+
+
+def shared(one: Checked) -> None:
+    """What is written lies in memory of another input, some elements further on."""
+    pairs = [(k, j) for k in one.module.WRITES for j in range(len(one.inputs())) if j != k]
+    pairs = [(k, j) for k, j in pairs if looks(one.inputs()[k : k + 1]) == looks(one.inputs()[j : j + 1])]
+    if not pairs:
+        raise NotHere("no input that is written looks as another does")
+    for k, j in pairs:
+        given = one.inputs()
+        memory = torch.cat([given[j].flatten(), given[j].flatten()])
+        given[k], given[j] = (memory[at : at + given[j].numel()].view(given[j].shape) for at in (16, 0))
+        alike(one, given)
+
+
+def looks(found: list[Tensor]) -> list[Any]:
+    return [(t.dtype, t.shape, t.stride()) for t in found]
 
 
 class Marked(Tensor):
@@ -369,6 +386,7 @@ ITEMS: dict[str, Callable[[Checked], None]] = {
     "autocast": autocast,
     "other strides": strides,
     "other shapes, types": others,
+    "shared memory": shared,
     "subclasses": subclasses,
     "vmap": transforms,
     "DDP": distributed,

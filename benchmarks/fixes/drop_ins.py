@@ -1,4 +1,5 @@
 """Emit 30 drop-in modules from recorded traces, and check each: `python -m benchmarks drop_ins [FOLDER] [--count N]`.
+`--kept`: those that FOLDER holds are checked, and none is written. `--item NAME`: asks that alone.
 
 Prints of how many modules each item holds. Without a GPU kernels run in Triton's interpreter, and what needs one is
 left out. On a GPU launches are timed at the end, one module after another, when nothing else runs. What a graph needs
@@ -108,6 +109,8 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", type=Path, help="where modules are written and stay")
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--emit", action="store_true", help="write modules, and check none")
+    parser.add_argument("--kept", action="store_true", help="check what FOLDER holds, and write none")
+    parser.add_argument("--item", action="append", default=[], help="ask that alone of each")
     parser.add_argument("--jobs", type=int, default=1, help="modules that are checked at once")
     parser.add_argument("--within", type=float, default=1e9, help="seconds after which no more are checked")
     given = parser.parse_args()
@@ -116,14 +119,15 @@ def main() -> int:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         why: Counter[str] = Counter()
-        paths = emitted(folder, given.count, why)
+        paths = sorted(folder.glob("*.py")) if given.kept else emitted(folder, given.count, why)
         print(f"{len(paths)} modules; none of: {dict(why.most_common(6))}", flush=True)
         if given.emit:
             return 0
         holds, left, wrong = Counter[str](), Counter[str](), set[Path]()
         idle: SimpleQueue[Process] = SimpleQueue()
+        asked = (*CHECKER, *(f"--item={item}" for item in given.item))
         for _ in range(given.jobs):
-            idle.put(stack.enter_context(Process(CHECKER, {**environment(), "TORCHINDUCTOR_COMPILE_THREADS": "1"})))
+            idle.put(stack.enter_context(Process(asked, {**environment(), "TORCHINDUCTOR_COMPILE_THREADS": "1"})))
         pool = stack.enter_context(ThreadPoolExecutor(given.jobs))
         for path, found in zip(paths, pool.map(partial(checked, idle=idle, until=until), paths), strict=True):
             faults = {item: text for item, text in found.items() if text and not text.startswith("not here")}

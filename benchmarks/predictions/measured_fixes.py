@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from programs import kept, score  # noqa: E402
+from programs import applied, kept, score  # noqa: E402
 from programs.run import programs  # noqa: E402
 from tracemine.findings.measured_fixes import MEASURED, MeasuredFixes, corrected  # noqa: E402
 from tracemine.perfmodel import Range  # noqa: E402
@@ -68,6 +68,7 @@ def by_hand() -> Iterator[Pair]:
 def by_apply() -> Iterator[Pair]:
     """Yield what `apply` tried alone: settings and changes of source. A mode of torch.compile does other things too."""
     with kept.opened(RESULTS / "applied.tar.xz") as folder:
+        applied.rescanned(folder, folder)
         for file in sorted(folder.glob("*.json")):
             said = json.loads(file.read_text())
             rule_of = {fingerprint: rule for fingerprint, rule, _ in said.get("findings", ())}

@@ -6,7 +6,8 @@ changes that do nothing. Several programs build at once; while one is timed or r
 
 OUT/PROGRAM.json: what came of it, written as it comes. OUT/summary.json: the judgement. Several GPUs have a share of
 the programs and of the cores each. `--before ARCHIVE`: recordings and results of an earlier run, which are not made
-anew. `--device cpu` tries the machinery where no GPU is; `--judge` judges what is there, scanning recordings anew.
+anew. `--device cpu` tries the machinery where no GPU is; `--judge` judges what is there, scanning recordings anew:
+`--before benchmarks/results/h200/applied.tar.xz --judge` what is kept.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import math
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -47,6 +49,7 @@ TUNED = {f"TORCHINDUCTOR_MAX_AUTOTUNE_{kind}_BACKENDS": "ATEN" for kind in ("GEM
 AT_ONCE = 4  # programs whose variants are built at once, of a GPU
 LIMIT_S, BUDGET_S, BUILD_LIMIT_S = 320, 220, 200  # of a program, of beginning its variants, of building one
 GRACE_S = 60  # for what has begun
+GAIN = 0.05  # of the step: less is noise
 MODES = ("compile", "compile_reduce_overhead", "compile_max_autotune")
 
 
@@ -107,10 +110,14 @@ def turn(slot: Path, mine: int) -> Iterator[None]:
 # -- one program -------------------------------------------------------------------------------------------------------
 
 
-def findings_of(folder: Path) -> list[Any]:
-    from tracemine.pipeline import analyse, mined
+def looked_at(folder: Path) -> tuple[Any, Any]:
+    """Return what is found in a recording, and what graphs and torch.compile's modes come to."""
+    from tracemine.api.tops import tops_of
+    from tracemine.pipeline import ScanOptions, analyse, mined
 
-    return [finding for finding in mined(analyse(folder)).findings if finding.reported]
+    analysis = analyse(folder)
+    scan = mined(analysis)
+    return scan, tops_of(analysis, scan, ScanOptions()).graphs()
 
 
 def named(findings: Sequence[Any]) -> list[tuple[str, str, str]]:
@@ -155,7 +162,7 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
     """Record, scan and apply; write what came of it, as it comes."""
     import msgspec
 
-    from tracemine.apply.asked import asked_for, shares_of
+    from tracemine.apply.asked import asked_by, asked_for, found_in
     from tracemine.apply.run import applied
     from tracemine.apply.variants import edit_name
 
@@ -169,7 +176,7 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
         (out / f"{name}.new").rename(out / f"{name}.json")
 
     keep()
-    findings: list[Any] = []
+    findings, modes = list[Any](), dict[str, Any]()
     if name != FAULTY:
         try:
             command = (sys.executable, __file__, str(out), name, "--slot", str(slot), "--record", str(os.getpid()))
@@ -177,13 +184,15 @@ def one(name: str, out: Path, slot: Path, on_gpu: bool, until: float) -> None:
                 done = subprocess.run(command, timeout=90, capture_output=True, text=True, check=False)
                 if done.returncode:
                     keep(recording=done.stderr[-1500:])
-            findings = findings_of(out / "recordings" / name)
+            findings, modes = found_in(*looked_at(out / "recordings" / name))
         except Exception as error:  # goes on without predictions
             keep(recording=f"{said.get('recording', '')}\n{type(error).__name__}: {str(error)[:500]}")
-    asking = {} if name == FAULTY else asked_for(findings)
+    asking = {} if name == FAULTY else asked_for(findings, modes)
     edits = edits_of(name, out / "diffs" / name, on_gpu)
-    wanted = {edit_name(file): shares_of(findings, rules) for file, rules in edits.items()} | asking
+    wanted = {edit_name(file): asked_by(findings, rules) for file, rules in edits.items()} | asking
     keep(findings=named(findings), scanned_s=round(time.monotonic() - began, 1))
+    if not until:
+        return
     try:
         run = applied(
             f"{name}:build",
@@ -221,10 +230,10 @@ def slots_in(out: Path, device: str) -> list[tuple[Path, dict[str, str], set[int
     return found
 
 
-def all_of(names: Sequence[str], out: Path, device: str, within: float, jobs: int) -> None:
-    """Run programs, several at once, each with a limit; begin none after so long."""
+def all_of(names: Sequence[str], out: Path, device: str, within: float, jobs: int, scan: bool) -> None:
+    """Run programs, several at once, each with a limit; begin none after so long. scan: nothing is tried in them."""
     running, left, began = dict[str, tuple[Any, float, Path]](), list(names), time.monotonic()
-    until, slots = time.time() + within, slots_in(out, device)
+    until, slots = 0.0 if scan else time.time() + within, slots_in(out, device)
     environment = {"OMP_NUM_THREADS": "2", **TUNED, **os.environ}
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parent.parent), environment.get("PYTHONPATH", "")])
     while running or left:
@@ -357,6 +366,7 @@ def summary(out: Path, on_gpu: bool) -> dict[str, Any]:
     widths = sorted(one["width"] for one in tried.values() if "width" in one)
     wide = sorted(one["predicted_width"] for one in tried.values() if "predicted_width" in one)
     known = [one["holds"] for one in tried.values() if "holds" in one]
+    every = [row for one in said.values() for row in rows_of(one.get("run", {"alone": [], "together": []})).values()]
     return {
         "programs": programs,
         "planted": planted(said[FAULTY], on_gpu) if FAULTY in said else None,
@@ -369,26 +379,48 @@ def summary(out: Path, on_gpu: bool) -> dict[str, Any]:
             "predicted holds": f"{sum(known)} of {len(known)}",
             "width of what is predicted by saving, median": wide[len(wide) // 2] if wide else None,
             "width of what is measured by saving, median": widths[len(widths) // 2] if widths else None,
+            "predicted of one variant": held([row for row in every if len(row["variants"]) == 1]),
+            "predicted of several": held([row for row in every if len(row["variants"]) > 1]),
         },
     }
 
 
-def rescanned(out: Path) -> None:
+def held(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of all that was timed: how many predictions hold, and how wide they are in the median, of step and saving."""
+    ends = [
+        (row["predicted_low"], row["predicted_high"], 1 - row["timed"]["high"], 1 - row["timed"]["low"])
+        for row in rows
+        if row.get("timed") and row["predicted"] is not None
+    ]
+    gains = [(high - low) * 2 / (least + most) for low, high, least, most in ends if least + most > 2 * GAIN]
+    return {
+        "hold": f"{sum(low <= most and least <= high for low, high, least, most in ends)} of {len(ends)}",
+        "width of step": round(statistics.median(high - low for low, high, *_ in ends), 3) if ends else None,
+        "by saving": round(statistics.median(gains), 3) if gains else None,
+    }
+
+
+def rescanned(out: Path, recordings: Path) -> None:
     """Say again what was predicted, from the recordings."""
-    from tracemine.apply.asked import asked_for, predicted, shares_of
+    import msgspec
+
+    from tracemine.apply.asked import asked_by, asked_for, found_in, predicted
+    from tracemine.apply.record import Tried
+    from tracemine.apply.run import saved_alone
     from tracemine.apply.variants import VARIANTS
 
     for file in out.glob("*.json"):
-        said, folder = json.loads(file.read_text()), out / "recordings" / file.stem
+        said, folder = json.loads(file.read_text()), recordings / file.stem
         if not folder.exists() or not said.get("run"):
             continue
-        findings = findings_of(folder)
-        wanted = asked_for(findings, list(VARIANTS))
+        findings, modes = found_in(*looked_at(folder))
+        wanted = asked_for(findings, modes, list(VARIANTS))
         rows = [*said["run"]["alone"], *said["run"]["together"]]
         for name in {name for tried in rows for name in tried["variants"] if name.startswith("edit:")}:
-            wanted[name] = shares_of(findings, EDITS[file.stem][shown([name])].rules)
+            wanted[name] = asked_by(findings, EDITS[file.stem][shown([name])].rules)
+        alone = saved_alone(msgspec.convert(rows, list[Tried]))
         for tried in rows:
-            tried.update(predicted(wanted, tried["variants"]))
+            tried.update(predicted(wanted, tried["variants"], alone))
         said["findings"] = named(findings)
         file.write_text(json.dumps(said, indent=1))
 
@@ -401,6 +433,7 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=1e9, help="seconds after which nothing more is begun")
     parser.add_argument("--jobs", type=int, default=AT_ONCE, help="programs that are built at once")
     parser.add_argument("--judge", action="store_true", help="run nothing; judge what is there")
+    parser.add_argument("--scan", action="store_true", help="record and scan each, and try nothing")
     parser.add_argument("--before", type=Path, help="a folder or an archive of recordings and results")
     parser.add_argument("--slot", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--one", type=float, help=argparse.SUPPRESS)
@@ -412,7 +445,7 @@ def main() -> None:
         name, rests = chosen.programs[0], partial(turn, chosen.slot, chosen.record)
         record(STEPS, name, out / "recordings" / name, timed=12, around=rests)
         return
-    if chosen.one:
+    if chosen.one is not None:
         one(chosen.programs[0], out, chosen.slot, on_gpu, chosen.one)
         return
     for folder in ("recordings", "before"):
@@ -423,11 +456,11 @@ def main() -> None:
                 if each.is_dir():
                     shutil.copytree(each, out / "recordings" / each.name, dirs_exist_ok=True)
                 else:
-                    shutil.copy(each, out / "before" / each.name)
+                    shutil.copy(each, (out if chosen.judge else out / "before") / each.name)
     if chosen.judge:
-        rescanned(out)
+        rescanned(out, out / "recordings")
     else:
-        all_of(chosen.programs or ORDER, out, chosen.device, chosen.within, chosen.jobs)
+        all_of(chosen.programs or ORDER, out, chosen.device, chosen.within, chosen.jobs, chosen.scan)
     found = summary(out, on_gpu)
     (out / "summary.json").write_text(json.dumps(found, indent=1))
     for name, program in found["programs"].items():

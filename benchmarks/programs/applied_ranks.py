@@ -81,21 +81,21 @@ def recorded(out: Path, ranks: int) -> None:
 
 def tried(out: Path, ranks: int, until: float) -> Any:
     """Scan the first rank's recording, and try what it asks for; write what is known so far."""
-    from tracemine.apply.asked import asked_for, shares_of
+    from benchmarks.programs.applied import looked_at
+    from tracemine.apply.asked import asked_by, asked_for, found_in
     from tracemine.apply.record import in_json
     from tracemine.apply.run import applied
     from tracemine.apply.variants import edit_name
-    from tracemine.pipeline import analyse, mined
 
-    findings = [finding for finding in mined(analyse(out / "recordings" / "0")).findings if finding.reported]
+    findings, modes = found_in(*looked_at(out / "recordings" / "0"))
     print(*(f"{finding.rule}: {finding.title}" for finding in findings), sep="\n")
     import torch
 
-    wanted = asked_for(findings) if torch.cuda.is_available() else {}
+    wanted = asked_for(findings, modes) if torch.cuda.is_available() else {}
     for name, (rules, change) in EDITS.items():
         file = out / f"{name}.diff"
         file.write_text(diff_of(change), "utf-8")
-        wanted[edit_name(file)] = shares_of(findings, rules)
+        wanted[edit_name(file)] = asked_by(findings, rules)
 
     def keep(run: Any) -> None:
         (out / f"{NAME}.json").write_text(in_json(run) + "\n", "utf-8")

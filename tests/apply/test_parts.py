@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -22,12 +23,13 @@ import torch
 from msgspec.structs import replace
 
 from tests.test_schemas import Run, closed, wrong
-from tracemine.apply.asked import Wanted, predicted
+from tracemine.api.tops import tops_of
+from tracemine.apply.asked import Asked, Wanted, found_in, predicted
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
-from tracemine.apply.compare import course_faults, errors, faults
+from tracemine.apply.compare import course_faults, errors, faults, loss_error
 from tracemine.apply.edits import edited
 from tracemine.apply.graphs import OneCall
-from tracemine.apply.questions import TrialJob
+from tracemine.apply.questions import Checked, TrialJob
 from tracemine.apply.record import Applied, Timed, Tried, append, known_in
 from tracemine.apply.rounding import rounding_of
 from tracemine.apply.run import Trying, fastest, instead, joined, modes_for, not_tried, pared, together
@@ -36,7 +38,9 @@ from tracemine.apply.table import table
 from tracemine.apply.timing import compared, interleaved
 from tracemine.apply.trials import Trials, resting
 from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded, kept
+from tracemine.causes import load_rules
 from tracemine.errors import InputError, UsageError
+from tracemine.pipeline import ScanOptions, analyse, mined
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,19 +77,44 @@ def test_each_variant_is_a_row_and_its_rules_are_there_or_named() -> None:
     assert not excluded("edit:0:a.diff", ("edit:0:b.diff",))
 
 
-def test_a_mode_is_predicted_by_what_it_compiles_and_by_the_gaps_it_closes_and_so_is_what_stands_in_for_it() -> None:
-    gaps, chain = (0.1, 0.4, 0.6), (0.0, 0.1, 0.2)
+def test_a_mode_is_predicted_by_what_it_touches_and_so_is_what_stands_in_for_it() -> None:
+    chain, other, graphs = (0.0, 0.1, 0.2), (0.1, 0.1, 0.1), (0.3, 0.5, 0.6)
     wanted: Wanted = {
-        "compile": {"chain": chain},
-        "compile_reduce_overhead": {"gaps": gaps, "chain": chain},
-        "edit:1:a.diff": {},
+        "compile": Asked({"chain": chain}),
+        "compile_reduce_overhead": Asked({"gaps": (0.1, 0.4, 0.6), "chain": chain}, graphs),
+        "optimizer_fused": Asked({"optimizer": other}),
+        "edit:1:norm.diff": Asked({"chain": chain}),
+        "edit:2:unasked.diff": Asked({}),
     }
-    both = {"findings": ("gaps", "chain"), "predicted": 0.5, "predicted_low": 0.1, "predicted_high": 0.8}
-    assert predicted(wanted, ("compile_reduce_overhead", "compile")) == both  # each finding once
-    assert predicted(wanted, ("edit:1:a.diff", "compile_graphs_by_step")) == both
-    assert predicted(wanted, ("edit:1:a.diff",))["predicted"] is None
+
+    def said(*names: str) -> list[float | None]:
+        found = predicted(wanted, names)
+        return [found[f"predicted{end}"] for end in ("_low", "", "_high")]
+
+    assert said("compile") == [*chain]  # where no graph is known, what findings save
+    assert said("compile_graphs_by_step") == said("compile_reduce_overhead") == [*graphs]
+    assert said("edit:1:norm.diff", "compile_reduce_overhead") == [*graphs]  # what the mode fuses is in it
+    assert said("optimizer_fused", "compile_reduce_overhead") == [0.37, 0.55, 0.64]  # of what the other leaves
+    assert said("edit:2:unasked.diff", "compile_reduce_overhead") == [None] * 3
+    measured = {"edit:2:unasked.diff": (-0.1, 0.2, 0.5)}
+    assert said("edit:2:unasked.diff") == [None] * 3
+    with_it = predicted(wanted, ("edit:2:unasked.diff", "compile_reduce_overhead"), measured)
+    assert [with_it[f"predicted{end}"] for end in ("_low", "", "_high")] == [0.23, 0.6, 0.8]
+    assert predicted(wanted, ("optimizer_fused", "compile"))["findings"] == ("optimizer", "chain")
     assert {*VARIANTS["compile"].rules} < {*VARIANTS["compile_reduce_overhead"].rules}
     assert VARIANTS["compile_max_autotune"].rules == VARIANTS["compile_reduce_overhead"].rules
+
+
+def test_what_modes_save_is_as_far_off_as_it_was_elsewhere() -> None:
+    analysis = analyse(ROOT / "benchmarks" / "results" / "h200" / "programs" / "encoder_small_batch")
+    scan = mined(analysis)
+    _, modes = found_in(scan, tops_of(analysis, scan, ScanOptions()).graphs())
+    assert {*modes} == {variant.way for variant in VARIANTS.values() if variant.way}
+    for low, likely, high in modes.values():
+        assert low <= likely <= high <= 1
+    low, _, high = modes["reduce_overhead"]
+    assert low < 0.903 < high  # what it saved on an H200
+    assert modes["default"][0] < 0  # which may be slower where the host sets the pace
 
 
 def test_when_the_time_is_over_nothing_begins_and_what_is_being_built_is_given_up(tmp_path: Path) -> None:
@@ -407,7 +436,9 @@ def test_the_command_tries_what_findings_ask_for(run: Run, monkeypatch: pytest.M
     assert {"compile", "compile_reduce_overhead", "compile_max_autotune"} <= given["wanted"].keys()
     assert "tf32" not in given["wanted"]
     assert given["budget_s"] == 60
-    assert any(share for asking in given["wanted"].values() for share in asking.values())
+    assert any(share for asking in given["wanted"].values() for share in asking.findings.values())
+    _, _, said = run("apply", trace, "--entry", "m:build", "--try", "tf32")
+    assert "tf32 rounds by up to 0.0005 of a number" in said  # before it is tried
     assert run("apply", trace, "--entry", "m:build", "--try", "tf32", "--quiet")[0] == 0
     assert [*given["wanted"]] == ["tf32"]
     for options, said in (
@@ -417,6 +448,25 @@ def test_the_command_tries_what_findings_ask_for(run: Run, monkeypatch: pytest.M
     ):
         code, _, err = run("apply", trace, "--entry", "m:build", "--quiet", *options)
         assert (code, said in err) == (2, True), err
+
+
+def test_what_is_interrupted_keeps_what_it_knows(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def applied(entry: str, *_: Any, progress: Callable[[Applied], None], **options: Any) -> Applied:
+        for found in ((), (result("compile", ratio=0.5),)):
+            progress(Applied(entry=entry, device="cpu", step_ns=1000, alone=found))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("tracemine.apply.run"), "applied", applied)
+    trace, file = ROOT / "fixtures" / "captures" / "decoder_prefill", tmp_path / "applied.jsonl"
+    assert run("apply", trace, "--entry", "m:build", "-o", file, "--quiet")[0] != 0
+    assert [*known_in(file, "m:build")] == [("compile",)]
+
+
+@pytest.mark.parametrize("name", [name for name, variant in VARIANTS.items() if variant.rounding])
+def test_advice_to_compute_more_coarsely_says_by_how_much(name: str) -> None:
+    for rule in (known for known in load_rules() if known.id in VARIANTS[name].rules):
+        for text in (rule.fix, *(advice.text for advice in rule.advice)):
+            assert re.search(r"\b\de-\d\b", text), rule.id
 
 
 def test_what_was_measured_in_a_step_stays_with_its_finding(
@@ -454,9 +504,11 @@ def test_what_asks_for_coarser_arithmetic_says_how_far_off_it_is() -> None:
     assert step.run(step.batches[0]).dtype == torch.float32
     assert step.run(step.batches[0]).equal(step.run(step.batches[0]).bfloat16().float())
     timed = Timed(said="faster", base_ns=100, own_ns=80, ratio=0.8, low=0.78, high=0.83)
-    tried = Tried(variants=("tf32",), said="faster", timed=timed, errors=errors(base, mine), peak_bytes=150)
+    off = errors(base, mine) | loss_error(Checked(losses=(9.0, 2.0)), Checked(losses=(9.0, 2.4)))
+    assert loss_error(Checked(), Checked()) == loss_error(Checked(losses=(1.0,)), Checked(losses=(None,))) == {}
+    tried = Tried(variants=("tf32",), said="faster", timed=timed, errors=off, peak_bytes=150)
     lines = list(table(Applied(entry="m:b", device="NVIDIA H200", step_ns=100, alone=(tried,), peak_bytes=100)))
-    assert "faster; memory +50%; output off by 0.01" in lines[2]
+    assert "faster; memory +50%; output off by 0.01, loss off by 0.2" in lines[2]
 
 
 def test_what_stays_is_one_patch_with_lines_of_settings(tmp_path: Path) -> None:

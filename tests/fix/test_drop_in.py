@@ -83,6 +83,13 @@ def test_a_planted_fault_is_named(tmp_path: Path, was: str, became: str, item: s
     assert items(text.replace(was, became), tmp_path / "norm.py", item)[item]
 
 
+def test_what_is_written_and_shares_memory_is_left_to_the_calls(tmp_path: Path) -> None:
+    text = drop_in(in_place(), title="Average", name="average")
+    assert items(text, tmp_path / "average.py", "shared memory")["shared memory"] == ""
+    broken = text.replace("WRITES and _overlap(inputs)", "False")
+    assert items(broken, tmp_path / "broken.py", "shared memory")["shared memory"]
+
+
 def test_graphs_that_get_no_module_say_why() -> None:
     b = GraphBuilder("many")
     inputs = [b.input(f"a{k}", (8,), "float32") for k in range(MOST_INPUTS + 1)]

@@ -1,37 +1,57 @@
-"""What findings ask to be tried in a step, and what they say it saves. Processes that run a step load none of it."""
+"""What findings ask to be tried in a step, and what that saves. Processes that run a step load none of it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tracemine.apply.modes import Shares, saved_by_modes
 from tracemine.apply.variants import VARIANTS
 from tracemine.findings.grouping import variants_of
-from tracemine.findings.record import Finding
 
-_MOST: Final = 0.98  # of a step: something stays, however much findings add up to
+if TYPE_CHECKING:
+    from tracemine.findings.record import Finding, Scan
+    from tracemine.top.record import GraphTop
 
-Shares = tuple[float, float, float]
-"""Of the step: least, likely, most."""
-Wanted = dict[str, Mapping[str, Shares | None]]
-"""Variants to try; by the fingerprint of each finding that asks for one, the share of the step that it is to save."""
+_MOST: Final = 0.98  # of a step: something stays, however much savings add up to
 
 
-def asked_for(findings: Sequence[Finding], named: Sequence[str] = ()) -> Wanted:
+class Asked(NamedTuple):
+    """Who asks for a variant, and what it saves."""
+
+    findings: Mapping[str, Shares | None]
+    """By fingerprint, the share of the step that each finding is to save."""
+    whole: Shares | None = None
+    """What a mode saves, of all that it touches; None: what its findings do."""
+
+
+Wanted = dict[str, Asked]
+_UNASKED: Final = Asked({})
+
+
+def found_in(scan: Scan, graphs: GraphTop) -> tuple[list[Finding], dict[str, Shares]]:
+    """Return the findings that are reported of a recording, and what each mode saves of its step."""
+    return [finding for finding in scan.findings if finding.reported], saved_by_modes(graphs, scan.summary.per_step)
+
+
+def asked_for(
+    findings: Sequence[Finding], modes: Mapping[str, Shares] | None = None, named: Sequence[str] = ()
+) -> Wanted:
     """Return what is to be tried: what is named; else torch.compile's modes and what findings ask for."""
-    wanted: Wanted = {}
+    wanted = Wanted()
     for name, variant in VARIANTS.items():
-        asking = shares_of(findings, variant.rules)
-        unasked = not named and not variant.asked and not variant.instead and (variant.usual or asking)
+        asking = asked_by(findings, variant.rules)
+        unasked = not named and not variant.asked and not variant.instead and (variant.usual or asking.findings)
         if name in named or unasked:
-            wanted[name] = asking
+            wanted[name] = asking._replace(whole=(modes or {}).get(variant.way))
     return wanted
 
 
-def shares_of(findings: Sequence[Finding], rules: Sequence[str]) -> dict[str, Shares | None]:
-    """Return, of findings of some rules or fingerprints, the share of the step that each is to save."""
+def asked_by(findings: Sequence[Finding], rules: Sequence[str]) -> Asked:
+    """Return findings of some rules or fingerprints, with the share of the step that each is to save."""
     asking = [f for f in findings if f.rule in rules or any(len(r) >= 4 and f.fingerprint.startswith(r) for r in rules)]
-    return {variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking}  # what verdicts name
+    return Asked({variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking})  # what verdicts name
 
 
 def _shares(finding: Finding) -> Shares | None:
@@ -45,11 +65,32 @@ def _shares(finding: Finding) -> Shares | None:
     return low, middle, high
 
 
-def predicted(wanted: Wanted, names: Sequence[str]) -> dict[str, Any]:
-    """Return what findings say that variants save together, as fields of `Tried`: each finding once."""
-    asked = [wanted.get(name) or wanted.get(VARIANTS[name].instead if name in VARIANTS else "", {}) for name in names]
-    asking = {print_: shares for each in asked for print_, shares in each.items()}
-    known = [shares for shares in asking.values() if shares]
-    sums = [round(min(sum(values), _MOST), 4) for values in zip(*known, strict=True)] or [None] * 3
-    low, middle, high = sums
-    return {"findings": tuple(asking), "predicted": middle, "predicted_low": low, "predicted_high": high}
+def predicted(wanted: Wanted, names: Sequence[str], alone: Mapping[str, Shares] | None = None) -> dict[str, Any]:
+    """Return what variants are to save together, as fields of `Tried`: each of what the others leave.
+
+    A finding counts once, with a mode that takes it where there is one. alone: what variants were measured to save, for
+    those of several of which nothing else is known; where that is not either, nothing is predicted.
+    """
+    asked = [
+        wanted.get(name) or wanted.get(VARIANTS[name].instead if name in VARIANTS else "", _UNASKED) for name in names
+    ]
+    taken = {print_ for each in asked if each.whole for print_ in each.findings}
+    parts = list[Shares | None]()
+    for name, each in zip(names, asked, strict=True):
+        own = [shares for print_, shares in each.findings.items() if shares and print_ not in taken]
+        measured = alone.get(name) if alone and len(names) > 1 else None
+        if each.whole or own:
+            parts.append(each.whole or _sum(own))
+        elif not any(each.findings.values()):  # else all of it is counted elsewhere
+            parts.append(measured)
+        taken |= {*each.findings}
+    known = [part for part in parts if part]
+    left = [math.prod(1 - share for share in ends) for ends in zip(*known, strict=True)]
+    shares = [round(min(1 - each, _MOST), 4) for each in left] if known and len(known) == len(parts) else [None] * 3
+    findings = tuple(dict.fromkeys(print_ for each in asked for print_ in each.findings))
+    return {"findings": findings, **dict(zip(("predicted_low", "predicted", "predicted_high"), shares, strict=True))}
+
+
+def _sum(those: Sequence[Shares]) -> Shares:
+    low, likely, high = (min(sum(ends), _MOST) for ends in zip(*those, strict=True))
+    return low, likely, high

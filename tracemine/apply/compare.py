@@ -119,6 +119,13 @@ def course_faults(base: Checked, mine: Checked, runs: Sequence[Checked]) -> list
     return wrong
 
 
+def loss_error(base: Checked, mine: Checked) -> dict[str, float]:
+    """Return how far the loss lies apart after training, of its size; nothing where there is none."""
+    wanted, given = (_last(checked) if checked.losses else math.nan for checked in (base, mine))
+    error = abs(given - wanted) / max(abs(wanted), 1e-300)
+    return {"loss": float(f"{error:.2g}")} if math.isfinite(error) else {}
+
+
 def _last(checked: Checked) -> float:
     """Return the mean loss of the last quarter."""
     last = [math.nan if loss is None else loss for loss in checked.losses[-max(len(checked.losses) // 4, 1) :]]

@@ -35,7 +35,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """`faster`, `slower`, `no difference`, `wrong`, `failed` or `not tried`. Only what is faster stays."""
     why: str = ""
     predicted: float | None = None
-    """The share of the step that findings say it saves."""
+    """The share of the step that it is to save; of several, what nothing is said of counts as it was measured alone."""
     predicted_low: float | None = None
     predicted_high: float | None = None
     findings: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int = 0
     """In steps, at once; on a GPU with what CUDA graphs hold."""
     errors: dict[str, float] = {}
-    """Of what asks for coarser arithmetic: how far outputs, gradients, … lie apart, of their size."""
+    """Of what asks for coarser arithmetic: how far outputs, gradients, … and the last loss lie apart, of their size."""
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tracemine.apply.asked import Wanted, predicted
 from tracemine.apply.edits import edited
+from tracemine.apply.modes import Shares
 from tracemine.apply.questions import TrialJob
 from tracemine.apply.record import Applied, Timed, Tried
 from tracemine.apply.timing import compared
@@ -57,7 +58,8 @@ class Trying:
 
     def _tell(self, found: Mapping[Names, Tried]) -> dict[Names, Tried]:
         """Tell of all that was tried so far; return what was found just now, with what was predicted."""
-        said = {names: replace(tried, **predicted(self.wanted, names)) for names, tried in found.items()}
+        alone = saved_alone((*self.seen.values(), *found.values()))
+        said = {names: replace(tried, **predicted(self.wanted, names, alone)) for names, tried in found.items()}
         self.seen |= {names: tried for names, tried in said.items() if names not in self.seen or tried.timed}
         self.tell(self.seen.values())
         return said
@@ -304,6 +306,12 @@ def _once_more(trying: Trying, again: Sequence[Names], fewer: Sequence[Names]) -
     trying.keep(racing)
     timed = trying.several([names for names in again if names not in trying.alive and names], anew=True)
     return timed | trying.several(racing, [names for names in racing if names in trying.alive], anew=True)
+
+
+def saved_alone(tried: Iterable[Tried]) -> dict[str, Shares]:
+    """Return what single variants were measured to save of the step."""
+    alone = {t.variants[0]: t.timed for t in tried if t.timed and len(t.variants) == 1}
+    return {name: (1 - timed.high, 1 - timed.ratio, 1 - timed.low) for name, timed in alone.items()}
 
 
 def ratio_of(tried: Tried) -> float:

@@ -10,7 +10,7 @@ from tracemine.report.escape import line
 from tracemine.units import time_text
 
 _MOST = 18  # rows; with head and foot a screen of 24 lines
-_NAME, _WHY = 34, 64
+_NAME, _PREDICTED, _WHY = 28, 19, 64
 _MEMORY_SHOWN = 0.02
 _ROLLED_BACK = ("wrong", "failed", "slower")
 
@@ -20,7 +20,7 @@ def table(run: Applied) -> Iterable[str]:
     rows = [*run.alone, *run.together]
     where = run.device if run.ranks == 1 else f"{run.ranks} ranks, {run.device}"
     yield f"{line(run.entry)} on {where}: {time_text(run.step_ns)} a step, unchanged"
-    yield f"{'tried':<{_NAME}} {'predicted':>9} {'measured':>9}  {'95 %':<18} first run"
+    yield f"{'tried':<{_NAME}} {'predicted':>{_PREDICTED}} {'measured':>9}  {'95 %':<18} first run"
     yield from (_row(tried, run.peak_bytes if run.device != "cpu" else 0) for tried in rows[:_MOST])
     if len(rows) > _MOST:
         yield f"… and {len(rows) - _MOST} more: --format json has all"
@@ -36,14 +36,18 @@ def _names(variants: Sequence[str]) -> str:
 
 
 def _row(tried: Tried, base_bytes: int) -> str:
-    predicted = "" if tried.predicted is None else f"{-tried.predicted:.0%}"
-    begin = f"{_names(tried.variants)[:_NAME]:<{_NAME}} {predicted:>9}"
+    ends = (tried.predicted, tried.predicted_high, tried.predicted_low)
+    likely, least, most = ("" if share is None else f"{-100 * share:+.0f}" for share in ends)
+    predicted = f"{likely}% ({least} to {most})" if likely else ""
+    name = _names(tried.variants)
+    name = name if len(name) <= _NAME else f"…{name[1 - _NAME :]}"  # modes stand last
+    begin = f"{name:<{_NAME}} {predicted:>{_PREDICTED}}"
     if tried.timed is None:
         return f"{begin} {tried.said}: {line(tried.why)[:_WHY]}"
     timed = tried.timed
     interval = f"{timed.low - 1:+.1%} to {timed.high - 1:+.1%}"
     off = ", ".join(
-        f"{kind} off by {tried.errors[kind]:.1g}" for kind in ("output", "gradient") if kind in tried.errors
+        f"{kind} off by {tried.errors[kind]:.1g}" for kind in ("output", "gradient", "loss") if kind in tried.errors
     )
     more = tried.peak_bytes / base_bytes - 1 if base_bytes else 0.0
     memory = f"memory {more:+.0%}" if abs(more) >= _MEMORY_SHOWN else ""

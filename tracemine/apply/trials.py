@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tracemine.apply.compare import Computed, computed_in, course_faults, errors, faults
+from tracemine.apply.compare import Computed, computed_in, course_faults, errors, faults, loss_error
 from tracemine.apply.edits import edited
 from tracemine.apply.questions import CHILD, LOOK, RANKS, Checked, TrialJob
 from tracemine.apply.timing import interleaved, steps_a_block
@@ -195,7 +195,9 @@ class Trials:
     def errors(self, names: Names, child: Child) -> dict[str, float]:
         """Return how far a variant's results lie from the unchanged step's, where it asks for coarser arithmetic."""
         coarser = max(self._rounding(names), child.coarser) > self.rounding
-        return errors(computed_in(self.base.file), computed_in(child.file)) if coarser else {}
+        if not coarser:
+            return {}
+        return errors(computed_in(self.base.file), computed_in(child.file)) | loss_error(self.base.said, child.said)
 
     def _rounding(self, names: Names) -> float:
         own = [VARIANTS[name].rounding for name in names if name in VARIANTS]

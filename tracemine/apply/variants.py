@@ -33,6 +33,7 @@ class StepVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     usual: bool = False
     asked: bool = False
     instead: str = ""
+    way: str = ""
     gpu: bool = False
     long: bool = False
     rounding: float = 0.0

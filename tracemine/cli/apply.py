@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,10 +17,12 @@ from tracemine.extras import install
 from tracemine.files import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tracemine.apply.asked import Wanted
+    from tracemine.apply.record import Applied
     from tracemine.findings.record import Scan
+    from tracemine.top.record import GraphTop
 
 _FORMATS = ("text", "json")
 EditOption = Annotated[
@@ -68,28 +70,41 @@ def apply(
       tracemine apply run/ --entry my_model:build --try tf32 --edit host_sync=faster.diff --budget 300s -o applied.jsonl
     """
     check_format(form, _FORMATS)
-    limit_s = _seconds(budget)
-    from tracemine.pipeline import analyse, mined
+    options: dict[str, Any] = {
+        "ranks": ranks,
+        "budget_s": _seconds(budget),
+        "say": (lambda text: None) if quiet else say,
+    }
+    from tracemine.api.tops import tops_of
+    from tracemine.pipeline import ScanOptions, analyse, mined
 
-    path = one_trace(run, quiet=quiet)
-    with reading(path, quiet=quiet) as progress:
-        scan = mined(analyse(path, execution_trace=execution_trace, progress=progress))
+    with reading(path := one_trace(run, quiet=quiet), quiet=quiet) as progress:
+        analysis = analyse(path, execution_trace=execution_trace, progress=progress)
+        graphs = tops_of(analysis, scan := mined(analysis), ScanOptions()).graphs()
     try:
-        from tracemine.apply.record import append, in_json, known_in
+        from tracemine.apply.record import in_json, known_in
         from tracemine.apply.run import applied
         from tracemine.apply.table import table
         from tracemine.apply.variants import kept
     except ImportError as error:
         raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
-    wanted, known = _wanted(scan, variants or (), edit or ()), known_in(output, entry, ranks)
-    tell = (lambda text: None) if quiet else say
-    result = applied(entry, source.absolute(), wanted, ranks=ranks, budget_s=limit_s, known=known, say=tell)
-    if output:
-        append(output, result)
-    if patch:
-        write_file(patch, kept(result.best, source).encode())
-    write((in_json(result) if form == "json" else "\n".join(table(result))) + "\n")
+    wanted = _wanted(scan, graphs, variants or (), edit or (), options["say"])
+    options["known"], held = known_in(output, entry, ranks), list["Applied"]()
+    try:
+        held.append(applied(entry, source.absolute(), wanted, progress=held.append, **options))
+    finally:
+        _append(output, held)
+    write_file(patch, kept(held[-1].best, source).encode()) if patch else None
+    write((in_json(held[-1]) if form == "json" else "\n".join(table(held[-1]))) + "\n")
     return 0
+
+
+def _append(output: Path | None, held: Sequence[Applied]) -> None:
+    """Add what is known last to a file: what is interrupted goes on from there."""
+    from tracemine.apply.record import append
+
+    if output and held:
+        append(output, held[-1])
 
 
 def _seconds(text: str) -> float:
@@ -103,19 +118,24 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _wanted(scan: Scan, named: Sequence[str], edits: Sequence[str]) -> Wanted:
+def _wanted(
+    scan: Scan, graphs: GraphTop, named: Sequence[str], edits: Sequence[str], tell: Callable[[str], None]
+) -> Wanted:
     """Return what is to be tried: what is named; else torch.compile's modes and what findings ask for."""
-    from tracemine.apply.asked import asked_for, shares_of
+    from tracemine.apply.asked import asked_by, asked_for, found_in
     from tracemine.apply.variants import VARIANTS, edit_name
 
     unknown = [name for name in named if name not in VARIANTS]
     if unknown:
         raise UsageError(f"--try: there is no {unknown[0]}", hint=f"there are {', '.join(VARIANTS)}")
-    reported = [finding for finding in scan.findings if finding.reported]
-    wanted = asked_for(reported, named)
+    findings, modes = found_in(scan, graphs)
+    wanted = asked_for(findings, modes, named)
+    for name in wanted:
+        if VARIANTS[name].rounding:
+            tell(f"{name} rounds by up to {VARIANTS[name].rounding:.1g} of a number: what that does is in the table")
     for given in edits:
         rules, _, name = given.rpartition("=")
         if not Path(name).is_file():
             raise UsageError(f"--edit: there is no file {name}")
-        wanted[edit_name(Path(name))] = shares_of(reported, rules.split(",") if rules else ())
+        wanted[edit_name(Path(name))] = asked_by(findings, rules.split(",") if rules else ())
     return wanted

@@ -61,7 +61,8 @@ class _Launch:
     """A kernel, its number of blocks, and its arguments behind tensors and numbers.
 
     Triton inspects every argument of a launch to find the binary that it compiled for such. Plans are cached by all
-    that it inspects, so from the second launch on the binary's launcher is called, and no hook of Triton's.
+    that it inspects, so from the second launch on the binary's launcher is called, and no hook of Triton's. It gets
+    addresses: of a tensor it would ask the driver where that lies.
     """
 
     def __init__(self, kernel, blocks, args, **options):
@@ -70,13 +71,16 @@ class _Launch:
 
     def __call__(self, *inputs):
         if self.launcher is not None:
-            self.launcher(*self.grid, self.stream(self.device), *self.binary, None, None, None, *inputs, *self.args)
+            given = *map(torch.Tensor.data_ptr, inputs[: self.tensors]), *inputs[self.tensors :], *self.args
+            self.launcher(*self.grid, self.stream(self.device), *self.binary, None, None, None, *given)
         elif self.grid[0] > 0:
             compiled = self.kernel[self.grid](*inputs, *self.args, **self.options)
             if getattr(compiled, "module", None) is not None:  # Triton's interpreter compiles nothing
                 driver = triton.runtime.driver.active
                 self.stream, self.device = driver.get_current_stream, driver.get_current_device()
                 self.binary, self.launcher = (compiled.function, compiled.packed_metadata), compiled.run
+                kinds = [isinstance(each, torch.Tensor) for each in inputs]
+                self.tensors = [*kinds, False].index(False)  # numbers and descriptors stand behind them
 '''
 _DESCRIBED = '''
 class _Described(_Launch):
