@@ -216,6 +216,22 @@ def test_an_archive_keeps_what_findings_depend_on(labelled: Any, tmp_path: Path)
         assert folder == tmp_path / "out"
 
 
+def test_many_recordings_are_kept_in_parts_that_are_read_as_one(
+    labelled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = importlib.import_module("programs.kept")
+    monkeypatch.setattr(kept, "_PART_BYTES", 25)
+    for name in ("one", "two", "three"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        (tmp_path / "out" / name / "capture.json").write_text(f'{{"step": "{name}"}}')
+    kept.keep(tmp_path / "out", tmp_path / "set.tar.xz")
+    kept.keep(tmp_path / "out/one", tmp_path / "set_of_others.tar.xz")
+    assert {path.name for path in tmp_path.glob("set.*")} == {"set.tar.xz", "set.2.tar.xz"}
+    with kept.opened(tmp_path / "set.tar.xz") as folder:
+        found = {path.parent.name: json.loads(path.read_text()) for path in folder.rglob("*.json")}
+    assert found == {name: {"step": name} for name in ("one", "two", "three")}
+
+
 def test_sources_are_as_they_were_recorded(labelled: Any) -> None:
     """A recording names the lines where functions of its program began."""
     sources = {

@@ -11,8 +11,10 @@ import io
 import json
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ _ARGUMENTS = frozenset(
     }
 )
 _COLUMNS = "eventColumns"  # in place of traceEvents, and first in its file
+_PART_BYTES = 7_000_000  # of recordings as they were written, of one archive
 _ATTRIBUTES = frozenset({"kernel_backend", "kernel_file", "tensor_range", "scope", "fw_parent", "fw_tid"})
 
 
@@ -92,8 +95,22 @@ def _in_rows(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def keep(out: Path, archive: Path) -> None:
-    """Write a folder's recordings and results into one archive: like next to like, traces first."""
-    files = [path for path in out.rglob("*") if path.name.endswith((".json", ".json.gz"))]
+    """Write a folder's recordings and results into one archive, or `.2.tar.xz` and so on beside it where they are many:
+    like next to like, traces first.
+    """
+    files = sorted(path for path in out.rglob("*") if path.name.endswith((".json", ".json.gz")))
+    sizes, parts = Counter[Path](), dict[Path, int]()
+    for path in files:
+        sizes[path.parent] += path.stat().st_size
+    for folder, before in zip(sizes, accumulate(sizes.values(), initial=0), strict=False):
+        parts[folder] = before // _PART_BYTES
+    for part in range(max(parts.values()) + 1):
+        own = [path for path in files if parts[path.parent] == part]
+        name = archive.name if not part else archive.name.replace(".tar.xz", f".{part + 1}.tar.xz")
+        _write(out, own, archive.with_name(name))
+
+
+def _write(out: Path, files: Iterable[Path], archive: Path) -> None:
     with tarfile.open(archive, "w:xz", preset=6) as tar:
         for path in sorted(files, key=lambda path: (path.name < "trace", path.name, path.parent.name)):
             gz = path.suffix == ".gz"
@@ -105,11 +122,20 @@ def keep(out: Path, archive: Path) -> None:
 
 @contextmanager
 def opened(out: Path) -> Iterator[Path]:
-    """Give a folder of recordings: the one that is named, or what an archive holds for as long as it is asked for."""
+    """Give a folder of recordings: the one that is named, or what an archive, with its further parts, holds for as long
+    as it is asked for.
+    """
     if out.is_dir():
         yield out
         return
-    with tempfile.TemporaryDirectory() as folder, tarfile.open(out) as tar:
+    with tempfile.TemporaryDirectory() as folder:
+        for part in sorted(out.parent.glob(out.name.replace(".tar.xz", ".*tar.xz"))):
+            _extract(part, Path(folder))
+        yield Path(folder)
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as tar:
         for member in tar:
             content = tar.extractfile(member)
             if content is not None and member.isfile():
@@ -119,7 +145,6 @@ def opened(out: Path) -> Iterator[Path]:
                     path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(_restored(content.read()), 1))
                 else:
                     path.write_bytes(content.read())
-        yield Path(folder)
 
 
 def _restored(content: bytes) -> bytes:
