@@ -42,7 +42,7 @@ def _copied(timeline: Timeline, steps: IntArray) -> BoolArray:
     batch = categories(activities["copy_kind"]).among("HtoD") & (numbers(activities["bytes"], 0) >= _BATCH_BYTES)
     rows = np.flatnonzero(batch)
     rows = rows[is_among(rows_of(activities["step_row"])[rows], steps)]
-    found: BoolArray = np.zeros(len(steps), np.bool_)
+    copied: BoolArray = np.zeros(len(steps), np.bool_)
     if len(rows):
         step = np.searchsorted(steps, rows_of(activities["step_row"])[rows])
         parent, is_op = rows_of(timeline.ops["parent_row"]), categories(timeline.ops["kind"]).among("op")
@@ -50,8 +50,8 @@ def _copied(timeline: Timeline, steps: IntArray) -> BoolArray:
         call = taken(_alike(timeline, outer), taken(outer, op_row[rows]))
         in_steps = np.bincount(unique_pairs(call + 1, step)[0], minlength=int(call.max()) + 2)
         in_steps[0] = 0
-        found[step[in_steps[call + 1] < len(steps)]] = True
-    return found
+        copied[step[in_steps[call + 1] < len(steps)]] = True
+    return copied
 
 
 def _alike(timeline: Timeline, outer: IntArray) -> IntArray:
@@ -68,11 +68,11 @@ def _alike(timeline: Timeline, outer: IntArray) -> IntArray:
     columns = (op, rows_of(tensors["storage_id"]), booleans(tensors["is_output"]), host)
     made, known = dict[int, int](), dict[tuple[int, ...], int]()
     for at, entries in groupby(zip(*(each[rows].tolist() for each in columns), strict=True), lambda entry: entry[0]):
-        own = list(entries)
-        takes = [made.get(storage, -1) if on_host else -1 for _, storage, gives, on_host in own if not gives]
+        tensors_of = list(entries)
+        takes = [made.get(storage, -1) if on_host else -1 for _, storage, gives, on_host in tensors_of if not gives]
         call = (int(names.codes[at]), int(arguments.codes[at]), *takes)
         result[at] = -1 if varies[at] or -1 in takes else known.setdefault(call, len(known))
-        made |= {storage: int(result[at]) for _, storage, gives, on_host in own if gives and on_host}
+        made |= {storage: int(result[at]) for _, storage, gives, on_host in tensors_of if gives and on_host}
     return result
 
 
