@@ -165,6 +165,40 @@ def test_with_one_input_for_all_steps_only_what_is_used_as_a_weight_is_told() ->
     assert "add" not in found
 
 
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        (lambda loop, number: _on_host(loop, ("aten::arange", "0", "160", "1")), False),
+        (lambda loop, number: _on_host(loop, ("aten::ones", "[160]"), ("aten::triu", "1")), False),
+        (lambda loop, number: _on_host(loop, ("aten::arange", str(number), str(number + 160), "1")), True),
+        (lambda loop, number: _on_host(loop, ("aten::randn", "[160]")), True),
+        (lambda loop, number: _on_host(loop, ("aten::empty", "[160]")), True),
+        (lambda loop, number: loop.tensor("loaded", 160, device="cpu"), True),
+    ],
+    ids=("places", "a mask", "places that move on", "noise", "filled by Python", "a batch"),
+)
+def test_a_copy_of_what_the_host_makes_of_constants_is_no_batch(made: Callable[[Loop, int], T], given: bool) -> None:
+    def step(loop: Loop, number: int) -> None:
+        loop.call("aten::to(Tensor self) -> Tensor", [made(loop, number)], [loop.tensor("moved", 160)], kernels=0)
+        loop.trace.copy("HtoD", loop.now, 5, 640, op=loop.trace.rows["ops"][-1], step_row=loop.step_row)
+        loop.now += 10
+        scaled = loop.op(SIN, [loop.tensor("table", 4, 4)], loop.tensor("scaled", 4, 4))
+        mixed = loop.op(ADD, [loop.tensor("moved", 160), scaled], loop.tensor("mixed", 4, 4), "1")
+        loop.op(RELU, [mixed], loop.tensor("out", 4, 4))
+
+    assert ("sin" in looped(step)) == given
+
+
+def _on_host(loop: Loop, *calls: tuple[str, ...]) -> T:
+    """What calls give on the host, each of what the one before gave: their names and numbers."""
+    given = list[T]()
+    for at, (name, *numbers) in enumerate(calls):
+        result = loop.tensor(f"host{at}", 160, device="cpu")
+        loop.call(f"{name}(Tensor self) -> Tensor", given, [result], kernels=0, concrete=numbers)
+        given = [result]
+    return given[0]
+
+
 def test_ids_that_stay_are_taken_for_an_input() -> None:
     def step(loop: Loop, number: int) -> None:
         loop.dtypes["ids"] = "long int"

@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
+from tracemine.causes.loop_invariant.given import inputs_change
 from tracemine.causes.loop_invariant.pieces import before_others, done_again, joined, without_fused
 from tracemine.causes.loop_invariant.unpacked import unpacked
-from tracemine.columns import is_among, numbers, sorted_unique, string_ids
+from tracemine.columns import numbers, sorted_unique, string_ids
 from tracemine.flow.record import Evidence, Flow, Source
 from tracemine.flow.value_numbers import Repeated, may_repeat, repeated, untouched
 from tracemine.fusion.barriers import unowned
@@ -40,7 +41,6 @@ _Places = tuple[tuple[int, ...], tuple[int, ...]]  # positions of arguments: the
 _NO_PLACES: Final[_Places] = ((), ())
 _MOST_ARGUMENTS = 16
 _SMALL_NS = 4_000  # not much longer than a launch
-_BATCH_BYTES = 512  # copied from the host in a step: less is a number, or a count
 _MASKS: Final = frozenset(
     ("triu", "tril", "lt", "le", "gt", "ge", "eq", "ne", "logical_not", "logical_and", "logical_or", "bitwise_not")
 ) | {"bitwise_and", "bitwise_or", "masked_fill", "where", "isinf"}  # fmt: skip
@@ -225,7 +225,7 @@ def _wanted(flow: Flow, found: Repeated, keeps: BoolArray, operators: _Operators
     marks = _of_whole(flow, found.marks)[producer]
     outside = (marks & _OUTSIDE != 0) & _parameters_settled(flow, operators.of_engine)
     weight = used & outside & (operators.weight[edges.read] | _dequantised(flow, found, operators))
-    other = used & outside & ~operators.input[edges.read] & _inputs_change(flow)
+    other = used & outside & ~operators.input[edges.read] & inputs_change(flow)
     wanted, weights = np.zeros((2, len(keeps)), np.bool_)
     wanted[producer[other | (used & (marks & _OUTSIDE == 0))]] = True
     weights[producer[weight]] = True
@@ -246,23 +246,6 @@ def _dequantised(flow: Flow, found: Repeated, operators: _Operators) -> BoolArra
     unpacked = found.marks[flow.edges.producer] & (_DEQUANTISED | _LOOKED_UP) == _DEQUANTISED
     made: BoolArray = unpacked & operators.second[flow.edges.read] & found.known[flow.edges.producer]
     return made
-
-
-def _inputs_change(flow: Flow) -> bool:
-    """Return whether each step was given inputs of its own: tensors from outside, or a batch from the host."""
-    reads, step, activities = flow.reads, flow.nodes.step_row, flow.timeline.activities
-    steps = sorted_unique(step[step >= 0])
-    outside = (reads.source == Source.OUTSIDE) & ~np.isin(reads.buffer, flow.writes.buffer)
-    outside &= (reads.evidence == Evidence.PROVEN) & (step[reads.node] >= 0)
-    buffer, of = np.unique(reads.buffer[outside], return_inverse=True)
-    within = np.searchsorted(steps, step[reads.node[outside]])
-    pairs = sorted_unique(of.reshape(-1) * len(steps) + within)
-    everywhere = np.bincount(pairs // max(len(steps), 1), minlength=len(buffer)) == len(steps)
-    given = pairs[~everywhere[pairs // max(len(steps), 1)]] % max(len(steps), 1)
-    kind, kinds = string_ids(activities.column("copy_kind"))
-    batch = _flags(name == "HtoD" for name in kinds)[kind] & (numbers(activities.column("bytes"), 0) >= _BATCH_BYTES)
-    copied = np.searchsorted(steps, steps[is_among(steps, numbers(activities.column("step_row"), -1)[batch])])
-    return len(sorted_unique(given)) == len(steps) or len(copied) == len(steps)
 
 
 def _parameters_settled(flow: Flow, of_engine: BoolArray) -> bool:
