@@ -74,21 +74,27 @@ def predicted(wanted: Wanted, names: Sequence[str], alone: Mapping[str, Shares] 
     asked = [
         wanted.get(name) or wanted.get(VARIANTS[name].instead if name in VARIANTS else "", _UNASKED) for name in names
     ]
-    taken = {print_ for each in asked if each.whole for print_ in each.findings}
-    parts = list[Shares | None]()
-    for name, each in zip(names, asked, strict=True):
-        own = [shares for print_, shares in each.findings.items() if shares and print_ not in taken]
-        measured = alone.get(name) if alone and len(names) > 1 else None
-        if each.whole or own:
-            parts.append(each.whole or _sum(own))
-        elif not any(each.findings.values()):  # else all of it is counted elsewhere
-            parts.append(measured)
-        taken |= {*each.findings}
+    parts = _parts(names, asked, alone or {})
     known = [part for part in parts if part]
     left = [math.prod(1 - share for share in ends) for ends in zip(*known, strict=True)]
     shares = [round(min(1 - each, _MOST), 4) for each in left] if known and len(known) == len(parts) else [None] * 3
     findings = tuple(dict.fromkeys(print_ for each in asked for print_ in each.findings))
     return {"findings": findings, **dict(zip(("predicted_low", "predicted", "predicted_high"), shares, strict=True))}
+
+
+def _parts(names: Sequence[str], asked: Sequence[Asked], alone: Mapping[str, Shares]) -> list[Shares | None]:
+    """Return what each variant adds; None: not known. What is counted elsewhere adds nothing."""
+    taken = {print_ for each in asked if each.whole for print_ in each.findings}
+    parts = list[Shares | None]()
+    for name, each in zip(names, asked, strict=True):
+        own = [shares for print_, shares in each.findings.items() if shares and print_ not in taken]
+        measured = alone.get(name) if len(names) > 1 else None
+        if each.whole or own:
+            parts.append(each.whole or _sum(own))
+        elif not any(each.findings.values()):  # else all of it is counted elsewhere
+            parts.append(measured)
+        taken |= {*each.findings}
+    return parts
 
 
 def _sum(those: Sequence[Shares]) -> Shares:
