@@ -112,15 +112,15 @@ def range_text(low_ns: int, high_ns: int) -> str:
 def count_text(count: int, noun: str) -> str:
     """Return an integer with its noun.
 
-    >>> count_text(1, "finding"), count_text(12_345, "activity"), count_text(2, "match"), count_text(2, "replay")
-    ('1 finding', '12,345 activities', '2 matches', '2 replays')
+    >>> count_text(1, "finding"), count_text(12_345, "activity"), count_text(2, "match"), count_text(2, "graph")
+    ('1 finding', '12,345 activities', '2 matches', '2 graphs')
     """
     if count != 1:
         noun = (
             f"{noun[:-1]}ies"
             if noun.endswith("y") and noun[-2] not in "aeiou"
             else f"{noun}es"
-            if noun.endswith("h")
+            if noun.endswith(("ch", "sh", "s", "x", "z"))
             else f"{noun}s"
         )
     return f"{count:,} {noun}"
