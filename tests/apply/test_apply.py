@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tracemine.apply.asked import Asked
+from tracemine.apply.asked import AskedShares
 from tracemine.apply.record import Applied
 from tracemine.apply.run import applied
 from tracemine.apply.table import table
@@ -69,7 +69,7 @@ def test_what_does_nothing_is_no_difference(source: Path, tmp_path: Path) -> Non
 def _applied(source: Path, folder: Path, changes: Mapping[str, tuple[str, str]]) -> tuple[dict[str, str], Applied]:
     """Try changes of the model's source; return the variants' names, and what came of it."""
     names = {name: edit_name(_diff(folder / f"{name}.diff", *change)) for name, change in changes.items()}
-    run = applied("model:build", source, {name: Asked({}) for name in names.values()})
+    run = applied("model:build", source, {name: AskedShares({}) for name in names.values()})
     print("\n".join(table(run)))
     return names, run
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from tests.test_schemas import Run, closed, wrong
 from tracemine.api.tops import tops_of
-from tracemine.apply.asked import Asked, Wanted, found_in, predicted
+from tracemine.apply.asked import AskedShares, Wanted, found_in, predicted
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
 from tracemine.apply.compare import course_faults, errors, faults, loss_error
 from tracemine.apply.edits import edited
@@ -80,11 +80,11 @@ def test_each_variant_is_a_row_and_its_rules_are_there_or_named() -> None:
 def test_a_mode_is_predicted_by_what_it_touches_and_so_is_what_stands_in_for_it() -> None:
     chain, other, graphs = (0.0, 0.1, 0.2), (0.1, 0.1, 0.1), (0.3, 0.5, 0.6)
     wanted: Wanted = {
-        "compile": Asked({"chain": chain}),
-        "compile_reduce_overhead": Asked({"gaps": (0.1, 0.4, 0.6), "chain": chain}, graphs),
-        "optimizer_fused": Asked({"optimizer": other}),
-        "edit:1:norm.diff": Asked({"chain": chain}),
-        "edit:2:unasked.diff": Asked({}),
+        "compile": AskedShares({"chain": chain}),
+        "compile_reduce_overhead": AskedShares({"gaps": (0.1, 0.4, 0.6), "chain": chain}, graphs),
+        "optimizer_fused": AskedShares({"optimizer": other}),
+        "edit:1:norm.diff": AskedShares({"chain": chain}),
+        "edit:2:unasked.diff": AskedShares({}),
     }
 
     def said(*names: str) -> list[float | None]:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tracemine.__main__ import main
-from tracemine.apply.asked import Asked
+from tracemine.apply.asked import AskedShares
 from tracemine.causes import load_rules
 from tracemine.findings.record import Source
 from tracemine.fix.ways import SAYS, WAYS
@@ -96,7 +96,7 @@ def test_apply_takes_the_diff(tmp_path: Path) -> None:
     assert main(["fix", "1", str(path), "--source", str(folder), "-o", str(diff)]) == 0
     assert "+            torch._foreach_add_(list(kept), list(parameters), alpha=0.1)" in diff.read_text()
     assert (folder / "program.py").read_text() == PROGRAM
-    run = applied("program:build", folder, {edit_name(diff): Asked({})})
+    run = applied("program:build", folder, {edit_name(diff): AskedShares({})})
     assert run.alone[0].said in ("faster", "slower", "no difference"), run.alone
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MOST: Final = 0.98  # of a step: something stays, however much savings add up to
 
 
-class Asked(NamedTuple):
+class AskedShares(NamedTuple):
     """Who asks for a variant, and what it saves."""
 
     findings: Mapping[str, Shares | None]
@@ -26,8 +26,8 @@ class Asked(NamedTuple):
     """What a mode saves, of all that it touches; None: what its findings do."""
 
 
-Wanted = dict[str, Asked]
-_UNASKED: Final = Asked({})
+Wanted = dict[str, AskedShares]
+_UNASKED: Final = AskedShares({})
 
 
 def found_in(scan: Scan, graphs: GraphTop) -> tuple[list[Finding], dict[str, Shares]]:
@@ -48,10 +48,12 @@ def asked_for(
     return wanted
 
 
-def asked_by(findings: Sequence[Finding], rules: Sequence[str]) -> Asked:
+def asked_by(findings: Sequence[Finding], rules: Sequence[str]) -> AskedShares:
     """Return findings of some rules or fingerprints, with the share of the step that each is to save."""
     asking = [f for f in findings if f.rule in rules or any(len(r) >= 4 and f.fingerprint.startswith(r) for r in rules)]
-    return Asked({variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking})  # what verdicts name
+    return AskedShares(
+        {variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking}
+    )  # what verdicts name
 
 
 def _shares(finding: Finding) -> Shares | None:
@@ -82,7 +84,7 @@ def predicted(wanted: Wanted, names: Sequence[str], alone: Mapping[str, Shares] 
     return {"findings": findings, **dict(zip(("predicted_low", "predicted", "predicted_high"), shares, strict=True))}
 
 
-def _parts(names: Sequence[str], asked: Sequence[Asked], alone: Mapping[str, Shares]) -> list[Shares | None]:
+def _parts(names: Sequence[str], asked: Sequence[AskedShares], alone: Mapping[str, Shares]) -> list[Shares | None]:
     """Return what each variant adds; None: not known. What is counted elsewhere adds nothing."""
     taken = {print_ for each in asked if each.whole for print_ in each.findings}
     parts = list[Shares | None]()

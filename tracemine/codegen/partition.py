@@ -261,16 +261,19 @@ def _joins(p: _Planner, target: _Target, group: Sequence[_Target]) -> bool:
     same = ({*target.rows}, own, target.part) == ({*first.rows}, columns, first.part)
     if not (same or (plain and same_axes)):
         return False
-    if first.level <= target.level:
-        return first.level == target.level
-    return target.buffer not in p.names.values() or (not plain and _saves_a_loop(p, target, group))
+    return first.level == target.level or (first.level > target.level and _may_wait(p, target, group, plain))
 
 
-def _saves_a_loop(p: _Planner, target: _Target, group: Sequence[_Target]) -> bool:
-    """Return whether what others wait for is better made later, with a group that loops over the same large rows."""
+def _may_wait(p: _Planner, target: _Target, group: Sequence[_Target], plain: bool) -> bool:
+    """Return whether a target may be made with a later group: nothing waits for it, or it saves a loop over large rows.
+
+    plain: it reduces nothing.
+    """
+    if target.buffer not in p.names.values():
+        return True
     shared = target.reads & group[0].reads
     large = any(prod(p.buffers[name].shape) >= p.large for name in shared if name in p.buffers)
-    return large and not any(target.buffer in member.behind for member in group)
+    return large and not plain and not any(target.buffer in member.behind for member in group)
 
 
 def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduction]]:

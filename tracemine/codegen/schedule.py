@@ -36,9 +36,7 @@ def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_
     if any(isinstance(n, ir.RowSum) for n in nodes):
         return IN_TURN
     if kernel.contracted:
-        if any(isinstance(n, ir.RunningSum | ir.Random) for n in nodes):
-            raise Unsupported("a running sum, or random numbers, behind a product in one loop")
-        return PRODUCT
+        return _product_kind(nodes)
     if not any(isinstance(n, ir.Reduce | ir.RunningSum) for n in nodes):
         return POINTWISE
     length = prod(axis.size for axis in kernel.columns)
@@ -50,6 +48,12 @@ def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_
         return LOOPED
     limits = {INNER: longest_row, OUTER: _LONGEST_OUTER, MIXED: min(_LONGEST_MIXED, longest_row)}
     return PERSISTENT if length <= limits[contiguity(buffers, kernel)] else LOOPED
+
+
+def _product_kind(nodes: Iterable[LoopNode]) -> str:
+    if any(isinstance(n, ir.RunningSum | ir.Random) for n in nodes):
+        raise Unsupported("a running sum, or random numbers, behind a product in one loop")
+    return PRODUCT
 
 
 class Schedule:

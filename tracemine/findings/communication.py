@@ -23,7 +23,7 @@ _RECORD = "record all ranks, and scan their folder"
 _BECAUSE = {
     "same_stream": "in order with the kernels of its stream",
     "last": "the last of the step",
-    "launch_order": "ahead of other streams' work in the order of launches",
+    "launched_first": "ahead of other streams' work in the order of launches",
     "waited_for": "waited for at once",
     "host": "nothing launched meanwhile",
 }

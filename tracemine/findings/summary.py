@@ -203,7 +203,7 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
         int  # of it, how long nothing else ran: transfer, or waiting for other ranks, which one rank cannot tell
     )
     least_ns: int | None  # as long as the bytes take at the links' raw rate; null: either is not known
-    # Of exposed_ns: `same_stream`, `last` of the step, `launch_order`, `waited_for` at once, `host` (it had launched
+    # Of exposed_ns: `same_stream`, `last` of the step, `launched_first`, `waited_for` at once, `host` (it had launched
     # nothing else).
     because: dict[str, int]
     behind: dict[str, int]  # what ran meanwhile, by class of operator, most first

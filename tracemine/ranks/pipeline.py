@@ -12,7 +12,7 @@ from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import JobUnprofiled, Lines, gains_of
+from tracemine.ranks.unprofiled import HostDevice, JobUnprofiled, gains_of
 from tracemine.rows.table import FloatArray
 from tracemine.units import percent_text, time_text
 
@@ -75,7 +75,7 @@ def _uneven(
 
     slowest, scale = int(busy.argmax()), float(busy.mean()) / np.maximum(busy, 1)
 
-    def scenarios(slower: float) -> list[list[Lines]]:
+    def scenarios(slower: float) -> list[list[HostDevice]]:
         before = without.lines(slower)
         after = list(before)
         for name in ("device", "host"):

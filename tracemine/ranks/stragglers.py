@@ -16,7 +16,7 @@ from msgspec import Struct
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import JobUnprofiled, Lines, Parts, gains_of, more_operators
+from tracemine.ranks.unprofiled import HostDevice, JobUnprofiled, Parts, gains_of, more_operators
 from tracemine.rows.table import FloatArray
 from tracemine.units import time_text
 
@@ -96,7 +96,7 @@ def saved(
     waiting for it, and little of it stays. None: all ranks' idle time is their own.
     """
 
-    def scenarios(slower: float) -> list[list[Lines]]:
+    def scenarios(slower: float) -> list[list[HostDevice]]:
         elastic = stiff is not None
         usual = [without.of_rank(at, is_elastic=elastic, slower=slower) for at in range(len(without.busy))]
         before, after = ([list(usual) for _ in changed] for _ in range(2))

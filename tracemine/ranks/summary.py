@@ -24,7 +24,7 @@ from tracemine.ranks.kernels import KernelTimes, kernel_times
 from tracemine.ranks.operators import Silence, after_backward, collecting_ns, longest, operators_of
 from tracemine.ranks.parts import CollectiveParts, collective_parts
 from tracemine.rows.host import HostCalls, threads
-from tracemine.rows.spans import Spans, common, exposed
+from tracemine.rows.spans import Spans, close_as_one, common, exposed
 from tracemine.rows.table import BoolArray, FloatArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -209,7 +209,7 @@ class _Rank:
     def _computing(self, edges: IntArray) -> IntArray:
         begin, end = (np.clip(each, edges[-2], edges[-1]) for each in (self.computing.begin, self.computing.end))
         there = end > begin
-        return _close_as_one(begin[there], end[there], int(edges[-1] - edges[-2]) // _DRAWN)
+        return close_as_one(begin[there], end[there], int(edges[-1] - edges[-2]) // _DRAWN)
 
     def _devices(self) -> set[int]:
         return set(np.unique(numbers(self.timeline.activities.column("device"), null=-1)).tolist())
@@ -391,15 +391,3 @@ def _unblocked(spans: Spans, edges: IntArray, blocked: Spans) -> IntArray:
     begin, end = edges[:-1], edges[1:]
     free: IntArray = spans.within(begin, end) - common(spans, blocked).within(begin, end)
     return free
-
-
-def _close_as_one(begin: IntArray, end: IntArray, least_ns: int) -> IntArray:
-    """Return spans as [n, 2], those as one between which less lies.
-
-    >>> _close_as_one(np.array([0, 12, 50]), np.array([10, 20, 60]), 5).tolist()
-    [[0, 20], [50, 60]]
-    """
-    far = np.append(True, begin[1:] - end[:-1] >= least_ns)[: len(begin)]
-    firsts = np.flatnonzero(far)
-    lasts = np.append(firsts[1:] - 1, len(begin) - 1)[: len(firsts)]
-    return np.stack((begin[firsts], end[lasts]), axis=1)

@@ -33,7 +33,7 @@ _NEARLY_ALL = 0.95
 _HOST_MORE, _HOSTS = 1.1, (1.1, 0.9, 0.7)
 
 
-class Lines(Struct, frozen=True):
+class HostDevice(Struct, frozen=True):
     """What a rank's device and its host take, stretch by stretch; [..., stretches]."""
 
     device: FloatArray
@@ -56,7 +56,7 @@ class JobUnprofiled(Struct, frozen=True):
 
     def of_rank(
         self, at: int, *, is_elastic: bool = False, slower: float = 1.0, **changed: dict[int, FloatArray]
-    ) -> Lines:
+    ) -> HostDevice:
         """Return what a rank takes. changed: parts of ranks to put in place of theirs.
 
         is_elastic: its idle time that nothing recorded explains may be waiting for another rank: little of it stays.
@@ -65,7 +65,7 @@ class JobUnprofiled(Struct, frozen=True):
         >>> part, zero = (np.array([4.0]), np.array([1.0])), (np.zeros(1), np.zeros(1))
         >>> late = JobUnprofiled(busy=part, silent=part, queued=zero, extra=zero, host=part, role=(0, 0))
         >>> late.of_rank(0), late.of_rank(1, silent={1: zero[1]}, slower=2.0)
-        (Lines(device=array([4.]), host=array([8.])), Lines(device=array([1.]), host=array([2.])))
+        (HostDevice(device=array([4.]), host=array([8.])), HostDevice(device=array([1.]), host=array([2.])))
         """
         busy, queued, silent, extra, host = (
             changed.get(name, {}).get(at, getattr(self, name)[at])
@@ -73,9 +73,9 @@ class JobUnprofiled(Struct, frozen=True):
         )
         if is_elastic:
             queued, silent = np.minimum(queued, ELASTIC_NS), np.minimum(silent, ELASTIC_NS)
-        return Lines(busy + queued, host * slower + silent + extra)
+        return HostDevice(busy + queued, host * slower + silent + extra)
 
-    def lines(self, slower: float = 1.0) -> list[Lines]:
+    def lines(self, slower: float = 1.0) -> list[HostDevice]:
         """Return what each rank takes."""
         return [self.of_rank(at, slower=slower) for at in range(len(self.busy))]
 
@@ -84,7 +84,9 @@ class JobUnprofiled(Struct, frozen=True):
         return [peer for peer, role in enumerate(self.role) if role == self.role[at] and peer != at]
 
 
-def steps_of(job: JobReplay, scenarios: Sequence[Sequence[Lines]], transfer: FloatArray | None = None) -> FloatArray:
+def steps_of(
+    job: JobReplay, scenarios: Sequence[Sequence[HostDevice]], transfer: FloatArray | None = None
+) -> FloatArray:
     """Return how long the job's step is in each scenario, of which each has the lines of all ranks."""
     ranks = list(zip(*scenarios, strict=True))
     device, host = ([np.stack([getattr(one, name) for one in rank]) for rank in ranks] for name in ("device", "host"))
@@ -93,7 +95,7 @@ def steps_of(job: JobReplay, scenarios: Sequence[Sequence[Lines]], transfer: Flo
 
 
 def gains_of(
-    job: JobReplay, scenarios: Callable[[float], list[list[Lines]]], transfer: FloatArray | None = None
+    job: JobReplay, scenarios: Callable[[float], list[list[HostDevice]]], transfer: FloatArray | None = None
 ) -> list[Interval]:
     """Return by how much a step is shorter in each scenario of the second half than in its fellow of the first.
 
@@ -181,7 +183,7 @@ def gain_of_transfers(
     transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
     transfer[1, jobs] *= scale
 
-    def scenarios(slower: float) -> list[list[Lines]]:
+    def scenarios(slower: float) -> list[list[HostDevice]]:
         before = without.lines(slower)
         if part is None:
             return [before, before]
@@ -190,7 +192,7 @@ def gain_of_transfers(
     return gains_of(job, scenarios, transfer)[0]
 
 
-def _met_no_more(rank: RankSummary, lines: Lines, part: str, slower: float) -> Lines:
+def _met_no_more(rank: RankSummary, lines: HostDevice, part: str, slower: float) -> HostDevice:
     """Return a rank's stretches without the calls of a part: those that its collectives end are one with the next."""
     ends = rank.part[rank.step >= 0] != NAMES.index(part)
     first = np.flatnonzero(np.append(True, ends))
@@ -198,4 +200,4 @@ def _met_no_more(rank: RankSummary, lines: Lines, part: str, slower: float) -> L
     device, host = np.zeros_like(works), np.zeros_like(works)
     last = np.append(first[1:] - 1, len(works) - 1)
     device[last], host[last] = np.add.reduceat(lines.device, first), np.add.reduceat(works, first)
-    return Lines(device, host)
+    return HostDevice(device, host)

@@ -21,7 +21,7 @@ _GATED_NS = 60_000  # work that was launched before a collective ended and begin
 _BEHIND_NS, _QUEUED_NS, _UNASKED = 10_000, 20_000, 4  # behind it at once, launched so long before; fewer are chance
 _SMALL_BYTES, _RUN, _BETWEEN = 1_000_000, 10, 8  # bytes, messages of a run, and light kernels between two of them
 _HEAVY = ("gemm", "conv", "attention", "norm", "softmax", "rnn", "pool", "embedding")
-_REASONS = ("same_stream", "last", "launch_order", "waited_for", "host")
+_REASONS = ("same_stream", "last", "launched_first", "waited_for", "host")
 _STREAM_WAITS, _GRAPHS = ("cudaStreamWaitEvent", "hipStreamWaitEvent"), ("cudaGraphLaunch", "hipGraphLaunch")
 _SAMPLES, _SLOWER = 5, 1.1  # of one kernel, alone and next to a collective; and how much longer it takes there
 

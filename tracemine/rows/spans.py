@@ -84,3 +84,15 @@ def common(first: Spans, other: Spans) -> Spans:
     begin, end = edges[:-1], edges[1:]
     both = (first.within(begin, end) > 0) & (other.within(begin, end) > 0)
     return Spans.of(begin[both], end[both])
+
+
+def close_as_one(begin: IntArray, end: IntArray, least_ns: int) -> IntArray:
+    """Return spans as [n, 2], those as one between which less lies.
+
+    >>> close_as_one(np.array([0, 12, 50]), np.array([10, 20, 60]), 5).tolist()
+    [[0, 20], [50, 60]]
+    """
+    far = np.append(True, begin[1:] - end[:-1] >= least_ns)[: len(begin)]
+    firsts = np.flatnonzero(far)
+    lasts = np.append(firsts[1:] - 1, len(begin) - 1)[: len(firsts)]
+    return np.stack((begin[firsts], end[lasts]), axis=1)

@@ -52,21 +52,28 @@ def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: 
     What waits for a reduction over some of these dimensions is reduced over those first, in the same loop.
     """
     rank = len(source.dims)
-    if kind == "sum" and (alone := _alone_of_row(low, source, over)) is not None:
-        dims = tuple(dim for d, dim in enumerate(alone.dims) if keep or d not in over)
-        return Reshape(dims=dims, dtype=type_, origin=low.at, arg=low.pointwise("identity", [alone], type_))
     first = _first(low, source, over) if kind in _IN_STAGES else ()
     if first:
         source = reduce(low, kind, source, first, True, type_)
     dims = tuple(() if d in over else dim for d, dim in enumerate(source.dims) if keep or d not in over)
     kept = tuple(None if d in over else d for d in range(rank) if keep or d not in over)
-    if not any(source.dims[d] for d in over):
-        if kind.startswith(("welford", "online")):
-            raise Unsupported("it reduces an axis of one element")
-        return low.with_dims(low.pointwise("identity", [source], type_), dims)
+    alone = _element(low, kind, source, over)
+    if alone is not None:
+        return low.with_dims(low.pointwise("identity", [alone], type_), dims)
     low.reduces = True
     low.axes.keep_apart(dims)
     return Reduction(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
+
+
+def _element(low: Lowering, kind: str, source: Tensor, over: Sequence[int]) -> Tensor | None:
+    """Return what a reduction comes to without one: the only element, or the only one that is not 0; None for many."""
+    if kind == "sum" and (alone := _alone_of_row(low, source, over)) is not None:
+        return alone
+    if any(source.dims[d] for d in over):
+        return None
+    if kind.startswith(("welford", "online")):
+        raise Unsupported("it reduces an axis of one element")
+    return source
 
 
 def _alone_of_row(low: Lowering, source: Tensor, over: Sequence[int]) -> Tensor | None:
@@ -76,16 +83,19 @@ def _alone_of_row(low: Lowering, source: Tensor, over: Sequence[int]) -> Tensor 
     if not isinstance(source, Pointwise) or source.operation != "neg_where_nonzero":
         return None
     value, hit = source.args
-    if not isinstance(hit, Pointwise) or hit.operation != "eq & ne" or len(over) != 1:
+    if not isinstance(hit, Pointwise) or hit.operation != "eq & ne":
         return None
     own, target, _, ignored = hit.args
-    along = own.along if isinstance(own, Iota) else None
-    if along != over[0] or not isinstance(target, Tensor) or len(target.dims) != len(source.dims):
-        return None
-    spread = value.dims if isinstance(value, Tensor) else ()
-    if target.dims[along] or (spread and (len(spread) != len(source.dims) or spread[along])):
+    along = (own.along,) if isinstance(own, Iota) else ()
+    if along != tuple(over) or any(_spreads(each, along[0], len(source.dims)) for each in (target, value)):
         return None
     return low.pointwise("neg_where_nonzero", [value, low.pointwise("ne", [target, ignored], LONG, BOOL)], FLOAT)
+
+
+def _spreads(value: Tensor | ScalarArg, along: int, rank: int) -> bool:
+    """Return whether a value changes along a dimension of a tensor that it is spread over, or may."""
+    dims = value.dims if isinstance(value, Tensor) else ()
+    return bool(dims) and (len(dims) != rank or bool(dims[along]))
 
 
 def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...]:

@@ -48,16 +48,19 @@ def _sums(nodes: Nodes, kernel: LoopKernel) -> tuple[Store, ...]:
 
 def _joins(buffers: Mapping[str, KernelBuffer], holding: LoopKernel, summing: LoopKernel) -> bool:
     """Return whether one kernel reads, row by row, what another sums along these rows."""
-    if holding.split is not None or holding.column_tiles > 1 or holding.level != summing.level or holding.after:
-        return False
-    if {*holding.rows} != {*summing.columns} or {*holding.columns} != {*summing.rows}:
-        return False
-    if holding.contracted or prod(axis.size for axis in holding.columns) > LONGEST_IN_TURN:
-        return False
-    if any(isinstance(node, _PLACED) for node in ir.nodes_of(holding)) or contiguity(dict(buffers), holding) != INNER:
-        return False
-    if any(buffers[store.buffer].role == "input" for store in holding.stores):
+    across = {*holding.rows} == {*summing.columns} and {*holding.columns} == {*summing.rows}
+    if not across or holding.level != summing.level or not _takes_turns(buffers, holding):
         return False
     sized = {load.buffer: prod(buffers[load.buffer].shape) for load in ir.loads(summing)}
     large = {name for name, size in sized.items() if size * SHARE >= max(sized.values())}
     return bool(large) and large <= {load.buffer for load in ir.loads(holding)}
+
+
+def _takes_turns(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel) -> bool:
+    """Return whether a kernel holds rows that a program may take one after another, and writes nothing in place."""
+    special = kernel.split is not None or kernel.column_tiles > 1 or kernel.after or kernel.contracted
+    if special or prod(axis.size for axis in kernel.columns) > LONGEST_IN_TURN:
+        return False
+    placed = any(isinstance(node, _PLACED) for node in ir.nodes_of(kernel))
+    in_place = any(buffers[store.buffer].role == "input" for store in kernel.stores)
+    return not placed and not in_place and contiguity(dict(buffers), kernel) == INNER

@@ -181,15 +181,18 @@ def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     if part.mode == POINTWISE:
         return [f"{tile_configs} = _tiles_outer({', '.join([tile_config, loop, *beside])})"]
     if part.mode == PERSISTENT:
-        # Rows next to each other: 16 bytes of what is read across and 32 of what is written at once.
-        high = (
-            [] if part.contiguity == INNER else ["16" if writes_outer_contiguous(part.program.buffers, kernel) else "8"]
-        )
-        return [f"{tile_configs} = _persistent_tiles({', '.join([tile_config, loop, *high, *beside])})"]
+        return [f"{tile_configs} = _persistent_tiles({', '.join([tile_config, loop, *_least_rows(part), *beside])})"]
     rows = _high(part, names)
     more = [f"max_columns={_max_columns(part)}", "max_warps=32"] if part.contiguity == INNER else [f"min_rows={rows}"]
     more += [f"splits={names.axis(kernel.split)}"] if kernel.split else []
     return [f"{tile_configs} = _looped_tiles({', '.join([tile_config, loop, *more, *beside])})"]
+
+
+def _least_rows(part: SubKernel) -> list[str]:
+    """Return how many rows next to each other a block has: 16 bytes of what is read across, 32 of what is written."""
+    if part.contiguity == INNER:
+        return []
+    return ["16" if writes_outer_contiguous(part.program.buffers, part.kernel) else "8"]
 
 
 def _high(part: SubKernel, names: Names) -> str:
