@@ -8,7 +8,6 @@ Nodes are made by `Nodes.make`, which gives the same object for the same fields:
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -351,13 +350,6 @@ def buffers_of(node: LoopNode) -> set[str]:
 def reads(node: LoopNode) -> bool:
     """Return whether a node is made of what is loaded."""
     return isinstance(node, Load) or any(map(reads, children(node)))
-
-
-def in_flight(kernel: LoopKernel) -> int:
-    """Return how many loads an element waits for at once: members of a concat, each under a guard, count as one."""
-    guards = Counter(load.guard for load in loads(kernel))
-    free = guards.pop(None, 0)
-    return free + max(guards.values(), default=0)
 
 
 def bounds(place: LoopNode) -> tuple[int, int] | None:

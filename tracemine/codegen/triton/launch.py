@@ -7,11 +7,12 @@ another, the members of a list. Parts that differ in names alone share their cod
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tracemine.codegen.loop_ir import Axis, LoopProgram, Random, in_flight, loads, nodes_of
+from tracemine.codegen.loop_ir import Axis, LoopKernel, LoopProgram, Random, loads, nodes_of
 from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import AxisRun, runs
 from tracemine.codegen.products import PRODUCT, TileConfigs, product_tiles
@@ -61,7 +62,7 @@ class KernelLaunch:
             first.mode,
             first.contiguity,
             first.kernel.column_tiles,
-            max(in_flight(part.kernel) for part in self.parts),
+            max(_in_flight(part.kernel) for part in self.parts),
             odd=length % 2 == 1,
             ragged=ragged,
             again=again,
@@ -221,6 +222,13 @@ class KernelLaunch:
         else:
             made = f"_Launch({self.name}"
         return [*rest, f"{name} = {made}, {blocks}, args, num_warps={warps}{contract})"]
+
+
+def _in_flight(kernel: LoopKernel) -> int:
+    """Return how many loads an element waits for at once: members of a concat, each under a guard, count as one."""
+    guards = Counter(load.guard for load in loads(kernel))
+    free = guards.pop(None, 0)
+    return free + max(guards.values(), default=0)
 
 
 def _taken(part: SubKernel) -> list[str]:
