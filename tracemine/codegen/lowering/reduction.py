@@ -86,8 +86,8 @@ def _alone_of_row(low: Lowering, source: Tensor, over: Sequence[int]) -> Tensor 
     if not isinstance(hit, Pointwise) or hit.operation != "eq & ne":
         return None
     own, target, _, ignored = hit.args
-    along = (own.along,) if isinstance(own, Iota) else ()
-    if along != tuple(over) or any(_spreads(each, along[0], len(source.dims)) for each in (target, value)):
+    along = [own.along] if isinstance(own, Iota) else []
+    if along != [*over] or any(_spreads(each, along[0], len(source.dims)) for each in (target, value)):
         return None
     return low.pointwise("neg_where_nonzero", [value, low.pointwise("ne", [target, ignored], LONG, BOOL)], FLOAT)
 
