@@ -265,7 +265,7 @@ def _joins(p: _Planner, target: _Target, group: Sequence[_Target]) -> bool:
 
 
 def _may_wait(p: _Planner, target: _Target, group: Sequence[_Target], plain: bool) -> bool:
-    """Return whether a target may be made with a later group: nothing waits for it, or it saves a loop over large rows."""
+    """Return whether a target may be made with a later group: nothing waits for it, or a loop over large rows goes."""
     if target.buffer not in p.names.values():
         return True
     shared = target.reads & group[0].reads
