@@ -25,7 +25,7 @@ pytest.importorskip("hatch_fancy_pypi_readme", reason="is not installed: pip ins
 
 ROOT = Path(__file__).parents[1]
 MOVED = {"rules": "tracemine/_rules", "docs/schemas": "tracemine/_schemas"}  # from a checkout into the package
-MOST_WHEEL_BYTES = 2_850_000  # with readers of eight formats
+MOST_WHEEL_BYTES = 2_900_000  # with readers of eight formats
 # Every file that a program opens or lists below the folder of tracemine, as an audit hook sees it, printed at the end.
 OPENED = """
 import contextlib, io, json, sys

@@ -20,6 +20,8 @@ from tracemine.validate.resize import free_axes
 SEVERAL_KERNELS = {
     "cross_entropy": 2,
     "long_cross_entropy": 2,
+    "cross_entropy_trained": 2,
+    "norm_gradients_in_turn": 2,
     "kl_divergence": 2,
     "clip_grad_norm": 3,
     "residual_in_place_and_read_otherwise": 2,

@@ -42,18 +42,6 @@ def test_a_finding_is_no_surer_than_the_weakest_edge_of_its_matches(
     assert [finding.occurrences for finding in found] == [10]
 
 
-@pytest.mark.parametrize(("left", "removed"), [((0.0, 0.0, 0.0), True), ((0.0, 1.0, 1.0), False)])
-def test_of_a_fusion_and_what_stays_without_it_the_finding_counts_what_saves_more(
-    analysis: Analysis, left: tuple[float, float, float], removed: bool
-) -> None:
-    (matches,) = mine(analysis.rows, [rule for rule in load_rules() if rule.id == "rmsnorm_unfused"])
-    changed = replace(matches, rule=replace(matches.rule, left=left))
-    scan = find(analysis.timeline, analysis.rows, [changed], analysis.device, groups=analysis.groups, min_saving_ns=0)
-    (finding,), (fused,) = scan.findings, norms(analysis, None)
-    assert (finding.gpu_saving_ns.mid == finding.measured_ns) == removed
-    assert (finding.gpu_saving_ns == fused.gpu_saving_ns) != removed
-
-
 def test_matches_that_are_not_equally_sure_are_counted_together_and_as_sure_as_the_weakest(analysis: Analysis) -> None:
     matches = mine(analysis.rows, [rule for rule in load_rules() if rule.id == "rmsnorm_unfused"])
     (found,) = matches

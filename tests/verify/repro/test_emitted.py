@@ -130,7 +130,7 @@ def test_what_files_ask_of_the_harness_is_what_its_interface_has(tmp_path: Path)
     """Who changes this raises INTERFACE: files of before lie beside a harness of now."""
     module = loaded(put(tmp_path, "file.py", text_of("add_rms_norm")))
     harness = sys.modules["tracemine_repro"]
-    assert INTERFACE == 4
+    assert INTERFACE == 5
     assert [*inspect.signature(type(module.CHECK)).parameters] == [
         *("file", "interface", "fingerprint", "title", "eager", "fused", "library", "blocks", "inputs", "on_cpu"),
         *("sizes_on_cpu", "trace", "ulp", "nbytes", "read_bytes", "draws"),
@@ -149,7 +149,7 @@ def test_what_files_ask_of_the_harness_is_what_its_interface_has(tmp_path: Path)
             "_persistent_tiles",
             "_looped_tiles",
         ),
-        *("_product_parts", "_multiprocessors", "_product_tiles", "_describable"),
+        *("_product_parts", "_multiprocessors", "_turns", "_product_tiles", "_describable"),
         *("_members", "_strides", "_kind", "_Launch", "_Described", "_cached_plan", "_allocate"),
     ]
 

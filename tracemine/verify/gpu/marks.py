@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-INTERFACE = 4  # what a reproduction expects of the harness; another number where the two no longer fit
+INTERFACE = 5  # what a reproduction expects of the harness; another number where the two no longer fit
 KERNEL_BEGINS, KERNEL_ENDS = "# --- Kernel and launcher ", "# --- Run "
 
 
