@@ -99,8 +99,10 @@ def turn_configs(longest_row: int) -> TileConfigs:
 
 def blocks_text(kernels: Iterable[tuple[str, TileConfigs]]) -> str:
     """Return the table as source, for each kernel by name."""
-    says = "# Elements of a block and of a thread. The first is taken; on another GPU another may be faster."
-    return f"{says}\nBLOCKS = {table_text((name, found, '') for name, found in kernels)}"
+    rows = list(kernels)
+    turns = " (and programs of a multiprocessor)" * any(len(found[0]) == len(_TURNS[0]) for _, found in rows)
+    says = f"# Elements of a block and of a thread{turns}. The first is taken; on another GPU another may be faster."
+    return f"{says}\nBLOCKS = {table_text((name, found, '') for name, found in rows)}"
 
 
 def table_text(rows: Iterable[tuple[str, TileConfigs, str]]) -> str:
