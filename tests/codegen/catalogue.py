@@ -583,11 +583,11 @@ def layer_norm_backward() -> Graph:
 
 
 @entry
-def rms_norm_backward() -> Graph:
+def rms_norm_backward(rows: int = 9, hidden: int = 60, dtype: str = F32) -> Graph:
     b = GraphBuilder("rms_norm_backward")
-    grad, x = b.input("grad", (9, 60), F32), b.input("x", (9, 60), F32)
-    scale, weight = b.input("scale", (9, 1), F32), b.input("weight", (60,), F32)
-    given = (grad, x, [60], scale, weight, [True, True])
+    grad, x = b.input("grad", (rows, hidden), dtype), b.input("x", (rows, hidden), dtype)
+    scale, weight = b.input("scale", (rows, 1), F32), b.input("weight", (hidden,), dtype)
+    given = (grad, x, [hidden], scale, weight, [True, True])
     return b.done(*b.call("aten::_fused_rms_norm_backward", *given))
 
 

@@ -74,14 +74,14 @@ def range_around(timeline: Timeline, ops: IntArray, begins: tuple[str, ...], lev
     return np.where(is_so[at], at, -1)
 
 
-def shapes_in(text: str | None) -> list[Shape]:
-    """Return the shapes of tensors in a list of inputs as recorded, lists of tensors one by one.
+def shapes_in(text: str | None, most: int | None = None) -> list[Shape]:
+    """Return the shapes of tensors in a list of inputs as recorded, lists of tensors one by one. most: of inputs.
 
-    >>> shapes_in("[[[2,3],[4]],[],[5,6]]"), shapes_in("[[2,"), shapes_in(None)
-    ([(2, 3), (4,), (5, 6)], [], [])
+    >>> shapes_in("[[[2,3],[4]],[],[5,6]]"), shapes_in("[[2,"), shapes_in(None), shapes_in("[[2,3],[4]]", 1)
+    ([(2, 3), (4,), (5, 6)], [], [], [(2, 3)])
     """
     try:
-        given = _SHAPES.decode(text or "[]")
+        given = _SHAPES.decode(text or "[]")[:most]
     except (msgspec.DecodeError, RecursionError):
         return []
     flat = [each for one in given if isinstance(one, list) for each in (one if one and _is_list(one[0]) else [one])]

@@ -7,7 +7,7 @@ fixed, so the result is the same each time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -21,7 +21,7 @@ _MOST_SUMS = 3
 _PLACED = (ir.RunningSum, ir.Random, ir.Contraction, ir.IndirectIndex)
 
 
-def rows_in_turn(nodes: Nodes, buffers: Mapping[str, KernelBuffer], kernels: Sequence[LoopKernel]) -> list[LoopKernel]:
+def rows_in_turn(nodes: Nodes, buffers: dict[str, KernelBuffer], kernels: Sequence[LoopKernel]) -> list[LoopKernel]:
     """Return kernels of which each that may is joined with one that sums along its rows."""
     found = list(kernels)
     for summing in kernels:
@@ -35,6 +35,8 @@ def rows_in_turn(nodes: Nodes, buffers: Mapping[str, KernelBuffer], kernels: Seq
 
 def _sums(nodes: Nodes, kernel: LoopKernel) -> tuple[Store, ...]:
     """Return what a kernel stores as sums over rows in turn; nothing where it stores anything else."""
+    if kernel.split is None or len(kernel.stores) > _MOST_SUMS:
+        return ()
     found = []
     for store in kernel.stores:
         value = store.value
@@ -43,10 +45,10 @@ def _sums(nodes: Nodes, kernel: LoopKernel) -> tuple[Store, ...]:
         if any(isinstance(node, (ir.Reduce, *_PLACED)) for node in (value.arg, *ir.below(value.arg))):
             return ()
         found.append(replace(store, value=nodes.make(ir.RowSum, value.type, value.arg, kernel.columns)))
-    return tuple(found) if kernel.split is not None and len(found) <= _MOST_SUMS else ()
+    return tuple(found)
 
 
-def _joins(buffers: Mapping[str, KernelBuffer], holding: LoopKernel, summing: LoopKernel) -> bool:
+def _joins(buffers: dict[str, KernelBuffer], holding: LoopKernel, summing: LoopKernel) -> bool:
     """Return whether one kernel reads, row by row, what another sums along these rows."""
     across = {*holding.rows} == {*summing.columns} and {*holding.columns} == {*summing.rows}
     if not across or holding.level != summing.level or not _takes_turns(buffers, holding):
@@ -56,11 +58,11 @@ def _joins(buffers: Mapping[str, KernelBuffer], holding: LoopKernel, summing: Lo
     return bool(large) and large <= {load.buffer for load in ir.loads(holding)}
 
 
-def _takes_turns(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel) -> bool:
+def _takes_turns(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> bool:
     """Return whether a kernel holds rows that a program may take one after another, and writes nothing in place."""
     special = kernel.split is not None or kernel.column_tiles > 1 or kernel.after or kernel.contracted
     if special or prod(axis.size for axis in kernel.columns) > LONGEST_IN_TURN:
         return False
     placed = any(isinstance(node, _PLACED) for node in ir.nodes_of(kernel))
     in_place = any(buffers[store.buffer].role == "input" for store in kernel.stores)
-    return not placed and not in_place and contiguity(dict(buffers), kernel) == INNER
+    return not placed and not in_place and contiguity(buffers, kernel) == INNER

@@ -69,9 +69,7 @@ class Body(Printer):
             self.say(line.format(block=self.block, parts=self.names.axis(split) if split else ""))
         if split:
             self._note_sizes(() if self.mode == IN_TURN else (split,))
-            self._names |= {
-                n: "part" for n in ir.nodes_of(self.kernel) if isinstance(n, ir.LoopIndex) and n.axis == split
-            }
+            self._name_part(split)
         if self.mode == IN_TURN:
             self._print_in_turn()
             return self.lines
@@ -85,6 +83,10 @@ class Body(Printer):
             for store in self.kernel.stores:
                 self.store(store)
         return self.lines
+
+    def _name_part(self, split: Axis) -> None:
+        """Call the index of a part what the text calls it."""
+        self._names |= {n: "part" for n in ir.nodes_of(self.kernel) if isinstance(n, ir.LoopIndex) and n.axis == split}
 
     def _print_loops(self) -> None:
         """Print a loop for each reduction that needs the one before, what is stored by row, and a loop that stores."""

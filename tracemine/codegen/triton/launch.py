@@ -46,6 +46,11 @@ class KernelLaunch:
     turned: bool  # the last blocks first: a launch before it has read the same, and the cache has its end
 
     @property
+    def tile_config(self) -> str:
+        """How it is divided into tiles, as an expression."""
+        return f'BLOCKS["{self.name}"][0]'
+
+    @property
     def tile_configs(self) -> TileConfigs:
         """How it may be divided into tiles."""
         first = self.parts[0]
@@ -160,16 +165,15 @@ class KernelLaunch:
         """Return a plan's lines for it, by that name: what it takes behind what it is given."""
         names.looped = frozenset(axis for run in self.merged for axis in run.axes)
         known = self._known_texts(names)
-        tile_config = f'BLOCKS["{self.name}"][0]'
         if len(self.parts) == 1:
             part = self.parts[0]
             if part.mode == PRODUCT:
                 known += PRODUCT_TAKES
-                lines = product_lines(part, self.name, self.given, names)
+                lines = product_lines(part, self.tile_config, self.given, names)
                 return [*lines, *self._planned(name, "blocks", known, "warps")]
             known += ["rows", "columns", *["blocks_per_row"] * bool(part.flat), "index", "xblock", "rblock"]
-            return [*tile_lines(part, f"*{tile_config}", names), *self._planned(name, "blocks", known, "warps")]
-        lines = [f"elements, elements_per_thread = {tile_config}"]
+            return [*tile_lines(part, f"*{self.tile_config}", names), *self._planned(name, "blocks", known, "warps")]
+        lines = [f"elements, elements_per_thread = {self.tile_config}"]
         for each in self.members:
             k, part = each.first, self.parts[each.first]
             if each.chosen:

@@ -112,9 +112,7 @@ class ProductBody(Body):
         block = "tile"
         if split:
             self.say(f"part, tile_of = tile % {apart[-1]}, tile // {apart[-1]}")
-            self._names |= {
-                n: "part" for n in ir.nodes_of(self.kernel) if isinstance(n, ir.LoopIndex) and n.axis == split
-            }
+            self._name_part(split)
             block = "tile_of"
         if self.kernel.batch:
             self.say(f"batch, block = tl.cast({block} % ({batches}), INDEX), {block} // ({batches})")

@@ -113,11 +113,11 @@ PRODUCT_CONSTANTS = [f"{name}: tl.constexpr" for name in ("KBLOCK", "GROUP", "FL
 PRODUCT_TAKES = ("rows", "columns", "index", "xblock", "rblock", "*tile", "bool(described)")
 
 
-def product_lines(part: SubKernel, kernel: str, given: Sequence[str], names: Names) -> list[str]:
+def product_lines(part: SubKernel, tile_config: str, given: Sequence[str], names: Names) -> list[str]:
     """Return a plan's lines that say how a kernel around products is divided. given: what it takes of a call."""
     body, split = part.body, part.kernel.split
     assert isinstance(body, ProductBody)  # noqa: S101  (what a kernel of this schedule has)
-    loop = [f'BLOCKS["{kernel}"][0]', *(sizes(axes, names) for axes in (part.kernel.rows, part.kernel.columns))]
+    loop = [tile_config, *(sizes(axes, names) for axes in (part.kernel.rows, part.kernel.columns))]
     apart = [sizes(part.kernel.batch, names)] * bool(part.kernel.batch) + ([names.axis(split)] if split else [])
     loop += [" * ".join(apart)] * bool(apart) + ["held=True"] * bool(body.held)
     loop += ["reduced=True"] * reduces(part.kernel)
@@ -145,9 +145,9 @@ def split_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     kernel = part.kernel
     if kernel.split is None:
         return []
+    loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     if part.mode == IN_TURN:
-        loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
-        return [f"{kernel.split.name} = _turns({tile_config}, {loop})[0]"]
+        return [f"{kernel.split.name} = _turns(*{tile_config}, {loop})[0]"]
     if part.mode == PRODUCT:
         flight = reduces(kernel)
         along, blocks, least = (kernel.columns, 128, 1024) if flight else (kernel.contracted, FEW_ROWS, 512)
@@ -159,7 +159,6 @@ def split_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     wide = {INNER: str(min(2048, part.schedule.options.longest_row)), OUTER: f"2048 // {high}"}.get(
         part.contiguity, "64"
     )
-    loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     return [f"{kernel.split.name} = _num_splits({loop}, {wide}, {high})"]
 
 

@@ -154,13 +154,7 @@ def _plan(
 ) -> list[str]:
     inputs = [b for b in program.buffers.values() if b.role == "input"]
     sized = SizeNames()
-    configs = [f'*BLOCKS["{launch.name}"][0]' for launch in found]
-    lines = [
-        text
-        for launch, config in zip(found, configs, strict=True)
-        for part in launch.parts
-        for text in split_lines(part, config, sized)
-    ]
+    lines = [text for launch in found for part in launch.parts for text in split_lines(part, launch.tile_config, sized)]
     lines += _empty_lines(made, sized)
     lines.append(f"index = _index_type({', '.join(b.name for b in (*inputs, *made))})")
     told: dict[tuple[Axis, ...], AxisRun] = {}  # how axes are looped over, as it was said last
@@ -244,7 +238,7 @@ def _fused(
 def _plan_key(found: Sequence[KernelLaunch], device: str) -> list[str]:
     """Return what a plan is kept by, besides how its tensors lie."""
     kinds = dict.fromkeys(text for launch in found for text in launch.scalars)
-    return [*(f'BLOCKS["{launch.name}"][0]' for launch in found), device, *(f"_kind({name})" for name in kinds)]
+    return [*(launch.tile_config for launch in found), device, *(f"_kind({name})" for name in kinds)]
 
 
 def _unknown(names: Sequence[str]) -> list[str]:
