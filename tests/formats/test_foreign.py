@@ -17,6 +17,7 @@ from tracemine.errors import InputError
 from tracemine.formats import open_trace
 from tracemine.formats.sniff import is_trace_json
 
+_ROCPD = "record with rocprofv3 --sys-trace --output-format rocpd and pass the database"
 _TORCH = "record the program with torch.profiler and pass what export_chrome_trace wrote"
 _TRTEXEC = "print its layers: trtexec --loadEngine=FILE --exportLayerInfo=layers.json --exportProfile=profile.json"
 _NSYS = "record the process with nsys profile --trace cuda,nvtx and pass what nsys export --type sqlite wrote"
@@ -84,16 +85,16 @@ _HATCHET_AGAIN = 'write it as JSON: proton.finalize(output_format="hatchet")'
             "a profile of the inside of a kernel (Triton's Proton, instrumentation)",
             'record the kernels themselves: proton.start(NAME, data="trace"), without backend="instrumentation"',
         ),
-        ("rocprofv3", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}', "a recording of rocprofv3", _TORCH),
-        ("rocprofv3 kernels", _ROCPROF.encode(), "a table (CSV) of rocprof", _TORCH),
-        ("rocprofv3 kernels of rocpd", b'"Guid",' + _ROCPROF.encode(), "a table (CSV) of rocprof", _TORCH),
+        ("rocprofv3", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}', "a recording of rocprofv3 in its JSON", _ROCPD),
+        ("rocprofv3 kernels", _ROCPROF.encode(), "a table (CSV) of rocprof", _ROCPD),
+        ("rocprofv3 kernels of rocpd", b'"Guid",' + _ROCPROF.encode(), "a table (CSV) of rocprof", _ROCPD),
         (
             "rocprofv3 calls",
             b'"Domain","Function","Process_Id","Thread_Id","Correlation_Id"\n',
             "a table (CSV) of rocprof",
-            _TORCH,
+            _ROCPD,
         ),
-        ("rocprof sums", b'"Name","Calls","TotalDurationNs","AverageNs"\n', "a table (CSV) of rocprof", _TORCH),
+        ("rocprof sums", b'"Name","Calls","TotalDurationNs","AverageNs"\n', "a table (CSV) of rocprof", _ROCPD),
         ("Ascend flow", json.dumps([_ASCEND_FLOW]).encode(), "a trace of Ascend's profiler", _ASCEND),
         ("Ascend task", json.dumps([_ASCEND_TASK]).encode(), "a trace of Ascend's profiler", _ASCEND),
         ("Ascend process", _named("Ascend Hardware"), "a trace of Ascend's profiler", _ASCEND),

@@ -14,6 +14,7 @@ KINETO_KEYS = frozenset({"schemaVersion", "deviceProperties", "baseTimeNanosecon
 RECORD_WITH_TORCH = "record the program with torch.profiler and pass what export_chrome_trace wrote"
 _NSYS = "record the process with nsys profile --trace cuda,nvtx and pass what nsys export --type sqlite wrote"
 _HLO = ("is an HLO module, which has no times", "pass the .xplane.pb of the run, which holds its modules")
+_ROCPD = "record with rocprofv3 --sys-trace --output-format rocpd and pass the database"
 _ASCEND_HINT = "tracemine knows GPUs of NVIDIA and AMD; MindStudio Insight reads it"
 _CHAKRA = (
     "is an execution trace of Chakra, which has no times of the GPU",
@@ -52,8 +53,8 @@ TEXT = (
             rb'\A(?:"Guid",)?"?(?:Kind"?,"?(?:Agent_Id|Direction|Operation)|Domain"?,"?Function|Name"?,"?Calls"?,"?TotalDuration'
             rb'|Correlation_Id"?,"?Dispatch_Id|Index"?,"?KernelName)'
         ),
-        "is a table (CSV) of rocprof, which is not supported",
-        RECORD_WITH_TORCH,
+        "is a table (CSV) of rocprof, which is not read",
+        _ROCPD,
     ),
     Look(
         has(rb"\A[^\n{\[]*(?:Accelerator Core|Task Start Time\(us\)|Task Duration\(us\)|aicore_time\(us\))"),
@@ -61,9 +62,7 @@ TEXT = (
         _ASCEND_HINT,
     ),
     Look(
-        has(rb'\A\{\s*"rocprofiler-sdk-tool"\s*:'),
-        "is a recording of rocprofv3, which is not supported",
-        RECORD_WITH_TORCH,
+        has(rb'\A\{\s*"rocprofiler-sdk-tool"\s*:'), "is a recording of rocprofv3 in its JSON, which is not read", _ROCPD
     ),
     Look(has(rb'\A\{\s*"calls"\s*:\s*\[(?s:.)*?"Duration \(us\)"'), "is a report of TVM, which has no timeline", _NSYS),
 )
