@@ -109,7 +109,7 @@ def columns_binned(
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("edges", torch.randn(columns, bins).sort(1).values)
-            self.vectors = nn.ParameterList(nn.Parameter(torch.randn(bins + 1, width)) for _ in range(columns))
+            self.vectors = nn.Parameter(torch.randn(columns, bins + 1, width))
 
         def one(self, at: int, column: Tensor) -> Tensor:
             return F.embedding(torch.bucketize(column, self.edges[at]), self.vectors[at])  # same: python_loop
@@ -117,7 +117,7 @@ def columns_binned(
         def forward(self, x: Tensor) -> Tensor:
             if fixed:
                 place = torch.searchsorted(self.edges, x) + begins
-                return F.embedding(place.T, torch.cat(list(self.vectors))).flatten(1)
+                return F.embedding(place.T, self.vectors.flatten(0, 1)).flatten(1)
             return torch.cat([self.one(at, column) for at, column in enumerate(x)], 1)  # cause: python_loop, main
 
     begins = (bins + 1) * torch.arange(columns)[:, None]
