@@ -102,12 +102,12 @@ def engine_in(path: Path) -> Path | None:
     return profiles[0] if len(profiles) == 1 and exports.get(Export.LAYERS) else None
 
 
-def content(path: Path) -> Any:
-    """Return what a JSON file holds. Raises InputError where it is damaged, cut off or larger than any export."""
+def decoded(path: Path, kind: Any) -> Any:
+    """Return what a JSON file holds, as a type. Raises InputError where it holds another, is cut off, or too large."""
     with FileSource(path) as source:
         text = source.whole(most_bytes=_LARGEST_BYTES, writer="trtexec")
     try:
-        return msgspec.json.decode(bytes(text).decode("utf-8", "replace"))
+        return msgspec.json.decode(bytes(text).decode("utf-8", "replace"), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise damaged(path, str(error)) from None
 
