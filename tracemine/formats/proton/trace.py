@@ -15,15 +15,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct, field
 
 from tracemine.errors import InputError, Location
-from tracemine.formats.arrow import row_numbers, table_of
 from tracemine.formats.kineto.nesting import Nesting
-from tracemine.formats.proton.contexts import UNNAMED, Contexts, is_own_work, own_work_text, stated
-from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
-from tracemine.version import __version__
+from tracemine.formats.proton.contexts import OWN_WORK, PROTON, UNNAMED, Contexts, is_own_work, own_work_text, stated
+from tracemine.formats.small_tables import Row, small_report, small_timeline
+from tracemine.timeline import Timeline
 
 _LANE = re.compile(r"(?:CPU Thread|GPU Stream|Graph: Stream) (?P<number>\d{1,18})")
 _COUNTER = re.compile(r"[ #:=_-]*\d{1,18}$")
@@ -110,30 +108,18 @@ def read_trace(content: bytes | bytearray, path: str) -> Timeline:
         what = "is a trace of Triton's Proton, without a kernel"
         raise InputError(what, where=Location(path), hint="record what runs on the GPU")
     host = _host(timed, kernels)
-    meta = Meta(
-        tracemine_version=__version__,
-        source=Path(path).name,
-        format="proton",
-        producer="Triton Proton",
-        ingest=_report(events, timed, kernels, host),
-    )
-    return _timeline(meta, kernels, host, lanes)
-
-
-def _report(
-    events: Sequence[_ProtonEvent], timed: Sequence[_ProtonEvent], kernels: Sequence[_Kernel], host: _Host
-) -> IngestReport:
-    own = [event for event in timed if event.cat == "kernel" and event.own]
+    own = [event.dur_ns for event in timed if event.cat == "kernel" and event.own]
     says = (
-        own_work_text(sum(event.dur_ns for event in own), sum(kernel.event.dur_ns for kernel in kernels)),
+        own_work_text(sum(own), sum(kernel.event.dur_ns for kernel in kernels)),
         "" if host.launches else _NO_LAUNCHES,
     )
-    return IngestReport(
-        events=dict(sorted(Counter(event.cat or "metadata" for event in events).items())),
-        skipped={"work of Proton's own": len(own)} if own else {},
-        dropped={"event without a time": len(events) - len(timed)} if len(events) > len(timed) else {},
-        warnings=tuple(filter(None, says)),
+    report = small_report(
+        Counter(event.cat or "metadata" for event in events),
+        says,
+        skipped={OWN_WORK: len(own)},
+        dropped={"event without a time": len(events) - len(timed)},
     )
+    return small_timeline(_tables(kernels, host, lanes), source=Path(path).name, ingest=report, **PROTON)
 
 
 def _events(content: bytes | bytearray) -> list[_ProtonEvent]:
@@ -191,45 +177,37 @@ def _launched(
     return {number for number, count in counts.items() if count > 1}
 
 
-def _timeline(meta: Meta, kernels: Sequence[_Kernel], host: _Host, lanes: dict[int, int]) -> Timeline:
+def _tables(kernels: Sequence[_Kernel], host: _Host, lanes: dict[int, int]) -> dict[str, list[Row]]:
     contexts = Contexts()
     numbers = sorted(host.launches, key=lambda n: (host.launches[n].start_ns, -host.launches[n].dur_ns, n))
     launch_row = {number: row for row, number in enumerate(numbers)}
     steps = _steps(host, kernels)
     spans = _Spans(steps)
-    rows = [
-        {
-            "kind": "kernel",
-            "name": kernel.event.name or UNNAMED,
-            "start_ns": kernel.event.start_ns,
-            "dur_ns": kernel.event.dur_ns,
-            "stream": kernel.stream,
-            "launch_row": launch_row.get(kernel.launch),
-            "unowned_reason": _why_unowned(kernel, host),
-            "step_row": spans.at(host.asked_ns(kernel)),
-            **contexts.columns(kernel.event.args.call_stack[:-1]),
-            **stated(kernel.event.args.metrics),
-        }
-        for kernel in kernels
-    ]
-    api = [
-        {
-            "kind": "runtime",
-            "name": _GRAPH_LAUNCH if number in host.replays else _LAUNCH,
-            "module": contexts.module(host.launches[number].args.call_stack[:-1]),
-            **_host_times(host.launches[number], lanes),
-        }
-        for number in numbers
-    ]
-    of_steps = [{"name": event.name or UNNAMED, **_host_times(event, lanes)} for event in steps]
-    return Timeline(
-        meta=meta,
-        activities=pa.Table.from_pylist(rows, schema=TABLES["activities"].schema),
-        ops=_ops(host.scopes, lanes, contexts),
-        api=pa.Table.from_pylist(api, schema=TABLES["api"].schema),
-        steps=pa.Table.from_pylist(of_steps, schema=TABLES["steps"].schema),
-        stacks=contexts.stacks(),
-    )
+    return {
+        "activities": [
+            {
+                "kind": "kernel",
+                "name": kernel.event.name or UNNAMED,
+                "start_ns": kernel.event.start_ns,
+                "dur_ns": kernel.event.dur_ns,
+                "stream": kernel.stream,
+                "launch_row": launch_row.get(kernel.launch),
+                "unowned_reason": _why_unowned(kernel, host),
+                "step_row": spans.at(host.asked_ns(kernel)),
+                **contexts.columns(kernel.event.args.call_stack[:-1]),
+                **stated(kernel.event.args.metrics),
+            }
+            for kernel in kernels
+        ],
+        "ops": _ops(host.scopes, lanes, contexts),
+        "api": [
+            _host_row(host.launches[number], lanes, contexts)
+            | {"kind": "runtime", "name": _GRAPH_LAUNCH if number in host.replays else _LAUNCH}
+            for number in numbers
+        ],
+        "steps": [_host_row(event, lanes) | {"name": event.name or UNNAMED} for event in steps],
+        "stacks": contexts.stacks(),
+    }
 
 
 def _why_unowned(kernel: _Kernel, host: _Host) -> str:
@@ -238,28 +216,20 @@ def _why_unowned(kernel: _Kernel, host: _Host) -> str:
     return "graph_replay" if kernel.launch in host.replays else "outside_any_op"
 
 
-def _host_times(event: _ProtonEvent, lanes: dict[int, int]) -> dict[str, int]:
-    return {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": lanes.get(event.tid, event.tid)}
+def _host_row(event: _ProtonEvent, lanes: dict[int, int], contexts: Contexts | None = None) -> Row:
+    times = {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": lanes.get(event.tid, event.tid)}
+    return times | ({} if contexts is None else {"module": contexts.module(event.args.call_stack[:-1])})
 
 
-def _ops(scopes: Sequence[_ProtonEvent], lanes: dict[int, int], contexts: Contexts) -> pa.Table:
+def _ops(scopes: Sequence[_ProtonEvent], lanes: dict[int, int], contexts: Contexts) -> list[Row]:
     """Return scopes as annotations, each with the innermost one around it."""
     rows = [
-        {
-            "kind": "annotation",
-            "name": event.args.call_stack[-1] or UNNAMED,
-            "module": contexts.module(event.args.call_stack[:-1]),
-            **_host_times(event, lanes),
-        }
+        _host_row(event, lanes, contexts) | {"kind": "annotation", "name": event.args.call_stack[-1] or UNNAMED}
         for event in scopes
     ]
-    table = pa.Table.from_pylist(rows, schema=TABLES["ops"].schema)
-    if not rows:
-        return table
     start, dur, thread = (np.array([row[name] for row in rows], np.int64) for name in ("start_ns", "dur_ns", "tid"))
     parents = Nesting(start, start + dur, np.unique(thread, return_inverse=True)[1].reshape(-1)).parents()
-    columns = {name: table[name].combine_chunks() for name in table.column_names}
-    return table_of("ops", columns | {"parent_row": row_numbers(parents)}, len(rows))
+    return [row | ({"parent_row": at} if at >= 0 else {}) for row, at in zip(rows, parents.tolist(), strict=True)]
 
 
 def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
