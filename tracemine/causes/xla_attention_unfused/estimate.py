@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 from msgspec import Struct
 
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.estimates import on_gpu
 from tracemine.findings.labels import text_at
+from tracemine.findings.parts import covered_ns
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Estimate
 from tracemine.perfmodel.ranges import outwards
+from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, IntArray, category, number
 
 _Ends = tuple[float, float, float]
@@ -58,14 +61,20 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
         return Abstained("device_unknown")
     spread = _SPREADS[finding]
     now = float(context.facts["activities"].dur_ns[matrix].sum(axis=1).mean())
-    after = outwards(
-        *(
-            min(times * work_ns + share * now, now)
-            for times, share, work_ns in zip(spread.modelled, spread.stays, modelled, strict=True)
-        )
-    )
+    hidden = now - _alone_ns(context, matrix) / len(matrix)
+    ends = zip(spread.modelled, spread.stays, modelled, (0.0, hidden, hidden), strict=True)
+    after = outwards(*(min(times * work_ns + share * now + kept, now) for times, share, work_ns, kept in ends))
     note = f"modelled by operations and bytes, {spread.modelled[0]:g} to {spread.modelled[2]:g} times of that (assumed)"
     return on_gpu(context, matrix, Estimate(after_ns=after, assumptions=(note,)))
+
+
+def _alone_ns(context: ScanContext, matrix: IntArray) -> int:
+    """Return for how long nothing else ran: what runs next to other branches of a graph saves nothing by going."""
+    device, start = (rows_of(context.timeline.activities[name]) for name in ("device", "start_ns"))
+    end, others = start + context.facts["activities"].dur_ns, np.ones(len(start), np.bool_)
+    busy_ns = covered_ns(device, start, end, others)
+    others[matrix] = False
+    return busy_ns - covered_ns(device, start, end, others)
 
 
 _Call = tuple[str | None, int, int]  # whose rate it has, operations, bytes
