@@ -288,12 +288,23 @@ def _is_for_products(given: Sequence[ModuleInstruction], instruction: ModuleInst
 
 
 def _transposed(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
-    """Codes from outside that a pass turns for products: a library multiplies them in one order alone."""
+    """Codes from outside that are turned for products, which read one order: in a pass, or in the product's kernel."""
     for instruction in () if any(instruction.trains for instruction in given) else given:
+        outside = [array for array in instruction.takes if array.dtype in _CODES and not array.makers]
         turns = instruction.kind == "movement" and instruction.body <= _MOVES and instruction.body & _TURNS
-        codes = turns and all(array.dtype in _CODES and not array.makers for array in instruction.takes)
-        if codes and _is_for_products(given, instruction):
+        if turns and len(outside) == len(instruction.takes) and _is_for_products(given, instruction):
             yield Case("transposed weight", {instruction.number: LeftWork()})
+        elif any(_is_turned_in(instruction, array) for array in outside):
+            rate = f"product {_CODES[instruction.multiplies]}"
+            left = LeftWork(instruction.flops, rate, instruction.nbytes)
+            yield Case("transposed weight", {instruction.number: left})
+
+
+def _is_turned_in(product: ModuleInstruction, array: Array) -> bool:
+    """Return whether a product of codes that XLA generated turns an array, as it sums along the first axis."""
+    generated = product.library.startswith("__triton") and "transpose" in product.body and product.multiplies in _CODES
+    summed = len(array.shape) > 1 and product.flops == 2 * product.gives[0].elements * array.shape[-2]
+    return generated and summed and 2 * array.nbytes >= _LEAST_COPIED
 
 
 def _round_trips(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
