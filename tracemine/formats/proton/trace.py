@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class _ProtonEvent(Struct):
     tid: int = -1
     id: int = -1
     args: _Args = field(default_factory=_Args)
+    launch: int = -1  # of a kernel the number of its launch's flow; −1: not known
 
     @property
     def start_ns(self) -> int:
@@ -72,14 +73,6 @@ class _Object(Struct):
     traceEvents: list[_ProtonEvent]
 
 
-class _Kernel(Struct):
-    """A kernel, and the number of its launch's flow; −1: not known."""
-
-    event: _ProtonEvent
-    stream: int | None
-    launch: int = -1
-
-
 class _Host(Struct):
     """What ran on the host: scopes in order, and launches by their flows' numbers."""
 
@@ -87,10 +80,10 @@ class _Host(Struct):
     launches: dict[int, _ProtonEvent]
     replays: set[int]  # launches of several kernels: a CUDA graph each
 
-    def asked_ns(self, kernel: _Kernel) -> int:
+    def asked_ns(self, kernel: _ProtonEvent) -> int:
         """Return when a kernel was asked for: its start where no launch was recorded, −1 where its own was not."""
         if not self.launches:
-            return kernel.event.start_ns
+            return kernel.start_ns
         return -1 if kernel.launch < 0 else self.launches[kernel.launch].start_ns
 
 
@@ -103,16 +96,15 @@ def read_trace(content: bytes | bytearray, path: str) -> Timeline:
         if event.name == "thread_name" and (found := _LANE.fullmatch(event.args.name))
     }
     timed = [event for event in events if event.ph != "X" or min(event.start_ns, event.dur_ns) >= 0]
-    kernels = _kernels(timed, lanes)
+    of_gpu = [event for event in timed if event.cat == "kernel" and event.ph == "X"]
+    kernels = [event for event in of_gpu if not event.own]
+    kernels.sort(key=lambda kernel: (kernel.start_ns, _lane(kernel, lanes) or 0))
     if not kernels:
         what = "is a trace of Triton's Proton, without a kernel"
         raise InputError(what, where=Location(path), hint="record what runs on the GPU")
     host = _host(timed, kernels)
-    own = [event.dur_ns for event in timed if event.cat == "kernel" and event.own]
-    says = (
-        own_work_text(sum(own), sum(kernel.event.dur_ns for kernel in kernels)),
-        "" if host.launches else _NO_LAUNCHES,
-    )
+    own = [event.dur_ns for event in of_gpu if event.own]
+    says = own_work_text(sum(own), sum(each.dur_ns for each in kernels)), "" if host.launches else _NO_LAUNCHES
     report = small_report(
         Counter(event.cat or "metadata" for event in events),
         says,
@@ -130,17 +122,7 @@ def _events(content: bytes | bytearray) -> list[_ProtonEvent]:
     return [event for each in objects for event in each.traceEvents]
 
 
-def _kernels(events: Iterable[_ProtonEvent], lanes: dict[int, int]) -> list[_Kernel]:
-    """Return the program's kernels in order of start. Without names of lanes, a lane's number is its stream's."""
-    found = []
-    for event in events:
-        if event.cat == "kernel" and event.ph == "X" and not event.own:
-            number = lanes.get(event.tid, event.tid)
-            found.append(_Kernel(event, number if 0 <= number < _FURTHEST_NS else None))
-    return sorted(found, key=lambda kernel: (kernel.event.start_ns, kernel.stream or 0))
-
-
-def _host(events: Sequence[_ProtonEvent], kernels: Sequence[_Kernel]) -> _Host:
+def _host(events: Sequence[_ProtonEvent], kernels: Sequence[_ProtonEvent]) -> _Host:
     """Return scopes and launches, and give each kernel its launch's number.
 
     A flow leads from the begin of a launch to the begin of its kernel, and of a graph's replay to the first one.
@@ -160,24 +142,25 @@ def _host(events: Sequence[_ProtonEvent], kernels: Sequence[_Kernel]) -> _Host:
 
 
 def _launched(
-    kernels: Sequence[_Kernel], launches: dict[int, _ProtonEvent], ends: dict[tuple[int, int], int]
+    kernels: Sequence[_ProtonEvent], launches: dict[int, _ProtonEvent], ends: dict[tuple[int, int], int]
 ) -> set[int]:
     """Give each kernel its launch's number, and return those of several kernels."""
     last: dict[int, int] = {}
     counts = Counter[int]()
     for kernel in kernels:
-        lane, stack = kernel.event.tid, kernel.event.args.call_stack
-        number = ends.get((lane, kernel.event.start_ns), -1)
+        lane, stack = kernel.tid, kernel.args.call_stack
+        number = ends.get((lane, kernel.start_ns), -1)
         if number < 0 and lane in last:  # the next of a graph, where it stands in the same scopes
             around = launches[last[lane]].args.call_stack[:-1]
             number = last[lane] if stack[: len(around)] == around else -1
+        kernel.launch = number
         if number >= 0:
-            last[lane] = kernel.launch = number
+            last[lane] = number
             counts[number] += 1
     return {number for number, count in counts.items() if count > 1}
 
 
-def _tables(kernels: Sequence[_Kernel], host: _Host, lanes: dict[int, int]) -> dict[str, list[Row]]:
+def _tables(kernels: Sequence[_ProtonEvent], host: _Host, lanes: dict[int, int]) -> dict[str, list[Row]]:
     contexts = Contexts()
     numbers = sorted(host.launches, key=lambda n: (host.launches[n].start_ns, -host.launches[n].dur_ns, n))
     launch_row = {number: row for row, number in enumerate(numbers)}
@@ -187,15 +170,15 @@ def _tables(kernels: Sequence[_Kernel], host: _Host, lanes: dict[int, int]) -> d
         "activities": [
             {
                 "kind": "kernel",
-                "name": kernel.event.name or UNNAMED,
-                "start_ns": kernel.event.start_ns,
-                "dur_ns": kernel.event.dur_ns,
-                "stream": kernel.stream,
+                "name": kernel.name or UNNAMED,
+                "start_ns": kernel.start_ns,
+                "dur_ns": kernel.dur_ns,
+                "stream": _lane(kernel, lanes),
                 "launch_row": launch_row.get(kernel.launch),
                 "unowned_reason": _why_unowned(kernel, host),
                 "step_row": spans.at(host.asked_ns(kernel)),
-                **contexts.columns(kernel.event.args.call_stack[:-1]),
-                **stated(kernel.event.args.metrics),
+                **contexts.columns(kernel.args.call_stack[:-1]),
+                **stated(kernel.args.metrics),
             }
             for kernel in kernels
         ],
@@ -210,14 +193,20 @@ def _tables(kernels: Sequence[_Kernel], host: _Host, lanes: dict[int, int]) -> d
     }
 
 
-def _why_unowned(kernel: _Kernel, host: _Host) -> str:
+def _lane(event: _ProtonEvent, lanes: dict[int, int]) -> int | None:
+    """Return the number of a stream or thread; without names of lanes the lane's own."""
+    number = lanes.get(event.tid, event.tid)
+    return number if 0 <= number < _FURTHEST_NS else None
+
+
+def _why_unowned(kernel: _ProtonEvent, host: _Host) -> str:
     if kernel.launch < 0:
         return "no_host_events"
     return "graph_replay" if kernel.launch in host.replays else "outside_any_op"
 
 
 def _host_row(event: _ProtonEvent, lanes: dict[int, int], contexts: Contexts | None = None) -> Row:
-    times = {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": lanes.get(event.tid, event.tid)}
+    times = {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": _lane(event, lanes)}
     return times | ({} if contexts is None else {"module": contexts.module(event.args.call_stack[:-1])})
 
 
@@ -232,7 +221,7 @@ def _ops(scopes: Sequence[_ProtonEvent], lanes: dict[int, int], contexts: Contex
     return [row | ({"parent_row": at} if at >= 0 else {}) for row, at in zip(rows, parents.tolist(), strict=True)]
 
 
-def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
+def _steps(host: _Host, kernels: Sequence[_ProtonEvent]) -> list[_ProtonEvent]:
     """Return the outermost scopes that are steps: those of a name, but for a number at its end, that occur several
     times, one after another on one thread, and of such names the one in which most GPU time was launched. Where scopes
     have no times they last as long as their kernels: those that a number tells apart.
@@ -246,7 +235,7 @@ def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
         for each in by_name.values()
         if len(each) > 1 and all(one.start_ns + one.dur_ns <= other.start_ns for one, other in pairwise(each))
     ][:_MOST_NAMES]
-    calls = [(host.asked_ns(kernel), kernel.event.dur_ns) for kernel in kernels]
+    calls = [(host.asked_ns(kernel), kernel.dur_ns) for kernel in kernels]
 
     def launched_ns(scopes: list[_ProtonEvent]) -> int:
         spans = _Spans(scopes)
@@ -255,14 +244,13 @@ def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
     return max(repeated, key=launched_ns, default=[])
 
 
-def _spans(kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
+def _spans(kernels: Sequence[_ProtonEvent]) -> list[_ProtonEvent]:
     """Return the outermost scopes as spans of their kernels, from the first one's start to the last one's end."""
     ends: dict[str, list[float]] = {}
     for kernel in kernels:
-        event = kernel.event
-        if len(event.args.call_stack) > _OUTERMOST:
-            first = ends.setdefault(event.args.call_stack[1], [event.ts, 0.0])
-            first[1] = max(first[1], event.ts + event.dur)
+        if len(kernel.args.call_stack) > _OUTERMOST:
+            first = ends.setdefault(kernel.args.call_stack[1], [kernel.ts, 0.0])
+            first[1] = max(first[1], kernel.ts + kernel.dur)
     return [
         _ProtonEvent(name=name, ts=begin, dur=end - begin, tid=0, args=_Args(call_stack=("ROOT", name)))
         for name, (begin, end) in ends.items()
