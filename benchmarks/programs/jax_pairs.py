@@ -50,9 +50,9 @@ def spelled(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
 
 
-def fused(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+def fused(q: jax.Array, k: jax.Array, v: jax.Array, causal: bool = True) -> jax.Array:
     on_gpu = jax.default_backend() == "gpu"
-    return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn" if on_gpu else "xla")
+    return jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation="cudnn" if on_gpu else "xla")
 
 
 def norm(x: jax.Array, scale: jax.Array) -> jax.Array:
@@ -341,18 +341,9 @@ PROGRAMS: dict[str, dict[str, Callable[[], Built]]] = {
         "before": partial(of_eight, 2048, 4096, "last", frozenset({2})),
         "after": partial(of_eight, 2048, 4096, "last"),
     },
-    "int8_few_rows": {
-        "before": partial(of_eight, 64, 4096, "first"),
-        "after": partial(of_eight, 64, 4096, "last"),
-    },
-    "int8_some_rows": {
-        "before": partial(of_eight, 512, 4096, "first"),
-        "after": partial(of_eight, 512, 4096, "last"),
-    },
-    "int8_large": {
-        "before": partial(of_eight, 4096, 8192, "first"),
-        "after": partial(of_eight, 4096, 8192, "last"),
-    },
+    "int8_few_rows": {"before": partial(of_eight, 64, 4096, "first"), "after": partial(of_eight, 64, 4096, "last")},
+    "int8_some_rows": {"before": partial(of_eight, 512, 4096, "first"), "after": partial(of_eight, 512, 4096, "last")},
+    "int8_large": {"before": partial(of_eight, 4096, 8192, "first"), "after": partial(of_eight, 4096, 8192, "last")},
     "float8_turned": {
         "before": partial(of_eight, 2048, 4096, "first", frozenset(), jnp.float8_e4m3fn),
         "after": partial(of_eight, 2048, 4096, "last", frozenset(), jnp.float8_e4m3fn),

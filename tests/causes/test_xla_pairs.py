@@ -78,7 +78,9 @@ def test_programs_that_no_rule_was_written_by(program: str) -> None:
     """Found by GPU work: a saving of the step is of the host's too, which is timed apart from what was recorded."""
     rule = LABELS["unseen"][program]
     scan = scanned(UNSEEN / program / f"{'before' if rule else 'clean'}.xplane.pb.xz")
-    said = {one.rule for one in scan.findings if one.per_step and one.per_step.step_saving_ns.mid >= 0.03 * step_ns(scan)}
+    said = {
+        one.rule for one in scan.findings if one.per_step and one.per_step.step_saving_ns.mid >= 0.03 * step_ns(scan)
+    }
     assert said <= {rule, "launch_gap"}
     if rule and rule != "host_sync":
         assert rule in said

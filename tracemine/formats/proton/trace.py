@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Struct, field
 
+from tracemine.columns import Array
 from tracemine.errors import InputError, Location
 from tracemine.formats.kineto.nesting import Nesting
 from tracemine.formats.proton.contexts import OWN_WORK, PROTON, UNNAMED, Contexts, is_own_work, own_work_text, stated
@@ -47,7 +48,7 @@ class _ProtonEvent(Struct):
     name: str = ""
     ts: float = math.nan
     dur: float = math.nan
-    tid: int = -1
+    tid: Annotated[int, msgspec.Meta(ge=-1, le=1 << 60)] = -1
     id: int = -1
     args: _Args = field(default_factory=_Args)
     launch: int = -1  # of a kernel the number of its launch's flow; −1: not known
@@ -59,6 +60,10 @@ class _ProtonEvent(Struct):
     @property
     def dur_ns(self) -> int:
         return _ns(self.dur)
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.dur_ns
 
     @property
     def own(self) -> bool:
@@ -80,11 +85,10 @@ class _Host(Struct):
     launches: dict[int, _ProtonEvent]
     replays: set[int]  # launches of several kernels: a CUDA graph each
 
-    def asked_ns(self, kernel: _ProtonEvent) -> int:
-        """Return when a kernel was asked for: its start where no launch was recorded, −1 where its own was not."""
-        if not self.launches:
-            return kernel.start_ns
-        return -1 if kernel.launch < 0 else self.launches[kernel.launch].start_ns
+    def asked_ns(self, kernels: Sequence[_ProtonEvent]) -> Array:
+        """Return when kernels were asked for: their start where no launch was recorded, −1 where their own was not."""
+        launched = [self.launches.get(kernel.launch) if self.launches else kernel for kernel in kernels]
+        return np.array([-1 if event is None else event.start_ns for event in launched], np.int64)
 
 
 def read_trace(content: bytes | bytearray, path: str) -> Timeline:
@@ -98,7 +102,7 @@ def read_trace(content: bytes | bytearray, path: str) -> Timeline:
     timed = [event for event in events if event.ph != "X" or min(event.start_ns, event.dur_ns) >= 0]
     of_gpu = [event for event in timed if event.cat == "kernel" and event.ph == "X"]
     kernels = [event for event in of_gpu if not event.own]
-    kernels.sort(key=lambda kernel: (kernel.start_ns, _lane(kernel, lanes) or 0))
+    kernels.sort(key=lambda kernel: (kernel.start_ns, lanes.get(kernel.tid, kernel.tid)))
     if not kernels:
         what = "is a trace of Triton's Proton, without a kernel"
         raise InputError(what, where=Location(path), hint="record what runs on the GPU")
@@ -165,7 +169,7 @@ def _tables(kernels: Sequence[_ProtonEvent], host: _Host, lanes: dict[int, int])
     numbers = sorted(host.launches, key=lambda n: (host.launches[n].start_ns, -host.launches[n].dur_ns, n))
     launch_row = {number: row for row, number in enumerate(numbers)}
     steps = _steps(host, kernels)
-    spans = _Spans(steps)
+    step = _during(steps, host.asked_ns(kernels)).tolist()
     return {
         "activities": [
             {
@@ -173,14 +177,14 @@ def _tables(kernels: Sequence[_ProtonEvent], host: _Host, lanes: dict[int, int])
                 "name": kernel.name or UNNAMED,
                 "start_ns": kernel.start_ns,
                 "dur_ns": kernel.dur_ns,
-                "stream": _lane(kernel, lanes),
+                "stream": None if (lane := lanes.get(kernel.tid, kernel.tid)) < 0 else lane,
                 "launch_row": launch_row.get(kernel.launch),
                 "unowned_reason": _why_unowned(kernel, host),
-                "step_row": spans.at(host.asked_ns(kernel)),
+                "step_row": None if at < 0 else at,
                 **contexts.columns(kernel.args.call_stack[:-1]),
                 **stated(kernel.args.metrics),
             }
-            for kernel in kernels
+            for kernel, at in zip(kernels, step, strict=True)
         ],
         "ops": _ops(host.scopes, lanes, contexts),
         "api": [
@@ -193,12 +197,6 @@ def _tables(kernels: Sequence[_ProtonEvent], host: _Host, lanes: dict[int, int])
     }
 
 
-def _lane(event: _ProtonEvent, lanes: dict[int, int]) -> int | None:
-    """Return the number of a stream or thread; without names of lanes the lane's own."""
-    number = lanes.get(event.tid, event.tid)
-    return number if 0 <= number < _FURTHEST_NS else None
-
-
 def _why_unowned(kernel: _ProtonEvent, host: _Host) -> str:
     if kernel.launch < 0:
         return "no_host_events"
@@ -206,7 +204,7 @@ def _why_unowned(kernel: _ProtonEvent, host: _Host) -> str:
 
 
 def _host_row(event: _ProtonEvent, lanes: dict[int, int], contexts: Contexts | None = None) -> Row:
-    times = {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": _lane(event, lanes)}
+    times = {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": lanes.get(event.tid, event.tid)}
     return times | ({} if contexts is None else {"module": contexts.module(event.args.call_stack[:-1])})
 
 
@@ -233,15 +231,10 @@ def _steps(host: _Host, kernels: Sequence[_ProtonEvent]) -> list[_ProtonEvent]:
     repeated = [
         each
         for each in by_name.values()
-        if len(each) > 1 and all(one.start_ns + one.dur_ns <= other.start_ns for one, other in pairwise(each))
+        if len(each) > 1 and all(one.end_ns <= other.start_ns for one, other in pairwise(each))
     ][:_MOST_NAMES]
-    calls = [(host.asked_ns(kernel), kernel.dur_ns) for kernel in kernels]
-
-    def launched_ns(scopes: list[_ProtonEvent]) -> int:
-        spans = _Spans(scopes)
-        return sum(ns for at, ns in calls if spans.at(at) is not None)
-
-    return max(repeated, key=launched_ns, default=[])
+    asked, spent = host.asked_ns(kernels), np.array([kernel.dur_ns for kernel in kernels], np.int64)
+    return max(repeated, key=lambda scopes: int(spent[_during(scopes, asked) >= 0].sum()), default=[])
 
 
 def _spans(kernels: Sequence[_ProtonEvent]) -> list[_ProtonEvent]:
@@ -257,14 +250,8 @@ def _spans(kernels: Sequence[_ProtonEvent]) -> list[_ProtonEvent]:
     ]
 
 
-class _Spans:
-    """Spans one after another."""
-
-    def __init__(self, events: Sequence[_ProtonEvent]) -> None:
-        self._start = np.array([event.start_ns for event in events], np.int64)
-        self._end = np.array([event.start_ns + event.dur_ns for event in events], np.int64)
-
-    def at(self, moment_ns: int) -> int | None:
-        """Return which span holds a moment."""
-        found = int(np.searchsorted(self._start, moment_ns, "right")) - 1
-        return found if found >= 0 and moment_ns <= int(self._end[found]) else None
+def _during(scopes: Sequence[_ProtonEvent], moments_ns: Array) -> Array:
+    """Return which of some scopes, one after another, holds each moment; −1: none."""
+    start, end = (np.array([getattr(each, name) for each in scopes], np.int64) for name in ("start_ns", "end_ns"))
+    at = np.searchsorted(start, moments_ns, "right") - 1
+    return np.where((at >= 0) & (moments_ns <= np.append(end, -1)[at]), at, -1)
