@@ -35,9 +35,14 @@ def small_report(
     truncated: bool = False,
 ) -> IngestReport:
     """Return a report of what is not nothing."""
-    counts = {"events": events, "skipped": skipped or {}, "dropped": dropped or {}}
-    some = {of: {name: count for name, count in sorted(each.items()) if count} for of, each in counts.items()}
-    return IngestReport(**some, warnings=tuple(filter(None, says)), truncated=truncated)
+
+    def some(counts: Mapping[str, int] | None) -> dict[str, int]:
+        return {name: count for name, count in sorted((counts or {}).items()) if count}
+
+    return IngestReport(
+        events=some(events), skipped=some(skipped), dropped=some(dropped), warnings=tuple(filter(None, says)),
+        truncated=truncated,
+    )  # fmt: skip
 
 
 def node_row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from itertools import takewhile
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def exports_beside(path: Path, part: Path | None = None) -> dict[Export, list[Pa
 def _files_in(folder: Path, name: str) -> list[Path]:
     """Return the files of a folder that may be exports, those named most like another one first."""
     files = sorted(file for file in folder.iterdir() if file.name.endswith((".json", ".json.gz")))
-    return sorted(files, key=lambda file: -_alike(file.name, name))[:_MOST_FILES]
+    return sorted(files, key=lambda file: -len(commonprefix((file.name, name))))[:_MOST_FILES]  # noqa: RUF071 - no parts of a path
 
 
 def _checked(part: Path) -> Path:
@@ -67,15 +67,6 @@ def _checked(part: Path) -> Path:
                 "is no export of trtexec", where=Location(str(part)), hint="name what --exportLayerInfo wrote"
             )
     return part
-
-
-def _alike(name: str, other: str) -> int:
-    """Return with how many equal characters two names begin.
-
-    >>> _alike("model.graph.json", "model.profile.json")
-    6
-    """
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
 
 
 def recording_of(path: Path) -> Path | None:
