@@ -21,7 +21,7 @@ def _part(call: Call) -> str:
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
-    parts = [""] * activities.count
+    parts = np.full(activities.count, "", object)
     if sources.timeline.meta.format == "onnxruntime":
         parts = calls_of(sources.timeline).spread(rows_of(sources.timeline.activities["op_row"]), _part, "", object)
     kinds = tuple(sorted({part.partition("#")[0] for part in parts if part}))
