@@ -64,7 +64,8 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     hidden = now - _alone_ns(context, matrix) / len(matrix)
     ends = zip(spread.modelled, spread.stays, modelled, (0.0, hidden, hidden), strict=True)
     after = outwards(*(min(times * work_ns + share * now + kept, now) for times, share, work_ns, kept in ends))
-    note = f"modelled by operations and bytes, {spread.modelled[0]:g} to {spread.modelled[2]:g} times of that (assumed)"
+    low, _, high = spread.modelled
+    note = "modelled by operations and bytes" + (f", {low:g} to {high:g} times of that (assumed)" if low < high else "")
     return on_gpu(context, matrix, Estimate(after_ns=after, assumptions=(note,)))
 
 
