@@ -107,15 +107,18 @@ def read_trace(content: bytes | bytearray, path: str) -> Timeline:
         what = "is a trace of Triton's Proton, without a kernel"
         raise InputError(what, where=Location(path), hint="record what runs on the GPU")
     host = _host(timed, kernels)
-    own = [event.dur_ns for event in of_gpu if event.own]
-    says = own_work_text(sum(own), sum(each.dur_ns for each in kernels)), "" if host.launches else _NO_LAUNCHES
     report = small_report(
         Counter(event.cat or "metadata" for event in events),
-        says,
-        skipped={OWN_WORK: len(own)},
+        _says(of_gpu, host),
+        skipped={OWN_WORK: len(of_gpu) - len(kernels)},
         dropped={"event without a time": len(events) - len(timed)},
     )
     return small_timeline(_tables(kernels, host, lanes), source=Path(path).name, ingest=report, **PROTON)
+
+
+def _says(of_gpu: Sequence[_ProtonEvent], host: _Host) -> tuple[str, str]:
+    own_ns, gpu_ns = (sum(event.dur_ns for event in of_gpu if event.own is own) for own in (True, False))
+    return own_work_text(own_ns, gpu_ns), "" if host.launches else _NO_LAUNCHES
 
 
 def _events(content: bytes | bytearray) -> list[_ProtonEvent]:
