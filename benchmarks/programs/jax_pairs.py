@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 
 LIMIT_S = 145.0  # no compiling begins in its last seconds
-SIDE_BY_SIDE = 8  # variants that compile at once
+SIDE_BY_SIDE = 16  # variants that compile at once
 STEPS, RECORDED = 20, 3
 SPLIT_K_OFF = "--xla_gpu_enable_triton_gemm=false"
 Step = Callable[[], Any]
@@ -50,9 +50,9 @@ def spelled(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
 
 
-def fused(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+def fused(q: jax.Array, k: jax.Array, v: jax.Array, causal: bool = True) -> jax.Array:
     on_gpu = jax.default_backend() == "gpu"
-    return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn" if on_gpu else "xla")
+    return jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation="cudnn" if on_gpu else "xla")
 
 
 def norm(x: jax.Array, scale: jax.Array) -> jax.Array:
@@ -341,6 +341,13 @@ PROGRAMS: dict[str, dict[str, Callable[[], Built]]] = {
         "before": partial(of_eight, 2048, 4096, "last", frozenset({2})),
         "after": partial(of_eight, 2048, 4096, "last"),
     },
+    "int8_few_rows": {"before": partial(of_eight, 64, 4096, "first"), "after": partial(of_eight, 64, 4096, "last")},
+    "int8_some_rows": {"before": partial(of_eight, 512, 4096, "first"), "after": partial(of_eight, 512, 4096, "last")},
+    "int8_large": {"before": partial(of_eight, 4096, 8192, "first"), "after": partial(of_eight, 4096, 8192, "last")},
+    "float8_turned": {
+        "before": partial(of_eight, 2048, 4096, "first", frozenset(), jnp.float8_e4m3fn),
+        "after": partial(of_eight, 2048, 4096, "last", frozenset(), jnp.float8_e4m3fn),
+    },
     "int8_rounded": {"before": partial(rounded, True), "after": partial(rounded, False)},
     # Nothing to find, or nothing that is worth it.
     "clean_default": {"clean": partial(perceptron, "default")},
@@ -417,10 +424,10 @@ def without_split_k(out: Path) -> None:
     subprocess.run(command, env=os.environ | {"XLA_FLAGS": SPLIT_K_OFF}, check=False)
 
 
-def main() -> int:
+def main(programs: dict[str, dict[str, Callable[[], Built]]]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("programs", nargs="*", default=[*PROGRAMS])
+    parser.add_argument("programs", nargs="*", default=[*programs])
     parser.add_argument("--only", help="this variant alone, in this process")
     arguments = parser.parse_args()
     begin, out = time.perf_counter(), arguments.out
@@ -430,7 +437,7 @@ def main() -> int:
     wanted = [
         (program, variant, make)
         for program in arguments.programs
-        for variant, make in PROGRAMS[program].items()
+        for variant, make in programs[program].items()
         if (variant == arguments.only if arguments.only else (program, variant) != ("tall_product", "after"))
     ]
     for first in range(0, len(wanted), SIDE_BY_SIDE):
@@ -454,4 +461,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(PROGRAMS))

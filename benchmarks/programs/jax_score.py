@@ -1,8 +1,9 @@
-"""What `scan` says of recordings of `jax_pairs.py`, beside what their fixes won: `jax_score.py OUT`.
+"""What `scan` says of recordings of `jax_pairs.py` or `jax_unseen.py`, beside what fixes won: `jax_score.py OUT`.
 
-A row a program: the saving that the finding of its cause names, in percent of the step, and the one measured; then
-what else is said. A finding that says the step gains nothing is judged by GPU time; a program without a fixed form is
-not judged. Of clean programs and fixed forms, each finding of 3 % of the step or more is printed, and counted.
+A row a program: the saving that the finding of its cause (`jax_labels.toml`) names, in percent of the step, and the one
+measured; then what else is said. A finding that says the step gains nothing is judged by GPU time; a program without a
+fixed form is not judged. Of clean programs and fixed forms, each finding of 3 % of the step or more is printed, and
+counted; with those that are said beside the cause they are what counts against precision.
 """
 
 from __future__ import annotations
@@ -11,26 +12,15 @@ import json
 import lzma
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from tracemine import pipeline
 from tracemine.findings import Scan
 
-CAUSES = {
-    "attention_train": "xla_attention_unfused",
-    "attention_forward": "xla_attention_unfused",
-    "op_by_op": "xla_op_by_op",
-    "op_by_op_loss": "xla_op_by_op",
-    "highest": "xla_float32_product",
-    "odd_vocabulary": "xla_odd_product",
-    "loss_scatter": "xla_dense_scatter",
-    "scan_lstm": "xla_scan_small",
-    "scan_filter": "xla_scan_small",
-    "asked_each": "host_sync",
-    "tall_product": "xla_split_k_partials",
-    "pictures": "xla_layout_copy",
-}
+LABELS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("jax_labels.toml").read_text())
+CAUSES = {program: cause for of_kind in LABELS.values() for program, cause in of_kind.items()}
 LEAST = 3.0  # percent of the step, of what is worth naming
 
 
@@ -76,7 +66,7 @@ def main() -> int:
         for row in json.loads((folder / "pairs.json").read_text())["rows"]
         if "step_ms" in row
     }
-    judged, inside, near, invented = 0, 0, 0, 0
+    judged, inside, near, found_causes, causes, said_besides, invented = 0, 0, 0, 0, 0, 0, 0
     for (program, variant), row in rows.items():
         path = folder / program / f"{variant}.xplane.pb.xz"
         scan = scanned(path)
@@ -84,7 +74,7 @@ def main() -> int:
         if variant != "before":
             said = others(found, None)
             invented += len(said)
-            print(f"{program:22} {variant:7} {row['step_ms']:8.3f} ms  {'; '.join(said) or '-'}")
+            print(f"{program:22} {variant:10} {row['step_ms']:8.3f} ms  {'; '.join(said) or '-'}")
             continue
         after = rows.get((program, "after"))
         won = float("nan") if after is None else 100 * (1 - after["step_ms"] / row["step_ms"])
@@ -93,14 +83,19 @@ def main() -> int:
         if mid == 0 and after is not None:
             low, mid, high, won = gpu_savings(scan, scanned(path.with_name("after.xplane.pb.xz")), cause or "")
             of = "GPU time"
+        besides = others(found, cause)
+        causes, found_causes, said_besides = causes + 1, found_causes + (mid > 0), said_besides + len(besides)
         judged += after is not None
         inside += low <= won <= high
         near += abs(mid - won) <= 8
         print(
-            f"{program:22} {variant:7} {row['step_ms']:8.3f} ms  {cause}: {mid:.1f} % ({low:.1f} to {high:.1f}), "
-            f"won {won:.1f} % of the {of}; {'; '.join(others(found, cause)) or '-'}"
+            f"{program:22} {variant:10} {row['step_ms']:8.3f} ms  {cause}: {mid:.1f} % ({low:.1f} to {high:.1f}), "
+            f"won {won:.1f} % of the {of}; {'; '.join(besides) or '-'}"
         )
-    print(f"{judged} causes, {inside} inside the interval, {near} within 8 points; {invented} said of fixed forms")
+    print(
+        f"{found_causes} of {causes} causes found, {said_besides} findings beside them, {invented} of fixed forms and "
+        f"clean programs; of {judged} fixes {inside} inside the interval, {near} within 8 points"
+    )
     return 0
 
 

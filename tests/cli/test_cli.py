@@ -91,7 +91,7 @@ def test_a_scan_loads_no_reader_of_another_format() -> None:
     loaded = modules_after(f"from tracemine.cli import main; main(['scan', {FOLDER!r}, '--format', 'json'])")
     assert "tracemine.formats.kineto.read" in loaded
     assert loaded.isdisjoint({"sqlite3", "tracemine.formats.nsys.assemble", "tracemine.formats.ncu", "jinja2"})
-    readers = ("xla.assemble", "tensorrt.assemble", "onnxruntime.assemble", "proton.trace", "rocpd.database")
+    readers = ("xla.assemble", "tensorrt.timeline", "onnxruntime.timeline", "proton.trace", "rocpd.database")
     assert loaded.isdisjoint({f"tracemine.formats.{name}" for name in readers})
 
 

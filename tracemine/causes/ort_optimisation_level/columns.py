@@ -21,10 +21,9 @@ def _part(call: Call) -> str:
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
-    nothing = np.full(activities.count, -1, np.int32)
-    if sources.timeline.meta.format != "onnxruntime" or not activities.count:
-        return {"ort_part": Categories(nothing, ()), "ort_place": Numbers(nothing.astype(np.int64), nothing >= 0)}
-    parts = calls_of(sources.timeline).spread(rows_of(sources.timeline.activities["op_row"]), _part, "", object)
+    parts = np.full(activities.count, "", object)
+    if sources.timeline.meta.format == "onnxruntime":
+        parts = calls_of(sources.timeline).spread(rows_of(sources.timeline.activities["op_row"]), _part, "", object)
     kinds = tuple(sorted({part.partition("#")[0] for part in parts if part}))
     code = np.array([kinds.index(part.partition("#")[0]) if part else -1 for part in parts], np.int32)
     place = np.array([int(part.partition("#")[2]) if part else -1 for part in parts], np.int64)

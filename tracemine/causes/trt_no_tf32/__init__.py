@@ -6,7 +6,7 @@ from statistics import median
 
 from tracemine.causes.cause import Cause
 from tracemine.causes.trt_precision_gap.engine import TrtEngine
-from tracemine.causes.trt_precision_gap.prices import Prices
+from tracemine.causes.trt_precision_gap.estimate import Prices
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu

@@ -1,10 +1,8 @@
 """Tensors that leave an INT8 engine's narrow precision between its products.
 
 engine.py     the layers of a TensorRT engine, joined by their tensors
-parts.py      which layers belong to what rules look for
-columns.py    columns of that
-prices.py     what layers take in narrow precision, by the engine's own
-estimate.py   the region without its conversions
+columns.py    which of them belong to what rules look for
+estimate.py   the region without its conversions, by the engine's own narrow products
 """
 
 from tracemine.causes.cause import Cause

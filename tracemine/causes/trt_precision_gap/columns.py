@@ -1,22 +1,122 @@
-"""Columns of a TensorRT engine's layers: what rules look for that they are part of, and where."""
+"""Columns of a TensorRT engine's layers: which belong to what rules look for, each to one thing at most, and where."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from tracemine.causes.trt_precision_gap.engine import TrtEngine
-from tracemine.causes.trt_precision_gap.parts import PARTS, parts
+from tracemine.causes.trt_precision_gap.engine import WIDE, EngineLayer, TrtEngine
 from tracemine.rows.table import Categories, Column, ColumnDoc, Columns, Numbers, Rows, Sources
+
+_PARTS = ("gap", "alone", "input", "output", "reformat", "pad", "no_tf32")
+# What lies between a product and what narrows its result again, and would itself work on narrow elements.
+_BETWEEN = frozenset(
+    {"Reformat", "Pooling", "PointWise", "PointWiseV2", "ElementWise", "Activation", "Scale", "Shuffle"}
+)
+_CONVERTS = frozenset({"Reformat", "Quantize", "Shuffle", "Padding"})
+_TF32 = "tf32"
+_VECTOR = 4  # channels that a tactic of TF32 takes at once
+
+
+def _parts(engine: TrtEngine) -> dict[int, tuple[str, int]]:
+    """Return of each layer's number what it is part of, and of which place of it, by its first layer."""
+    placed: dict[int, tuple[str, int]] = {}
+    for what, members in (*_gaps(engine), *_alone(engine), *_others(engine), *_without_tf32(engine)):
+        free = [member for member in members if member.number not in placed]
+        if len(free) == len(members):
+            placed |= {member.number: (what, min(inner.number for inner in members)) for member in members}
+    return placed
+
+
+def _gaps(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
+    """Yield regions in which the results of narrow products are wide before they are narrowed again."""
+    regions: list[dict[int, EngineLayer]] = []
+    for layer in engine.layers:
+        if layer.kind != "Quantize" or not any(user.narrow for user in engine.users(layer)):
+            continue
+        members = _upwards(engine, layer)
+        if not any(member.writes_wide for member in members.values()):
+            continue
+        apart = [region for region in regions if region.keys().isdisjoint(members)]
+        for region in regions:
+            if not region.keys().isdisjoint(members):
+                members |= region
+        regions = [*apart, members]
+    for region in regions:
+        yield "gap", [member for member in region.values() if member.activity >= 0]
+
+
+def _upwards(engine: TrtEngine, layer: EngineLayer) -> dict[int, EngineLayer]:
+    """Return a layer and those before it up to the narrow products whose wide results it reads."""
+    members, left = {layer.number: layer}, [layer]
+    while left:
+        for source in engine.sources(left.pop()):
+            if source.number in members or not source.writes or source.writes[0].dtype not in WIDE:
+                continue
+            if source.writes_wide:
+                members[source.number] = source
+            elif source.kind in _BETWEEN and not engine.is_given(source) and not source.is_global_pool:
+                members[source.number] = source
+                left.append(source)
+    return members
+
+
+def _alone(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
+    """Yield conversions of precision that no layer took in; after a global pooling there is next to nothing of them."""
+    for layer in engine.layers:
+        if layer.kind not in ("Quantize", "Dequantize") or layer.activity < 0 or engine.is_given(layer):
+            continue
+        users = [user for user in engine.users(layer) if user.narrow]
+        wide = [user for user in users if user.writes_wide] if layer.kind == "Dequantize" else []
+        if users and not layer.is_global_pool:
+            yield "alone", [layer, *wide]
+
+
+def _others(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
+    """Yield conversions at the engine's ends and inside, and pads before pools."""
+    for layer in engine.layers:
+        users = engine.users(layer)
+        if layer.activity < 0:
+            continue
+        if layer.kind in _CONVERTS and engine.is_given(layer):
+            yield "input", _onwards(engine, layer)
+        elif layer.kind == "Reformat":
+            yield ("reformat" if users else "output"), [layer]
+        elif layer.kind == "Padding" and [user.kind for user in users] == ["Pooling"]:
+            yield "pad", [layer]
+
+
+def _without_tf32(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
+    """Yield products of FP32 that no tactic of TF32 takes, where others have one."""
+    multiplied = [layer for layer in engine.layers if layer.is_product and layer.reads[:1]]
+    multiplied = [layer for layer in multiplied if layer.reads[0].dtype == "float32" and layer.activity >= 0]
+    if any(_TF32 in layer.facts.get("tactic", "") for layer in multiplied):
+        yield from (("no_tf32", [layer]) for layer in multiplied if _takes_no_tf32(layer))
+
+
+def _onwards(engine: TrtEngine, layer: EngineLayer) -> list[EngineLayer]:
+    """Return a conversion and those behind it that each alone read what the one before gives."""
+    placed = [layer]
+    while len(users := engine.users(placed[-1])) == 1 and users[0].kind in _CONVERTS and users[0] not in placed:
+        placed.append(users[0])
+    return [member for member in placed if member.activity >= 0]
+
+
+def _takes_no_tf32(layer: EngineLayer) -> bool:
+    """Return whether a product computes in FP32 because its channels fill no vector of a tactic of TF32."""
+    dims, tactic = layer.reads[0].dims, layer.facts.get("tactic", "")
+    return bool(tactic) and _TF32 not in tactic and len(dims) > 1 and dims[1] % _VECTOR > 0
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     code = np.full(activities.count, -1, np.int32)
     place = np.zeros(activities.count, np.int64)
     engine = TrtEngine.of(sources.timeline)
-    for number, (what, first) in parts(engine).items() if engine.layers else ():
+    for number, (what, first) in _parts(engine).items() if engine.layers else ():
         row = engine.layers[number].activity
-        code[row], place[row] = PARTS.index(what), first
-    return {"engine_part": Categories(code, PARTS), "engine_place": Numbers(place, code >= 0)}
+        code[row], place[row] = _PARTS.index(what), first
+    return {"engine_part": Categories(code, _PARTS), "engine_place": Numbers(place, code >= 0)}
 
 
 COLUMNS = Columns(

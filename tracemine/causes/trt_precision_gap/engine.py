@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cached_property
 from math import prod
 
@@ -132,27 +133,24 @@ class TrtEngine(Struct, frozen=True, dict=True):
 
     def sources(self, layer: EngineLayer) -> list[EngineLayer]:
         """Return the layers that write what a layer reads, through those that only name memory anew."""
-        joined, left = list[EngineLayer](), [layer]
-        for _ in range(len(self.layers)):
-            if not left:
-                break
-            for operand in left.pop().reads:
-                maker = self.makers.get(operand.storage)
-                if maker is not None and maker.number < layer.number:
-                    (left if maker.kind == "NoOp" else joined).append(maker)
-        return joined
+
+        def makers(each: EngineLayer) -> list[EngineLayer]:
+            found = (self.makers.get(operand.storage) for operand in each.reads)
+            return [maker for maker in found if maker is not None and maker.number < layer.number]
+
+        return self._beyond(layer, makers)
+
+    def users(self, layer: EngineLayer) -> list[EngineLayer]:
+        """Return the layers that read what a layer writes, through those that only name memory anew."""
+        return self._beyond(layer, lambda each: [user for o in each.writes for user in self.readers.get(o.storage, ())])
 
     def is_given(self, layer: EngineLayer) -> bool:
         """Return whether a layer reads what the engine is given."""
         return bool(layer.reads) and layer.reads[0].storage not in self.makers
 
-    def users(self, layer: EngineLayer) -> list[EngineLayer]:
-        """Return the layers that read what a layer writes, through those that only name memory anew."""
+    def _beyond(self, layer: EngineLayer, near: Callable[[EngineLayer], list[EngineLayer]]) -> list[EngineLayer]:
         joined, left = list[EngineLayer](), [layer]
         for _ in range(len(self.layers)):
-            if not left:
-                break
-            for operand in left.pop().writes:
-                for reader in self.readers.get(operand.storage, ()):
-                    (left if reader.kind == "NoOp" else joined).append(reader)
+            for each in near(left.pop()) if left else ():
+                (left if each.kind == "NoOp" else joined).append(each)
         return joined

@@ -1,9 +1,12 @@
-"""A region whose tensors stay narrow: without its conversions, and with less to move."""
+"""A region whose tensors stay narrow: what its layers save, by the engine's own narrow products and by bytes moved."""
 
 from __future__ import annotations
 
-from tracemine.causes.trt_precision_gap.engine import TrtEngine
-from tracemine.causes.trt_precision_gap.prices import Prices
+from functools import cached_property
+
+from msgspec import Struct
+
+from tracemine.causes.trt_precision_gap.engine import NARROW, EngineLayer, TrtEngine
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu
@@ -12,6 +15,12 @@ from tracemine.perfmodel import Abstained, Estimate
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.table import IntArray
 
+Ends = tuple[float, float, float]  # low, middle, high, in nanoseconds
+
+_TELLING_BYTES = 4_000_000  # of a layer that tells how fast bytes are moved: smaller ones tell what a launch takes
+_CONVERSION_STAYS = 0.2  # of a conversion's time at most: what reads its result reads a tensor all the same
+_WIDE_ENOUGH = 0.999  # of the work, from which on a product does no less
+_NOTHING: Ends = (0.0, 0.0, 0.0)
 _SAYS = (
     "conversions go, and products write as narrow as they read: priced by the engine's own narrow products of as much "
     "work, and by bytes where it has none"
@@ -28,3 +37,62 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     spent = float(context.facts["activities"].dur_ns[matrix].sum()) / len(matrix)
     after = outwards(max(spent - high, 0.0), max(spent - mid, 0.0), max(spent - low, 0.0))
     return on_gpu(context, matrix, Estimate(after_ns=after, assumptions=(_SAYS,)))
+
+
+class Prices(Struct, frozen=True, dict=True):
+    """Prices of an engine's layers."""
+
+    engine: TrtEngine
+
+    @cached_property
+    def bytes_per_ns(self) -> float | None:
+        """The most that a layer of this engine moves; None where all are small."""
+        rates = [peer.nbytes() / peer.ns for peer in self.engine.layers if peer.ns and peer.nbytes() > _TELLING_BYTES]
+        return max(rates, default=None)
+
+    @cached_property
+    def _narrow(self) -> list[EngineLayer]:
+        """Products that read and write narrow elements alone."""
+        return [
+            peer
+            for peer in self.engine.layers
+            if peer.narrow and peer.ns and all(operand.dtype in NARROW for operand in (*peer.reads, *peer.writes))
+        ]
+
+    def saved_ns(self, layer: EngineLayer) -> Ends:
+        """Return what a layer of a wide region saves when all in it is narrow."""
+        if layer.is_product:
+            return self._of_product(layer)
+        if layer.kind in ("Quantize", "Dequantize", "Reformat", "Shuffle"):
+            return (layer.ns * (1 - _CONVERSION_STAYS), layer.ns, layer.ns)
+        wide, narrow = layer.nbytes(), layer.nbytes(1)
+        share = 1 - narrow / wide if wide else 0.0
+        # Limited by memory; a product may take in a pooling, or what is computed element by element.
+        return (layer.ns * share / 2, layer.ns * (1 + share) / 2, float(layer.ns)) if share else _NOTHING
+
+    def _of_product(self, layer: EngineLayer) -> Ends:
+        """Return what a product saves by writing narrow elements.
+
+        Between what narrow products of the engine take that do as much, and what those do that also sum as deep: for
+        few elements the depth decides. Without such products by bytes: at the engine's best rate, and at the layer's.
+        """
+        larger = [peer for peer in self._narrow if layer.work and peer.work >= _WIDE_ENOUGH * layer.work]
+        if not larger:
+            wide, narrow = layer.nbytes(), layer.nbytes(1)
+            rate = self.bytes_per_ns
+            fastest = (wide - narrow) / rate if rate else 0.0
+            slowest = max(layer.ns * (1 - narrow / wide), fastest) if wide else 0.0
+            return fastest / 2, (fastest + slowest) / 2, slowest
+        deep = [peer for peer in larger if peer.depth >= layer.depth]
+        most = self._beyond(layer, larger)
+        least = self._beyond(layer, deep) if deep else 0.0
+        return least, (least + most) / 2, most
+
+    def _beyond(self, layer: EngineLayer, narrow: list[EngineLayer]) -> float:
+        """Return how much longer a product takes than the fastest of these would with its bytes."""
+
+        def with_bytes(peer: EngineLayer) -> float:
+            more = max(layer.nbytes(1) - peer.nbytes(), 0)
+            return peer.ns + (more / self.bytes_per_ns if self.bytes_per_ns else 0.0)
+
+        return max(layer.ns - min(map(with_bytes, narrow)), 0.0)

@@ -40,15 +40,8 @@ _ROUNDING: Final = frozenset(
 )
 FINDINGS: Final = (
     *("attention", "dense scatter", "loop work", "float32 product", "odd product", "partial sums", "layout copy"),
-    *(
-        "fusion boundary",
-        "epilogue outside",
-        "op by op",
-        "wide product",
-        "dequantised weight",
-        "round trip",
-        "transposed weight",
-    ),
+    *("fusion boundary", "epilogue outside", "op by op", "wide product", "dequantised weight", "round trip"),
+    "transposed weight",
 )
 
 
@@ -174,25 +167,19 @@ def _loop_work(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products in a loop that need nothing of the iteration before, with what only they read."""
     for loop in dict.fromkeys(instruction.loop for instruction in given if instruction.trips >= _LEAST_TRIPS):
         free = [instruction for instruction in given if instruction.loop == loop and not instruction.needs_turn]
-        parts = {
-            instruction.number: LeftWork(
-                instruction.flops,
-                _rate(instruction),
-                3 * sum(a.nbytes for a in instruction.gives) // max(_parts(instruction), 1),
-            )
-            for instruction in free
-            if instruction.kind == "product"
-        }
-        if not parts:
-            continue
-        for instruction in reversed(free):
-            if (
-                instruction.number not in parts
-                and instruction.readers
-                and all(reader in parts for reader in instruction.readers)
-            ):
-                parts[instruction.number] = LeftWork()
-        yield Case("loop work", parts, sum(given[at].kind == "product" for at in parts))
+        parts = {each.number: _at_once(each) for each in free if each.kind == "product"}
+        count = len(parts)
+        for each in reversed(free) if parts else ():
+            if each.readers and parts.keys() >= {*each.readers}:
+                parts.setdefault(each.number, LeftWork())
+        if parts:
+            yield Case("loop work", parts, count)
+
+
+def _at_once(product: ModuleInstruction) -> LeftWork:
+    """Return what is left of a product that one for all iterations replaces: its result is written, and read again."""
+    written = sum(array.nbytes for array in product.gives)
+    return LeftWork(product.flops, _rate(product), 3 * written // max(_parts(product), 1))
 
 
 def _rate(instruction: ModuleInstruction) -> str:
@@ -200,39 +187,27 @@ def _rate(instruction: ModuleInstruction) -> str:
     return "product half" if half else "product fp32" if instruction.precision == "HIGHEST" else "product tf32"
 
 
+def _products(given: Sequence[ModuleInstruction]) -> list[ModuleInstruction]:
+    """Return the products whose operations are known."""
+    return [instruction for instruction in given if instruction.kind == "product" and instruction.flops]
+
+
 def _float32(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products of float32 for which full precision is asked."""
-    for instruction in given:
-        wide = all(array.dtype == "float32" for array in instruction.takes)
-        if (
-            instruction.kind == "product"
-            and instruction.precision == "HIGHEST"
-            and instruction.flops
-            and instruction.takes
-            and wide
-        ):
-            yield Case(
-                "float32 product", {instruction.number: LeftWork(instruction.flops, "product tf32", instruction.nbytes)}
-            )
+    for product in _products(given):
+        wide = {array.dtype for array in product.takes} == {"float32"}
+        if wide and product.precision == "HIGHEST":
+            left = LeftWork(product.flops, "product tf32", product.nbytes)
+            yield Case("float32 product", {product.number: left})
 
 
 def _odd(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products in half precision of which a size is wide and no multiple of 8."""
-    for instruction in given:
-        sizes = {
-            size
-            for array in (*instruction.takes, *instruction.gives)
-            if array.dtype in _HALF
-            for size in array.shape[-2:]
-        }
-        if (
-            instruction.kind == "product"
-            and instruction.flops
-            and any(size > _WIDE and size % _ALIGNED for size in sizes)
-        ):
-            yield Case(
-                "odd product", {instruction.number: LeftWork(instruction.flops, "product half", instruction.nbytes)}
-            )
+    for product in _products(given):
+        half = [array.shape[-2:] for array in (*product.takes, *product.gives) if array.dtype in _HALF]
+        if any(size > _WIDE and size % _ALIGNED for sizes in half for size in sizes):
+            left = LeftWork(product.flops, "product half", product.nbytes)
+            yield Case("odd product", {product.number: left})
 
 
 def _widened(instruction: ModuleInstruction) -> Array | None:
@@ -254,7 +229,7 @@ def _of_codes(given: Sequence[ModuleInstruction], array: Array) -> Array | None:
 
 def _wide_products(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products at full width whose operands are both codes; or one is, where most products are of codes."""
-    products = [product for product in given if product.kind == "product" and product.flops and product.multiplies]
+    products = [product for product in _products(given) if product.multiplies]
     wide = [product for product in products if product.multiplies not in _CODES]
     mostly_narrow = 2 * sum(product.flops for product in wide) < sum(product.flops for product in products)
     for product in wide:
@@ -288,12 +263,27 @@ def _is_for_products(given: Sequence[ModuleInstruction], instruction: ModuleInst
 
 
 def _transposed(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
-    """Codes from outside that a pass turns for products: a library multiplies them in one order alone."""
+    """Codes from outside that are turned for products, which read one order: in a pass, or in the product's kernel."""
     for instruction in () if any(instruction.trains for instruction in given) else given:
-        turns = instruction.kind == "movement" and instruction.body <= _MOVES and instruction.body & _TURNS
-        codes = turns and all(array.dtype in _CODES and not array.makers for array in instruction.takes)
-        if codes and _is_for_products(given, instruction):
+        outside = [array for array in instruction.takes if array.dtype in _CODES and not array.makers]
+        if _turns(instruction) and len(outside) == len(instruction.takes) and _is_for_products(given, instruction):
             yield Case("transposed weight", {instruction.number: LeftWork()})
+        elif any(_is_turned_in(instruction, array) for array in outside):
+            rate = f"product {_CODES[instruction.multiplies]}"
+            left = LeftWork(instruction.flops, rate, instruction.nbytes)
+            yield Case("transposed weight", {instruction.number: left})
+
+
+def _turns(instruction: ModuleInstruction) -> bool:
+    """Return whether an instruction writes an array in another order, and does nothing else."""
+    return instruction.kind == "movement" and instruction.body <= _MOVES and bool(instruction.body & _TURNS)
+
+
+def _is_turned_in(product: ModuleInstruction, array: Array) -> bool:
+    """Return whether a product of codes that XLA generated turns an array, as it sums along the first axis."""
+    generated = product.library.startswith("__triton") and "transpose" in product.body and product.multiplies in _CODES
+    summed = len(array.shape) > 1 and product.flops == 2 * product.gives[0].elements * array.shape[-2]
+    return generated and summed and 2 * array.nbytes >= _LEAST_COPIED
 
 
 def _round_trips(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
@@ -331,13 +321,7 @@ def _parts(instruction: ModuleInstruction) -> int:
 def _layouts(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Copies into another layout, in front of a convolution or behind one."""
     for instruction in given:
-        large = instruction.nbytes >= _LEAST_COPIED
-        if (
-            instruction.kind != "movement"
-            or not instruction.body <= _MOVES
-            or not instruction.body & {"copy", "transpose"}
-            or not large
-        ):
+        if not _turns(instruction) or instruction.nbytes < _LEAST_COPIED:
             continue
         makers = [given[maker] for array in instruction.takes for maker in array.makers]
         if any(one.kind == "convolution" for one in (*makers, *(given[reader] for reader in instruction.readers))):

@@ -21,6 +21,7 @@ from tracemine.formats.arrow import MISSING
 from tracemine.formats.foreign import RECORD_WITH_TORCH
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
+from tracemine.formats.nsys.about import NSYS, Recorder
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.source import FileSource
@@ -36,8 +37,10 @@ _AS_IT_IS = "ifnull({}, " + str(MISSING) + ")"
 NO_NUMBER = "value that is no integer, read as not recorded"
 
 
-def read_database(source: FileSource, progress: Progress | None) -> Timeline:
-    """Return the timeline of an SQLite export.
+def read_database(
+    source: FileSource, progress: Progress | None, kind: type[Database] | None = None, recorder: Recorder = NSYS
+) -> Timeline:
+    """Return the timeline of an SQLite export, or of what another profiler recorded that is laid out as one.
 
     Raises InputError where it is damaged, packed, or another database.
     """
@@ -48,8 +51,8 @@ def read_database(source: FileSource, progress: Progress | None) -> Timeline:
             hint="gunzip it and pass the result",
         )
     path = Path(source.path)
-    with Database(path, progress) as tables:
-        return assemble(tables, path.name, blobs=tables.payloads())
+    with (kind or Database)(path, progress) as tables:
+        return assemble(tables, path.name, recorder, blobs=tables.payloads())
 
 
 def holds_ranks(path: Path) -> bool:
@@ -74,6 +77,9 @@ class Database:
     Raises InputError where the file is damaged or no export of Nsight Systems.
     """
 
+    again = "export again with nsys export --type sqlite FILE.nsys-rep"  # where it is damaged
+    reads_ahead = True  # its tables are the file's
+
     def __init__(self, path: Path, progress: Callable[[int, int], None] | None = None) -> None:
         self.path = str(path)
         self.repaired: Counter[str] = Counter()
@@ -92,7 +98,7 @@ class Database:
         self._counts = counts
         # Large tables are read side by side, each by a connection of its own: the driver holds no lock of Python's.
         # What is asked for first, and takes Python longest, comes first.
-        large = [table for table in schema.LARGE if counts[table] >= LARGE_ROWS and self._wanted(table)]
+        large = [t for t in schema.LARGE if self.reads_ahead and counts[t] >= LARGE_ROWS and self._wanted(t)]
         large.sort(key=lambda table: table != schema.NVTX)
         self._readers = ThreadPoolExecutor(max_workers=2) if large else None
         with self._damage_told():
@@ -282,7 +288,7 @@ class Database:
             return int(self._connection.execute(query, ("nccl%",)).fetchone()[0])
 
     def _damage_told(self) -> AbstractContextManager[None]:
-        return damage_told(self.path, "export again with nsys export --type sqlite FILE.nsys-rep")
+        return damage_told(self.path, self.again)
 
 
 def _query(table: str, wanted: Sequence[str], value: str, where: str = "") -> str:

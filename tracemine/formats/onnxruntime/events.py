@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct, field
@@ -16,6 +16,9 @@ MOST_EVENTS = 1_000_000  # that the profiler keeps: what comes after is not reco
 _LARGEST_BYTES = 1 << 31
 _LATEST_US = 1 << 52
 _BAD_LINE = "line that is no event"
+
+
+_Id = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]
 
 
 class NodeArguments(Struct, frozen=True):
@@ -35,8 +38,8 @@ class Event(Struct, frozen=True):
     name: str
     ts: int | float
     dur: int | float
-    pid: int = 0
-    tid: int = 0
+    pid: _Id = 0
+    tid: _Id = 0
     args: NodeArguments = field(default_factory=NodeArguments)
 
     @property

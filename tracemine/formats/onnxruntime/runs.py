@@ -45,6 +45,11 @@ class Run(Struct):
     dur_ns: int
     nodes: list[Node] = field(default_factory=list)
 
+    @property
+    def times(self) -> dict[str, int]:
+        """When it began, and how long it lasted."""
+        return {"start_ns": self.start_ns, "dur_ns": self.dur_ns}
+
 
 class CountedRuns(Struct, frozen=True):
     """The runs that count, and how many do not: the first loads and tunes, a graph's replay names no node."""

@@ -1,29 +1,142 @@
-"""The timeline of a profile of ONNX Runtime, with the optimised model that lies next to it."""
+"""From runs of a model to a timeline: nodes are operators of the host, kernels activities, and the model joins them.
+
+A node's time is the host's: no activity is made of it. A kernel is launched during its node.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterator
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
-from tracemine.formats.onnxruntime.assemble import assemble
-from tracemine.formats.onnxruntime.events import read_events
-from tracemine.formats.onnxruntime.model import model_beside
-from tracemine.formats.onnxruntime.runs import runs_of
+from tracemine.formats.onnxruntime.events import Event, read_events
+from tracemine.formats.onnxruntime.model import Model, model_beside
+from tracemine.formats.onnxruntime.notes import notes_of
+from tracemine.formats.onnxruntime.patterns import CONVERSIONS, Graph
+from tracemine.formats.onnxruntime.runs import CountedRuns, Node, runs_of
+from tracemine.formats.small_tables import Row, node_row, small_report, small_timeline, tensor_row
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 
+NAMESPACE = "onnx::"
+# Types of tensors as the profiler writes them.
+_DTYPES = {
+    "float": "float32", "float16": "float16", "bfloat16": "bfloat16", "double": "float64", "int8": "int8",
+    "uint8": "uint8", "int16": "int16", "int32": "int32", "int64": "int64", "bool": "bool",
+}  # fmt: skip
+_COPY = re.compile(r"memcpy|memset", re.IGNORECASE)
+_MOST_TENSORS = 200_000  # rows: of more runs than that holds the last are joined alone
+_LARGEST = 1 << 40
+
+Shape = tuple[str | None, list[int]]  # dtype and sizes
+
 
 def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
-    """Return the timeline of a profile. Raises InputError where it holds no node."""
+    """Return the timeline of the runs that count. Raises InputError where a profile holds no node."""
     recorded = read_events(source, progress)
-    runs = runs_of(recorded.events)
-    path = Path(source.path)
-    if not runs.runs:
-        raise InputError(
-            "holds no run of the model with its nodes",
-            where=Location(source.path),
-            hint="run the session while it profiles",
-        )
-    model, extra = model_beside(path, source.part, {node.name for run in runs.runs for node in run.nodes})
-    return assemble(recorded, runs, model, extra, path.name)
+    runs, path = runs_of(recorded.events), Path(source.path)
+    names = list(dict.fromkeys(node.name for run in runs.runs for node in run.nodes))
+    if not names:
+        what, hint = "holds no run of the model with its nodes", "run the session while it profiles"
+        raise InputError(what, where=Location(source.path), hint=hint)
+    model, extra = model_beside(path, source.part, names)
+    graph = None if model is None else Graph(model, names)
+    return small_timeline(
+        _tables(runs, model, graph),
+        source=path.name,
+        format="onnxruntime",
+        producer="ONNX Runtime",
+        time_resolution_ns=1_000,
+        record_shapes=True,
+        ingest=small_report(
+            Counter(event.cat for event in recorded.events),
+            notes_of(recorded, runs, graph, extra),
+            dropped=recorded.dropped,
+            truncated=recorded.truncated,
+        ),
+    )
+
+
+def _tables(runs: CountedRuns, model: Model | None, graph: Graph | None) -> dict[str, list[Row]]:
+    """Return operators, launches, activities and tensors of all runs."""
+    ops, api, activities, tensors = (list[Row]() for _ in range(4))
+    parts = {} if graph is None else _parts(graph)
+    for number, run in enumerate(runs.runs):
+        written: dict[str, tuple[int, Shape]] = {}
+        for node in run.nodes:
+            row = len(ops)
+            ops.append(_operator(node, row, parts.get(node.name)))
+            if model is not None and len(tensors) < _MOST_TENSORS:
+                tensors += _tensors(node, row, model, written, number)
+            if node.kernels:  # calls are not recorded one by one: the node is what launched them
+                joined = {"correlation": row + 1, "op_row": row}
+                api.append({"kind": "runtime", "name": "launches of a node"} | joined | _host_times(node.event))
+                launch = joined | {"launch_row": len(api) - 1, "step_row": number}
+                activities += [_activity(kernel) | launch for kernel in node.kernels]
+    steps = [{"name": "run", "number": at} | run.times for at, run in enumerate(runs.runs)]
+    activities.sort(key=lambda row: (row["start_ns"], row["stream"]))
+    return {"ops": ops, "api": api, "activities": activities, "tensors": tensors, "steps": steps}
+
+
+def _parts(graph: Graph) -> dict[str, str]:
+    """Return of nodes what they are part of, and which."""
+    parts = {name: f"{what}#{at}" for at, (what, nodes) in enumerate(graph.fused()) for name in nodes}
+    apart = enumerate(graph.quantised().items(), len(parts))
+    return parts | {name: f"{what}#{at}" for at, (name, what) in apart if what in CONVERSIONS}
+
+
+def _operator(node: Node, row: int, part: str | None) -> Row:
+    facts = {"node": node.name, "provider": node.event.args.provider, "part": part}
+    path = node.name.strip("/").split("/")[:-1] if node.name.startswith("/") else []  # as PyTorch's exporter names them
+    own = {"module": ".".join(path) or None} | _host_times(node.event)
+    return node_row(row, NAMESPACE + node.op_type, _shapes(node.event.args.input_type_shape), facts) | own
+
+
+def _host_times(event: Event) -> Row:
+    return {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": event.pid, "tid": event.tid}
+
+
+def _activity(kernel: Event) -> Row:
+    stream = str(kernel.args.stream)
+    return {
+        "kind": "memcpy" if _COPY.match(kernel.name) else "kernel",
+        "name": kernel.name,
+        "start_ns": kernel.start_ns,
+        "dur_ns": kernel.dur_ns,
+        "device": 0,
+        "stream": int(stream) if stream.isdecimal() and len(stream) < 18 else 0,
+        "owner_evidence": "compiler",
+    }
+
+
+def _tensors(node: Node, row: int, model: Model, written: dict[str, tuple[int, Shape]], run: int) -> Iterator[Row]:
+    """Yield what a node reads of others, and what it writes; weights and the model's inputs are left out."""
+    if (known := model.nodes.get(node.name)) is None:
+        return
+    reads = [(position, name) for position, name in enumerate(known.reads) if name in written]
+    writes = zip(known.writes, _shapes(node.event.args.output_type_shape), strict=False)
+    before = {name: written[name] for _, name in reads}
+    gives = {
+        name: (run * len(model.nodes) * 4 + at, shape) for at, (name, shape) in enumerate(writes, len(written) + 1)
+    }
+    written |= gives
+    for is_output, named, of in ((False, reads, before), (True, list(enumerate(gives)), gives)):
+        for position, name in named:
+            number, (dtype, sizes) = of[name]
+            device = "cpu" if node.on_cpu else "cuda:0"
+            yield tensor_row(row, position, number, dtype, sizes, prod(sizes), device, is_output=is_output)
+
+
+def _shapes(given: Any) -> list[Shape]:
+    """Return types and sizes of `[{"float": [4, 128]}]`; of what is none of that nothing."""
+    shapes = list[Shape]()
+    for shaped in given if isinstance(given, list) else ():
+        for kind, sizes in shaped.items() if isinstance(shaped, dict) else ():
+            fine = isinstance(sizes, list) and all(isinstance(size, int) and 0 <= size < _LARGEST for size in sizes)
+            shapes.append((_DTYPES.get(kind), sizes if fine else []))
+    return shapes

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import pyarrow as pa
-
-from tracemine.timeline import TABLES
+from tracemine.formats.small_tables import Row
 from tracemine.units import percent_text
 
+PROTON: Final = {"format": "proton", "producer": "Triton Proton"}
+OWN_WORK: Final = "work of Proton's own"
 UNNAMED: Final = "(unnamed)"
 _ROOT: Final = "ROOT"
 _METADATA: Final = "__proton_launch_metadata"  # the scope in which Proton computes what a kernel says of itself
@@ -103,10 +103,9 @@ class Contexts:
         """Return the module path alone."""
         return self.columns(stack)["module"]
 
-    def stacks(self) -> pa.Table:
-        """Return the table `stacks` of all lines that were asked for."""
-        rows = [{"parent_row": above, **_frame(text)} for above, text in self._rows]
-        return pa.Table.from_pylist(rows, schema=TABLES["stacks"].schema)
+    def stacks(self) -> list[Row]:
+        """Return the rows of `stacks` of all lines that were asked for."""
+        return [{"parent_row": above, **_frame(text)} for above, text in self._rows]
 
 
 def _frame(text: str) -> dict[str, str | int]:

@@ -8,22 +8,21 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct, field
 
+from tracemine.columns import Array
 from tracemine.errors import InputError, Location
-from tracemine.formats.arrow import row_numbers, table_of
 from tracemine.formats.kineto.nesting import Nesting
-from tracemine.formats.proton.contexts import UNNAMED, Contexts, is_own_work, own_work_text, stated
-from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
-from tracemine.version import __version__
+from tracemine.formats.proton.contexts import OWN_WORK, PROTON, UNNAMED, Contexts, is_own_work, own_work_text, stated
+from tracemine.formats.small_tables import Row, small_report, small_timeline
+from tracemine.timeline import Timeline
 
 _LANE = re.compile(r"(?:CPU Thread|GPU Stream|Graph: Stream) (?P<number>\d{1,18})")
 _COUNTER = re.compile(r"[ #:=_-]*\d{1,18}$")
@@ -49,9 +48,10 @@ class _ProtonEvent(Struct):
     name: str = ""
     ts: float = math.nan
     dur: float = math.nan
-    tid: int = -1
+    tid: Annotated[int, msgspec.Meta(ge=-1, le=1 << 60)] = -1
     id: int = -1
     args: _Args = field(default_factory=_Args)
+    launch: int = -1  # of a kernel the number of its launch's flow; −1: not known
 
     @property
     def start_ns(self) -> int:
@@ -60,6 +60,10 @@ class _ProtonEvent(Struct):
     @property
     def dur_ns(self) -> int:
         return _ns(self.dur)
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.dur_ns
 
     @property
     def own(self) -> bool:
@@ -74,14 +78,6 @@ class _Object(Struct):
     traceEvents: list[_ProtonEvent]
 
 
-class _Kernel(Struct):
-    """A kernel, and the number of its launch's flow; −1: not known."""
-
-    event: _ProtonEvent
-    stream: int | None
-    launch: int = -1
-
-
 class _Host(Struct):
     """What ran on the host: scopes in order, and launches by their flows' numbers."""
 
@@ -89,11 +85,10 @@ class _Host(Struct):
     launches: dict[int, _ProtonEvent]
     replays: set[int]  # launches of several kernels: a CUDA graph each
 
-    def asked_ns(self, kernel: _Kernel) -> int:
-        """Return when a kernel was asked for: its start where no launch was recorded, −1 where its own was not."""
-        if not self.launches:
-            return kernel.event.start_ns
-        return -1 if kernel.launch < 0 else self.launches[kernel.launch].start_ns
+    def asked_ns(self, kernels: Sequence[_ProtonEvent]) -> Array:
+        """Return when kernels were asked for: their start where no launch was recorded, −1 where their own was not."""
+        launched = [self.launches.get(kernel.launch) if self.launches else kernel for kernel in kernels]
+        return np.array([-1 if event is None else event.start_ns for event in launched], np.int64)
 
 
 def read_trace(content: bytes | bytearray, path: str) -> Timeline:
@@ -105,35 +100,25 @@ def read_trace(content: bytes | bytearray, path: str) -> Timeline:
         if event.name == "thread_name" and (found := _LANE.fullmatch(event.args.name))
     }
     timed = [event for event in events if event.ph != "X" or min(event.start_ns, event.dur_ns) >= 0]
-    kernels = _kernels(timed, lanes)
+    of_gpu = [event for event in timed if event.cat == "kernel" and event.ph == "X"]
+    kernels = [event for event in of_gpu if not event.own]
+    kernels.sort(key=lambda kernel: (kernel.start_ns, lanes.get(kernel.tid, kernel.tid)))
     if not kernels:
         what = "is a trace of Triton's Proton, without a kernel"
         raise InputError(what, where=Location(path), hint="record what runs on the GPU")
     host = _host(timed, kernels)
-    meta = Meta(
-        tracemine_version=__version__,
-        source=Path(path).name,
-        format="proton",
-        producer="Triton Proton",
-        ingest=_report(events, timed, kernels, host),
+    report = small_report(
+        Counter(event.cat or "metadata" for event in events),
+        _says(of_gpu, host),
+        skipped={OWN_WORK: len(of_gpu) - len(kernels)},
+        dropped={"event without a time": len(events) - len(timed)},
     )
-    return _timeline(meta, kernels, host, lanes)
+    return small_timeline(_tables(kernels, host, lanes), source=Path(path).name, ingest=report, **PROTON)
 
 
-def _report(
-    events: Sequence[_ProtonEvent], timed: Sequence[_ProtonEvent], kernels: Sequence[_Kernel], host: _Host
-) -> IngestReport:
-    own = [event for event in timed if event.cat == "kernel" and event.own]
-    says = (
-        own_work_text(sum(event.dur_ns for event in own), sum(kernel.event.dur_ns for kernel in kernels)),
-        "" if host.launches else _NO_LAUNCHES,
-    )
-    return IngestReport(
-        events=dict(sorted(Counter(event.cat or "metadata" for event in events).items())),
-        skipped={"work of Proton's own": len(own)} if own else {},
-        dropped={"event without a time": len(events) - len(timed)} if len(events) > len(timed) else {},
-        warnings=tuple(filter(None, says)),
-    )
+def _says(of_gpu: Sequence[_ProtonEvent], host: _Host) -> tuple[str, str]:
+    own_ns, gpu_ns = (sum(event.dur_ns for event in of_gpu if event.own is own) for own in (True, False))
+    return own_work_text(own_ns, gpu_ns), "" if host.launches else _NO_LAUNCHES
 
 
 def _events(content: bytes | bytearray) -> list[_ProtonEvent]:
@@ -144,17 +129,7 @@ def _events(content: bytes | bytearray) -> list[_ProtonEvent]:
     return [event for each in objects for event in each.traceEvents]
 
 
-def _kernels(events: Iterable[_ProtonEvent], lanes: dict[int, int]) -> list[_Kernel]:
-    """Return the program's kernels in order of start. Without names of lanes, a lane's number is its stream's."""
-    found = []
-    for event in events:
-        if event.cat == "kernel" and event.ph == "X" and not event.own:
-            number = lanes.get(event.tid, event.tid)
-            found.append(_Kernel(event, number if 0 <= number < _FURTHEST_NS else None))
-    return sorted(found, key=lambda kernel: (kernel.event.start_ns, kernel.stream or 0))
-
-
-def _host(events: Sequence[_ProtonEvent], kernels: Sequence[_Kernel]) -> _Host:
+def _host(events: Sequence[_ProtonEvent], kernels: Sequence[_ProtonEvent]) -> _Host:
     """Return scopes and launches, and give each kernel its launch's number.
 
     A flow leads from the begin of a launch to the begin of its kernel, and of a graph's replay to the first one.
@@ -174,95 +149,80 @@ def _host(events: Sequence[_ProtonEvent], kernels: Sequence[_Kernel]) -> _Host:
 
 
 def _launched(
-    kernels: Sequence[_Kernel], launches: dict[int, _ProtonEvent], ends: dict[tuple[int, int], int]
+    kernels: Sequence[_ProtonEvent], launches: dict[int, _ProtonEvent], ends: dict[tuple[int, int], int]
 ) -> set[int]:
     """Give each kernel its launch's number, and return those of several kernels."""
     last: dict[int, int] = {}
     counts = Counter[int]()
     for kernel in kernels:
-        lane, stack = kernel.event.tid, kernel.event.args.call_stack
-        number = ends.get((lane, kernel.event.start_ns), -1)
+        lane, stack = kernel.tid, kernel.args.call_stack
+        number = ends.get((lane, kernel.start_ns), -1)
         if number < 0 and lane in last:  # the next of a graph, where it stands in the same scopes
             around = launches[last[lane]].args.call_stack[:-1]
             number = last[lane] if stack[: len(around)] == around else -1
+        kernel.launch = number
         if number >= 0:
-            last[lane] = kernel.launch = number
+            last[lane] = number
             counts[number] += 1
     return {number for number, count in counts.items() if count > 1}
 
 
-def _timeline(meta: Meta, kernels: Sequence[_Kernel], host: _Host, lanes: dict[int, int]) -> Timeline:
+def _tables(kernels: Sequence[_ProtonEvent], host: _Host, lanes: dict[int, int]) -> dict[str, list[Row]]:
     contexts = Contexts()
     numbers = sorted(host.launches, key=lambda n: (host.launches[n].start_ns, -host.launches[n].dur_ns, n))
     launch_row = {number: row for row, number in enumerate(numbers)}
     steps = _steps(host, kernels)
-    spans = _Spans(steps)
-    rows = [
-        {
-            "kind": "kernel",
-            "name": kernel.event.name or UNNAMED,
-            "start_ns": kernel.event.start_ns,
-            "dur_ns": kernel.event.dur_ns,
-            "stream": kernel.stream,
-            "launch_row": launch_row.get(kernel.launch),
-            "unowned_reason": _why_unowned(kernel, host),
-            "step_row": spans.at(host.asked_ns(kernel)),
-            **contexts.columns(kernel.event.args.call_stack[:-1]),
-            **stated(kernel.event.args.metrics),
-        }
-        for kernel in kernels
-    ]
-    api = [
-        {
-            "kind": "runtime",
-            "name": _GRAPH_LAUNCH if number in host.replays else _LAUNCH,
-            "module": contexts.module(host.launches[number].args.call_stack[:-1]),
-            **_host_times(host.launches[number], lanes),
-        }
-        for number in numbers
-    ]
-    of_steps = [{"name": event.name or UNNAMED, **_host_times(event, lanes)} for event in steps]
-    return Timeline(
-        meta=meta,
-        activities=pa.Table.from_pylist(rows, schema=TABLES["activities"].schema),
-        ops=_ops(host.scopes, lanes, contexts),
-        api=pa.Table.from_pylist(api, schema=TABLES["api"].schema),
-        steps=pa.Table.from_pylist(of_steps, schema=TABLES["steps"].schema),
-        stacks=contexts.stacks(),
-    )
+    step = _during(steps, host.asked_ns(kernels)).tolist()
+    return {
+        "activities": [
+            {
+                "kind": "kernel",
+                "name": kernel.name or UNNAMED,
+                "start_ns": kernel.start_ns,
+                "dur_ns": kernel.dur_ns,
+                "stream": None if (lane := lanes.get(kernel.tid, kernel.tid)) < 0 else lane,
+                "launch_row": launch_row.get(kernel.launch),
+                "unowned_reason": _why_unowned(kernel, host),
+                "step_row": None if at < 0 else at,
+                **contexts.columns(kernel.args.call_stack[:-1]),
+                **stated(kernel.args.metrics),
+            }
+            for kernel, at in zip(kernels, step, strict=True)
+        ],
+        "ops": _ops(host.scopes, lanes, contexts),
+        "api": [
+            _host_row(host.launches[number], lanes, contexts)
+            | {"kind": "runtime", "name": _GRAPH_LAUNCH if number in host.replays else _LAUNCH}
+            for number in numbers
+        ],
+        "steps": [_host_row(event, lanes) | {"name": event.name or UNNAMED} for event in steps],
+        "stacks": contexts.stacks(),
+    }
 
 
-def _why_unowned(kernel: _Kernel, host: _Host) -> str:
+def _why_unowned(kernel: _ProtonEvent, host: _Host) -> str:
     if kernel.launch < 0:
         return "no_host_events"
     return "graph_replay" if kernel.launch in host.replays else "outside_any_op"
 
 
-def _host_times(event: _ProtonEvent, lanes: dict[int, int]) -> dict[str, int]:
-    return {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": lanes.get(event.tid, event.tid)}
+def _host_row(event: _ProtonEvent, lanes: dict[int, int], contexts: Contexts | None = None) -> Row:
+    times = {"start_ns": event.start_ns, "dur_ns": event.dur_ns, "pid": 0, "tid": lanes.get(event.tid, event.tid)}
+    return times | ({} if contexts is None else {"module": contexts.module(event.args.call_stack[:-1])})
 
 
-def _ops(scopes: Sequence[_ProtonEvent], lanes: dict[int, int], contexts: Contexts) -> pa.Table:
+def _ops(scopes: Sequence[_ProtonEvent], lanes: dict[int, int], contexts: Contexts) -> list[Row]:
     """Return scopes as annotations, each with the innermost one around it."""
     rows = [
-        {
-            "kind": "annotation",
-            "name": event.args.call_stack[-1] or UNNAMED,
-            "module": contexts.module(event.args.call_stack[:-1]),
-            **_host_times(event, lanes),
-        }
+        _host_row(event, lanes, contexts) | {"kind": "annotation", "name": event.args.call_stack[-1] or UNNAMED}
         for event in scopes
     ]
-    table = pa.Table.from_pylist(rows, schema=TABLES["ops"].schema)
-    if not rows:
-        return table
     start, dur, thread = (np.array([row[name] for row in rows], np.int64) for name in ("start_ns", "dur_ns", "tid"))
     parents = Nesting(start, start + dur, np.unique(thread, return_inverse=True)[1].reshape(-1)).parents()
-    columns = {name: table[name].combine_chunks() for name in table.column_names}
-    return table_of("ops", columns | {"parent_row": row_numbers(parents)}, len(rows))
+    return [row | ({"parent_row": at} if at >= 0 else {}) for row, at in zip(rows, parents.tolist(), strict=True)]
 
 
-def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
+def _steps(host: _Host, kernels: Sequence[_ProtonEvent]) -> list[_ProtonEvent]:
     """Return the outermost scopes that are steps: those of a name, but for a number at its end, that occur several
     times, one after another on one thread, and of such names the one in which most GPU time was launched. Where scopes
     have no times they last as long as their kernels: those that a number tells apart.
@@ -274,39 +234,27 @@ def _steps(host: _Host, kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
     repeated = [
         each
         for each in by_name.values()
-        if len(each) > 1 and all(one.start_ns + one.dur_ns <= other.start_ns for one, other in pairwise(each))
+        if len(each) > 1 and all(one.end_ns <= other.start_ns for one, other in pairwise(each))
     ][:_MOST_NAMES]
-    calls = [(host.asked_ns(kernel), kernel.event.dur_ns) for kernel in kernels]
-
-    def launched_ns(scopes: list[_ProtonEvent]) -> int:
-        spans = _Spans(scopes)
-        return sum(ns for at, ns in calls if spans.at(at) is not None)
-
-    return max(repeated, key=launched_ns, default=[])
+    asked, spent = host.asked_ns(kernels), np.array([kernel.dur_ns for kernel in kernels], np.int64)
+    return max(repeated, key=lambda scopes: int(spent[_during(scopes, asked) >= 0].sum()), default=[])
 
 
-def _spans(kernels: Sequence[_Kernel]) -> list[_ProtonEvent]:
+def _spans(kernels: Sequence[_ProtonEvent]) -> list[_ProtonEvent]:
     """Return the outermost scopes as spans of their kernels, from the first one's start to the last one's end."""
     ends: dict[str, list[float]] = {}
     for kernel in kernels:
-        event = kernel.event
-        if len(event.args.call_stack) > _OUTERMOST:
-            first = ends.setdefault(event.args.call_stack[1], [event.ts, 0.0])
-            first[1] = max(first[1], event.ts + event.dur)
+        if len(kernel.args.call_stack) > _OUTERMOST:
+            first = ends.setdefault(kernel.args.call_stack[1], [kernel.ts, 0.0])
+            first[1] = max(first[1], kernel.ts + kernel.dur)
     return [
         _ProtonEvent(name=name, ts=begin, dur=end - begin, tid=0, args=_Args(call_stack=("ROOT", name)))
         for name, (begin, end) in ends.items()
     ]
 
 
-class _Spans:
-    """Spans one after another."""
-
-    def __init__(self, events: Sequence[_ProtonEvent]) -> None:
-        self._start = np.array([event.start_ns for event in events], np.int64)
-        self._end = np.array([event.start_ns + event.dur_ns for event in events], np.int64)
-
-    def at(self, moment_ns: int) -> int | None:
-        """Return which span holds a moment."""
-        found = int(np.searchsorted(self._start, moment_ns, "right")) - 1
-        return found if found >= 0 and moment_ns <= int(self._end[found]) else None
+def _during(scopes: Sequence[_ProtonEvent], moments_ns: Array) -> Array:
+    """Return which of some scopes, one after another, holds each moment; −1: none."""
+    start, end = (np.array([getattr(each, name) for each in scopes], np.int64) for name in ("start_ns", "end_ns"))
+    at = np.searchsorted(start, moments_ns, "right") - 1
+    return np.where((at >= 0) & (moments_ns <= np.append(end, -1)[at]), at, -1)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 from msgspec import Struct, field
 
 from tracemine.devices import devices
 from tracemine.errors import InputError, Location
-from tracemine.formats.proton.contexts import UNNAMED, Contexts, is_own_work, own_work_text, stated
-from tracemine.timeline import TABLES, IngestReport, Meta, RecordedDevice, Timeline
+from tracemine.formats.proton.contexts import OWN_WORK, PROTON, UNNAMED, Contexts, is_own_work, own_work_text, stated
+from tracemine.formats.small_tables import small_report, small_timeline
+from tracemine.timeline import RecordedDevice, Timeline
 from tracemine.units import count_text
-from tracemine.version import __version__
 
 _MOST_NS = 1 << 60
 _MOST_CALLS = 1 << 40
@@ -69,37 +69,27 @@ def read_tree(content: bytes | bytearray, path: str) -> Timeline:
     described = [*_devices(parts[1])] if len(parts) > 1 and isinstance(parts[1], dict) else []
     says = (_SUMS, *(text for _, text in described), own_work_text(own_ns, gpu_ns))
     contexts = Contexts()
-    rows, at_ns = [], 0
-    for leaf in kernels:
-        rows.append(
-            {
-                "kind": "kernel",
-                "name": leaf.stack[-1],
-                "start_ns": at_ns,
-                "dur_ns": leaf.ns,
-                "device": _ordinal(leaf.metrics.get("device_id")),
-                "unowned_reason": "no_host_events",
-                "calls": max(_whole(leaf.metrics.get("count"), _MOST_CALLS), 1),
-                **contexts.columns(leaf.stack[:-1]),
-                **stated(leaf.metrics),
-            }
-        )
-        at_ns += leaf.ns
-    return Timeline(
-        meta=Meta(
-            tracemine_version=__version__,
-            source=Path(path).name,
-            format="proton",
-            producer="Triton Proton, a tree",
-            devices=tuple(device for device, _ in described),
-            ingest=IngestReport(
-                events={"kernel": len(found)},
-                skipped={"work of Proton's own": len(found) - len(kernels)} if len(found) > len(kernels) else {},
-                warnings=tuple(filter(None, says)),
-            ),
-        ),
-        activities=pa.Table.from_pylist(rows, schema=TABLES["activities"].schema),
-        stacks=contexts.stacks(),
+    begins = accumulate((leaf.ns for leaf in kernels), initial=0)
+    rows = [
+        {
+            "kind": "kernel",
+            "name": leaf.stack[-1],
+            "start_ns": at_ns,
+            "dur_ns": leaf.ns,
+            "device": _ordinal(leaf.metrics.get("device_id")),
+            "unowned_reason": "no_host_events",
+            "calls": max(_whole(leaf.metrics.get("count"), _MOST_CALLS), 1),
+            **contexts.columns(leaf.stack[:-1]),
+            **stated(leaf.metrics),
+        }
+        for at_ns, leaf in zip(begins, kernels, strict=False)
+    ]
+    return small_timeline(
+        {"activities": rows, "stacks": contexts.stacks()},
+        source=Path(path).name,
+        devices=tuple(device for device, _ in described),
+        ingest=small_report({"kernel": len(found)}, says, skipped={OWN_WORK: len(found) - len(kernels)}),
+        **PROTON | {"producer": "Triton Proton, a tree"},
     )
 
 

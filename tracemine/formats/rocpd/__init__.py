@@ -1,8 +1,7 @@
 """Databases of rocprofv3 (rocpd), AMD's profiler of a whole process: kernels, copies, calls of HIP and roctx ranges.
 
-schema.py    the tables and columns that are read
-database.py  a database as the tables that `formats/nsys/assemble.py` makes a timeline of
-timeline.py  its timeline
+schema.py    what of its tables becomes which of Nsight Systems
+database.py  a database laid out as those, and its timeline
 """
 
 from __future__ import annotations
@@ -10,4 +9,4 @@ from __future__ import annotations
 from tracemine.formats.format import Format, reader
 from tracemine.formats.nsys.read import is_database
 
-FORMAT = Format("rocpd", lambda head: is_database(head) and b"rocpd_" in head, reader(f"{__name__}.timeline"))
+FORMAT = Format("rocpd", lambda head: is_database(head) and b"rocpd_" in head, reader(f"{__name__}.database"))

@@ -3,8 +3,7 @@
 files.py      which file is what, and which lie next to it
 layers.py     layers: tensors with formats, tactics, precisions
 times.py      times of layers, and of whole runs
-assemble.py   a timeline of both
-timeline.py   its reading, from the first to the last of these
+timeline.py   a timeline of both
 """
 
 from __future__ import annotations

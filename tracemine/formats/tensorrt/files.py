@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from itertools import takewhile
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def exports_beside(path: Path, part: Path | None = None) -> dict[Export, list[Pa
 def _files_in(folder: Path, name: str) -> list[Path]:
     """Return the files of a folder that may be exports, those named most like another one first."""
     files = sorted(file for file in folder.iterdir() if file.name.endswith((".json", ".json.gz")))
-    return sorted(files, key=lambda file: -_alike(file.name, name))[:_MOST_FILES]
+    return sorted(files, key=lambda file: -len(commonprefix((file.name, name))))[:_MOST_FILES]  # noqa: RUF071 - no parts of a path
 
 
 def _checked(part: Path) -> Path:
@@ -67,15 +67,6 @@ def _checked(part: Path) -> Path:
                 "is no export of trtexec", where=Location(str(part)), hint="name what --exportLayerInfo wrote"
             )
     return part
-
-
-def _alike(name: str, other: str) -> int:
-    """Return with how many equal characters two names begin.
-
-    >>> _alike("model.graph.json", "model.profile.json")
-    6
-    """
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
 
 
 def recording_of(path: Path) -> Path | None:
@@ -102,12 +93,12 @@ def engine_in(path: Path) -> Path | None:
     return profiles[0] if len(profiles) == 1 and exports.get(Export.LAYERS) else None
 
 
-def content(path: Path) -> Any:
-    """Return what a JSON file holds. Raises InputError where it is damaged, cut off or larger than any export."""
+def decoded(path: Path, kind: Any) -> Any:
+    """Return what a JSON file holds, as a type. Raises InputError where it holds another, is cut off, or too large."""
     with FileSource(path) as source:
         text = source.whole(most_bytes=_LARGEST_BYTES, writer="trtexec")
     try:
-        return msgspec.json.decode(bytes(text).decode("utf-8", "replace"))
+        return msgspec.json.decode(bytes(text).decode("utf-8", "replace"), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise damaged(path, str(error)) from None
 

@@ -1,17 +1,41 @@
-"""The timeline of an engine: a profile of layers and the layers, one passed and the other next to it."""
+"""From an engine's layers and their times to a timeline: layer after layer, scaled to what a run takes.
+
+A layer is an operator, `TensorRT::` and what it does, with its attributes as inputs that are no tensors; what takes
+time is an activity too. The profile has no starts, so layers lie end to end, and gaps are not known.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
+from tracemine.formats.small_tables import Row, node_row, small_report, small_timeline, tensor_row
 from tracemine.formats.source import FileSource
-from tracemine.formats.tensorrt.assemble import assemble
-from tracemine.formats.tensorrt.files import Export, export_of, exports_beside
-from tracemine.formats.tensorrt.layers import DETAILED, read_layers
-from tracemine.formats.tensorrt.times import read_profile, read_runs
+from tracemine.formats.tensorrt.files import Export, damaged, export_of, exports_beside
+from tracemine.formats.tensorrt.layers import DETAILED, Layer, read_layers
+from tracemine.formats.tensorrt.times import Profile, WholeRuns, read_profile, read_runs
 from tracemine.timeline import Timeline
+from tracemine.units import count_text, time_text
+
+NAMESPACE = "TensorRT::"
+_OPAQUE = ("ForeignNode", "Myelin", "kgen")
+_LEAST_KNOWN = 0.9  # of the profile's time that layers must have, to be of the same engine
+
+# What launches all of a run: it lies before it, and how long it takes the host is not exported with layers.
+_AT_BEGIN = {"start_ns": 0, "dur_ns": 0}
+_ENQUEUE = {"kind": "runtime", "name": "enqueueV3", "correlation": 1, "pid": 0, "tid": 0} | _AT_BEGIN
+_LAUNCHED = {
+    "kind": "kernel",
+    "device": 0,
+    "owner_evidence": "compiler",
+    "step_row": 0,
+    "launch_row": 0,
+    "correlation": 1,
+}
+
 
 _EXPORT_LAYERS = f"put the layers next to it, or pass --layers FILE: trtexec … --exportLayerInfo=FILE {DETAILED}"
 _EXPORT_PROFILE = "pass the profile, and these by --layers: trtexec … --exportProfile=profile.json"
@@ -32,16 +56,112 @@ def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
     path = Path(source.path)
     given = export_of(source.head)
     beside = exports_beside(path, source.part)
-    layers, profile = (_chosen(path, given, kind, beside) for kind in (Export.LAYERS, Export.PROFILE))
+    of_kind = {kind: next(iter(files)) for kind, files in beside.items()} | ({} if given is None else {given: path})
+    layers, profile = (of_kind.get(kind) for kind in (Export.LAYERS, Export.PROFILE))
     if layers is None or profile is None:
         assert given is not None  # noqa: S101 - as it was recognised
         says, hint = _ALONE[given]
         raise InputError(says, where=Location(source.path), hint=hint)
-    timeline = assemble(read_layers(layers), read_profile(profile), read_runs(beside, profile), profile)
     if progress is not None:
         progress(source.size, source.size)
-    return timeline
+    return _assembled(read_layers(layers), read_profile(profile), read_runs(beside, profile), profile)
 
 
-def _chosen(path: Path, given: Export | None, kind: Export, beside: dict[Export, list[Path]]) -> Path | None:
-    return path if given is kind else next(iter(beside.get(kind, ())), None)
+def _assembled(layers: Sequence[Layer], profile: Profile, runs: WholeRuns, path: Path) -> Timeline:
+    """Return the timeline of one run of an engine. Raises InputError where the layers are of another engine."""
+    total_ns = sum(ns for _, ns in profile.times)
+    scale = min(1.0, runs.compute_ns / total_ns) if runs.compute_ns and total_ns else 1.0
+    spent = _spent(layers, profile, scale, path)
+    activities, tensors = (list[Row]() for _ in range(2))
+    numbers: dict[str, int] = {}
+    start_ns = 0
+    for row, (layer, ns) in enumerate(zip(layers, spent, strict=True)):
+        tensors += _tensors(layer, row, numbers)
+        if ns:
+            own = {"name": layer.name, "start_ns": start_ns, "dur_ns": ns, "stream": layer.stream_id, "op_row": row}
+            activities.append(_LAUNCHED | own)
+        start_ns += ns
+    return small_timeline(
+        {
+            "activities": activities,
+            "ops": [_operator(layer, row) for row, layer in enumerate(layers)],
+            "api": [_ENQUEUE],
+            "steps": [{"name": "run", "start_ns": 0, "dur_ns": start_ns}],
+            "tensors": tensors,
+        },
+        source=path.name,
+        format="tensorrt",
+        producer="TensorRT",
+        devices=() if runs.device is None else (runs.device,),
+        record_shapes=True,
+        alone_step_ns=start_ns if scale < 1 else runs.compute_ns or None,
+        recorded_step_ns=start_ns if runs.compute_ns else None,
+        ingest=small_report(
+            {"layers": len(layers)},
+            _warnings(layers, spent, profile, runs),
+            skipped={"layers that take no time": spent.count(0)},
+        ),
+    )
+
+
+def _spent(layers: Sequence[Layer], profile: Profile, scale: float, path: Path) -> list[int]:
+    """Return how long each layer takes in a run, of several with one name in order; 0: it only names memory anew."""
+    times: dict[str, deque[float]] = defaultdict(deque)
+    for name, ns in profile.times:
+        times[name].append(ns)
+    spent = [round(scale * times[layer.name].popleft()) if times[layer.name] else 0 for layer in layers]
+    if sum(map(sum, times.values())) > (1 - _LEAST_KNOWN) * sum(ns for _, ns in profile.times):
+        raise damaged(path, "it is of another engine than the layers next to it")
+    return spent
+
+
+def _operator(layer: Layer, row: int) -> Row:
+    """Return a layer as an operator. The host is at none of them: one call launches all."""
+    facts = {
+        "tactic": layer.tactic_name,
+        "kernel": "x".join(map(str, layer.kernel)),
+        "groups": str(layer.groups),
+        **{f"in{at}": tensor.layout for at, tensor in enumerate(layer.inputs)},
+        **{f"out{at}": tensor.layout for at, tensor in enumerate(layer.outputs)},
+    }
+    given = [(tensor.dtype, tensor.dimensions) for tensor in layer.inputs]
+    return node_row(row, NAMESPACE + layer.kind, given, facts) | _AT_BEGIN | {"module": layer.module}
+
+
+def _tensors(layer: Layer, row: int, numbers: dict[str, int]) -> Iterator[Row]:
+    """Yield the rows of what a layer reads and writes. What has one name lies in one place."""
+    for is_output, tensors in ((False, layer.inputs), (True, layer.outputs)):
+        for position, tensor in enumerate(tensors):
+            number = numbers.setdefault(tensor.name, len(numbers) + 1)
+            # Of a size that is not known one element, so that it is read at all.
+            count, sizes = (1, []) if tensor.elements is None else (tensor.elements or 1, tensor.dimensions)
+            yield tensor_row(row, position, number, tensor.dtype, sizes, count, "cuda:0", is_output=is_output)
+
+
+def _warnings(layers: Sequence[Layer], spent: Sequence[int], profile: Profile, runs: WholeRuns) -> Iterator[str]:
+    yield "TensorRT's profile has no starts: layers lie end to end here, and gaps between them are not known."
+    spent_ns, total_ns = sum(spent), sum(ns for _, ns in profile.times)
+    if runs.compute_ns is None:
+        yield (
+            "Layer times alone exceed a run's: each is timed by itself. Pass what trtexec --exportTimes=times.json "
+            "wrote, in the same folder, and they are scaled to it."
+        )
+    elif spent_ns < total_ns - 1:
+        yield (
+            f"Layer times are scaled by {runs.compute_ns / total_ns:.2f}: timed by themselves layers take "
+            f"{time_text(round(total_ns))}, and a run {time_text(runs.compute_ns)} ({', '.join(runs.files)})."
+        )
+    if profile.runs == 1:
+        yield "Layers were timed over a single run: trtexec --iterations=100 tells more."
+    opaque = Counter[str]()
+    for layer, ns in zip(layers, spent, strict=True):
+        opaque.update({kind: ns for kind in _OPAQUE if kind in layer.kind or f"{{{kind}" in layer.name})
+    share = opaque.total() / max(spent_ns, 1)
+    if share > 0.01:
+        yield (
+            f"{min(share, 1.0):.0%} of the time is in layers that are whole regions ({', '.join(sorted(opaque))}): "
+            "what is inside is not exported. nsys with NVTX shows its kernels."
+        )
+    unknown = sum(tensor.elements is None for layer in layers for tensor in layer.outputs)
+    if unknown:
+        yield f"{count_text(unknown, 'tensor')} of sizes that only a run knows (−1): their bytes are not known."

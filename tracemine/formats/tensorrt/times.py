@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
-from tracemine.formats.tensorrt.files import Export, content, damaged
+from tracemine.formats.tensorrt.files import Export, damaged, decoded
 from tracemine.timeline import RecordedDevice
 
-_NS_OF_MS = 1_000_000
-_LONGEST_MS = 1e9
+NS_OF_MS = 1_000_000
 _MEDIAN = 3  # of the Engine Explorer's least, most, mean, median, percentiles
+_Milliseconds = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class _ProfileRow(Struct):
+    """A layer's time, or over how many runs they are means."""
+
+    name: str | None = None
+    count: int | None = None
+    average_ms: _Milliseconds | None = field(default=None, name="averageMs")
+
+
+class _RunRow(Struct):
+    compute_ms: _Milliseconds | None = field(default=None, name="computeMs")
+
+
+class _Summary(Struct):
+    gpu_ms: list[_Milliseconds] = field(default_factory=list, name="GPU Compute Time")
+
+
+class _Gpu(Struct):
+    """A GPU, as the Engine Explorer notes it: in two files, by two names each."""
+
+    selected: str | None = field(default=None, name="Selected Device")
+    name: str | None = field(default=None, name="Name")
+    sms: float | None = field(default=None, name="SMs")
+    multiprocessors: float | None = field(default=None, name="MULTIPROCESSOR_COUNT")
+    capability: float | str | None = field(default=None, name="Compute Capability")
+
+
+class _About(Struct):
+    summary: _Summary = field(default_factory=_Summary, name="performance_summary")
+    gpu: _Gpu = field(default_factory=_Gpu, name="device_information")
 
 
 class Profile(Struct, frozen=True):
@@ -27,45 +57,34 @@ class Profile(Struct, frozen=True):
 class WholeRuns(Struct, frozen=True):
     """What is known of whole runs, while no layer was timed."""
 
-    compute_ns: int | None = None  # median of the GPU's time
-    device: RecordedDevice | None = None
-    files: list[str] = field(default_factory=list)
+    compute_ns: int | None  # median of the GPU's time
+    device: RecordedDevice | None
+    files: list[str]
 
 
 def read_profile(path: Path) -> Profile:
     """Return the times of layers. Raises InputError where the file is damaged."""
-    rows = content(path)
-    if not isinstance(rows, list):
-        raise damaged(path, "it is no list")
-    runs, times = None, []
-    for row in rows:
-        if isinstance(row, dict) and "name" not in row and isinstance(row.get("count"), int):
-            runs = row["count"]
-            continue
-        spent = _milliseconds(row.get("averageMs")) if isinstance(row, dict) else None
-        if spent is None or not isinstance(row.get("name"), str):
-            raise damaged(path, "a layer has no name, or no time")
-        times.append((row["name"], spent * _NS_OF_MS))
-    if not times:
-        raise damaged(path, "it has no layer")
-    return Profile(times, runs)
+    rows = decoded(path, list[_ProfileRow])
+    layers = [row for row in rows if row.name is not None or row.count is None]
+    times = [(row.name, row.average_ms * NS_OF_MS) for row in layers if row.name and row.average_ms is not None]
+    if len(times) < len(layers) or not times:
+        raise damaged(path, "a layer has no name, or no time" if layers else "it has no layer")
+    return Profile(times, next((row.count for row in rows if row.name is None), None))
 
 
 def read_runs(exports: dict[Export, list[Path]], profile: Path) -> WholeRuns:
     """Return what the exports next to a profile say of whole runs: those that are named most like it."""
     times, summaries = (_of_engine(exports.get(kind, []), profile) for kind in (Export.TIMES, Export.SUMMARY))
-    compute_ns, device, read = None, None, list[str]()
+    spent, gpu = list[float](), _Gpu()
     if summaries is not None:
-        summary_read = content(summaries)
-        compute_ns, device = _computed(summary_read), _device(summary_read)
-        read.append(summaries.name)
+        found = decoded(summaries, _About | list[_Gpu])
+        gpu = found.gpu if isinstance(found, _About) else next(iter(found), _Gpu())
+        spent = found.summary.gpu_ms[_MEDIAN : _MEDIAN + 1] if isinstance(found, _About) else []
     if times is not None:
-        rows = content(times)
-        spent = [_milliseconds(row.get("computeMs")) for row in rows if isinstance(row, dict)]
-        known = [spent_ms for spent_ms in spent if spent_ms is not None]
-        compute_ns = round(median(known) * _NS_OF_MS) if known else compute_ns
-        read.append(times.name)
-    return WholeRuns(compute_ns, device, read)
+        rows = decoded(times, list[_RunRow])
+        spent = [row.compute_ms for row in rows if row.compute_ms is not None] or spent
+    compute_ns = round(median(spent) * NS_OF_MS) if spent else None
+    return WholeRuns(compute_ns, _device(gpu), [path.name for path in (summaries, times) if path is not None])
 
 
 def _of_engine(files: list[Path], profile: Path) -> Path | None:
@@ -77,27 +96,13 @@ def _of_engine(files: list[Path], profile: Path) -> Path | None:
     return next(iter((*timed, *chosen)), None)
 
 
-def _computed(summary_read: Any) -> int | None:
-    summary = summary_read.get("performance_summary") if isinstance(summary_read, dict) else None
-    given = summary.get("GPU Compute Time") if isinstance(summary, dict) else None
-    spent = _milliseconds(given[_MEDIAN]) if isinstance(given, list) and len(given) > _MEDIAN else None
-    return None if not spent else round(spent * _NS_OF_MS)
-
-
-def _device(summary_read: Any) -> RecordedDevice | None:
-    about = summary_read.get("device_information") if isinstance(summary_read, dict) else summary_read
-    about = about[0] if isinstance(about, list) and about else about
-    if not isinstance(about, dict) or not isinstance(name := about.get("Selected Device", about.get("Name")), str):
+def _device(gpu: _Gpu) -> RecordedDevice | None:
+    name, count = gpu.selected or gpu.name, gpu.sms or gpu.multiprocessors or 0
+    if name is None:
         return None
-    count, capability = about.get("SMs", about.get("MULTIPROCESSOR_COUNT")), about.get("Compute Capability")
     return RecordedDevice(
         ordinal=0,
         name=name[:200],
-        sm_count=int(count) if isinstance(count, int | float) and 0 < count < 1 << 16 else None,
-        compute_capability=str(capability) if isinstance(capability, float) else None,
+        sm_count=int(count) if 0 < count < 1 << 16 else None,
+        compute_capability=None if gpu.capability is None else str(gpu.capability)[:8],
     )
-
-
-def _milliseconds(value: Any) -> float | None:
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return float(value) if fine and 0 <= value <= _LONGEST_MS else None

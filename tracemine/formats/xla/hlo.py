@@ -7,7 +7,7 @@ stepped over undecoded: an array that a jitted function closes over is in the fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -170,13 +170,18 @@ class HloInstruction(Struct, frozen=True, dict=True, kw_only=True):
         return _PRECISIONS[max(given)] if given and max(given) < len(_PRECISIONS) else ""
 
     @cached_property
-    def config(self) -> Mapping[str, Any]:
-        """Return the backend's configuration; nothing where there is none, or it is no JSON."""
+    def _config(self) -> Any:
         try:
-            decoded = msgspec.json.decode(self.data[slice(*(self.configured or (0, 0)))])
+            return msgspec.json.decode(self.data[slice(*(self.configured or (0, 0)))])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return {}
-        return decoded if isinstance(decoded, dict) else {}
+            return None
+
+    def setting(self, *keys: str) -> Any:
+        """Return what the backend's configuration has by these keys, one in another; None: nothing, or no JSON."""
+        found = self._config
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
 
 
 class Computation(Struct, frozen=True):

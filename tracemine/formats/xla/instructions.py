@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tracemine.formats.xla.hlo import HloInstruction, HloModule, Shape
+from tracemine.formats.xla.hlo import HloInstruction, HloModule
 
 _SILENT: Final = frozenset(  # start no work
     (
@@ -88,8 +88,7 @@ def _collect(
 
 def trips(loop: HloInstruction) -> int:
     """Return how many iterations a `while` has; 0 where that is not known."""
-    known = loop.config.get("known_trip_count")
-    text = str(known.get("n", "")) if isinstance(known, dict) else ""
+    text = str(loop.setting("known_trip_count", "n"))
     return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
@@ -142,34 +141,30 @@ def _inside(module: HloModule, instruction: HloInstruction) -> Iterator[HloInstr
 
 
 def _backend(instruction: HloInstruction) -> str:
-    fusion = instruction.config.get("fusion_backend_config") if instruction.fusion_kind == "kCustom" else None
-    return str(fusion.get("kind", "")) if isinstance(fusion, dict) else ""
+    return (
+        str(instruction.setting("fusion_backend_config", "kind") or "") if instruction.fusion_kind == "kCustom" else ""
+    )
 
 
 def _precision(instruction: HloInstruction) -> str:
-    gemm = instruction.config.get("gemm_backend_config")
-    given = gemm.get("precision_config") if isinstance(gemm, dict) else None
-    operands = given.get("operand_precision") if isinstance(given, dict) else None
+    operands = instruction.setting("gemm_backend_config", "precision_config", "operand_precision")
     return str(operands[0]) if isinstance(operands, list) and operands else ""
 
 
 def _dot_flops(module: HloModule, instruction: HloInstruction) -> int:
-    first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
-    if first is None or instruction.opcode != "dot":
-        return 0
-    return 2 * instruction.shape.elements * _extent(first.shape, instruction.contracting)
+    return _flops(module, instruction, instruction.contracting) if instruction.opcode == "dot" else 0
 
 
 def _call_flops(module: HloModule, instruction: HloInstruction) -> int:
-    gemm = instruction.config.get("gemm_backend_config")
-    dims = gemm.get("dot_dimension_numbers") if isinstance(gemm, dict) else None
-    first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
-    if not isinstance(dims, dict) or first is None or not instruction.shape.leaves:
+    given = instruction.setting("gemm_backend_config", "dot_dimension_numbers", "lhs_contracting_dimensions")
+    if not isinstance(given, list):
         return 0
-    given = dims.get("lhs_contracting_dimensions")
-    contracting = tuple(int(text) for text in map(str, given) if text.isdecimal()) if isinstance(given, list) else ()
-    return 2 * instruction.shape.leaves[0][1].elements * _extent(first.shape, contracting)
+    return _flops(module, instruction, [int(text) for text in map(str, given) if text.isdecimal()])
 
 
-def _extent(shape: Shape, dimensions: Iterable[int]) -> int:
-    return math.prod(shape.dims[at] for at in dimensions if at < len(shape.dims))
+def _flops(module: HloModule, instruction: HloInstruction, summed: Iterable[int]) -> int:
+    first = module.instructions.get(instruction.operands[0]) if instruction.operands else None
+    if first is None or not instruction.shape.leaves:
+        return 0
+    extent = math.prod(first.shape.dims[at] for at in summed if at < len(first.shape.dims))
+    return 2 * instruction.shape.leaves[0][1].elements * extent

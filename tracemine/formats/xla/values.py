@@ -83,8 +83,7 @@ class Values(Struct, frozen=True, dict=True):
             parameters = [] if body is None else [one for one in body.instructions if one.opcode == "parameter"]
             if body is None or not parameters or not instruction.operands:
                 continue
-            known = instruction.config.get("known_induction_variable")
-            text = str(known.get("tuple_index", "")) if isinstance(known, dict) else ""
+            text = str(instruction.setting("known_induction_variable", "tuple_index"))
             around = self.callers.get(instruction.computation)
             loops[instruction.id] = WhileLoop(
                 parameter=parameters[0].id,
