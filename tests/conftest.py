@@ -34,6 +34,7 @@ unset_where_empty(os.environ, "TRACEMINE_COMPAT_TRACES")  # the tests' modules a
 settings.register_profile("busy", deadline=None)  # an example takes 200 ms where other programs are running
 settings.load_profile("busy")
 forked.fork_workers(forked.place)  # those that need torch take seconds to begin
+forked.run_folder()  # made by the process that ends last, where a run has several
 GOLDEN = Path(__file__).parent / "golden"
 
 
