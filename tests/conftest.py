@@ -36,6 +36,8 @@ settings.load_profile("busy")
 forked.fork_workers(forked.place)  # those that need torch take seconds to begin
 forked.run_folder()  # made by the process that ends last, where a run has several
 GOLDEN = Path(__file__).parent / "golden"
+# With a test of half a minute: at the end, the other processes of a run would wait for it.
+LONGEST = ("tests/test_contributing.py", "tests/walks/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,7 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that counts on what another left behind fails in some order."""
+    """What takes longest begins first; a test that counts on what another left behind fails in some order."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
     if (seed := config.getoption("--shuffle")) is not None:
         random.Random(seed).shuffle(items)
 
