@@ -10,6 +10,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,22 @@ def analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name, stands_in in zip(("analyse", "mined"), analysed.once(pipeline.analyse, pipeline.mined), strict=True):
         monkeypatch.setattr(pipeline, name, stands_in)
+
+
+@pytest.fixture(autouse=True)
+def analysed_in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test is of what is said of findings: what there is to say of a recording is worked out once."""
+    if request.node.nodeid.startswith(analysed.SAID):
+        kept = _kept()
+        monkeypatch.setattr("tracemine.pipeline.analyse", kept.analyse)
+        monkeypatch.setattr("tracemine.pipeline.mined", kept.mined)
+
+
+@cache
+def _kept() -> analysed.Kept:
+    from tracemine import pipeline
+
+    return analysed.Kept(pipeline)
 
 
 def folder_of_run(factory: pytest.TempPathFactory) -> Path:
