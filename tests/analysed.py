@@ -9,19 +9,12 @@ from typing import Any
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 MOST = 24  # recordings that a process keeps, those last asked for
-# Folders and files of tests of what is said of findings: how they are found, the others test, each time anew.
+# Of tests of what is said of findings, or done about them. How they are found, others test, each anew.
 SAID = (
-    *(
-        "tests/api/",
-        "tests/browser/",
-        "tests/cli/",
-        "tests/comparison/",
-        "tests/doctor/",
-        "tests/mcp/",
-        "tests/report/",
-    ),
-    *("tests/tickets/", "tests/verdicts/", "tests/test_redaction.py", "tests/test_same_meaning.py"),
-    *("tests/test_schemas.py", "tests/test_units.py"),
+    *("tests/api/", "tests/browser/", "tests/cli/", "tests/comparison/", "tests/doctor/", "tests/fix/", "tests/mcp/"),
+    *("tests/report/", "tests/tickets/", "tests/top/", "tests/verdicts/", "tests/verify/", "tests/test_docs.py"),
+    *("tests/test_guide.py", "tests/test_redaction.py", "tests/test_same_meaning.py", "tests/test_schemas.py"),
+    "tests/test_units.py",
 )
 
 

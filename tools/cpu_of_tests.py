@@ -1,6 +1,7 @@
 """CPU seconds per test file, test and fixture: `python -m pytest -n auto -p tools.cpu_of_tests`.
 
-Wall time on a shared machine says little. Processes that a test starts or uses count with it. A fixture's seconds are
+Wall time on a shared machine says little. Processes that a test starts or uses count with it; where several processes
+run tests, one that all use (tests/forked.py) with what the process tests that began it. A fixture's seconds are
 part of those of the test that first wants it, and leave out the fixtures that it wants itself. A line a test is
 appended to the file that TRACEMINE_CPU_OF_TESTS names, as soon as the test ended.
 """
