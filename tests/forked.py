@@ -235,6 +235,7 @@ def _serve(at: str, loaded: str) -> None:
             _answer(listener, Path(at))
         os.write(1, b"ready\n")
         sys.stdin.buffer.read()
+    shutil.rmtree(Path(at).parent, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
 
