@@ -314,7 +314,7 @@ def _done(order: dict[str, Any], streams: Sequence[int], at: Path) -> int:
             os.setpgid(0, 0)
             with contextlib.suppress(OSError):  # what it is called, where processes are listed
                 Path("/proc/self/comm").write_text(order["module"][-15:], "utf-8")
-            worker = importlib.import_module(order["module"])
+            worker: Any = importlib.import_module(order["module"])
             if order["module"] in _ANSWER_LINES:
                 worker.serve = functools.partial(_serve_again, worker.serve, at.parent / order["module"])
             code: object = worker.main()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.analysed import FIXTURES, MOST, Kept
 from tracemine import pipeline
+from tracemine.perfmodel.user_calibrations import data_folder
 from tracemine.pipeline import ScanOptions
 
 CHAIN = FIXTURES / "kineto" / "chain.json.gz"
@@ -26,19 +27,23 @@ def test_a_recording_is_analysed_once_and_anew_where_anything_is_another(
     told = list[int]()
     assert kept.analyse(CHAIN, progress=lambda done, _: told.append(done)) is not first
     assert told
-    stock = pipeline.open_trace
+    stock = vars(pipeline)["open_trace"]
     monkeypatch.setattr(pipeline, "open_trace", lambda *given, **named: stock(*given, **named))
     assert kept.analyse(CHAIN) is not first
 
 
-def test_a_scan_is_made_once_and_anew_where_anything_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_is_made_once_and_anew_where_anything_is_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     kept = Kept(pipeline)
     analysis = kept.analyse(CHAIN)
     scan = kept.mined(analysis)
     assert kept.mined(analysis) is scan
     assert kept.mined(analysis, ScanOptions(rules=())).findings == ()
-    monkeypatch.setattr(pipeline, "of_this_user", lambda: ((), ("a calibration was not read",)))
-    assert "a calibration was not read" in kept.mined(analysis).warnings
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    data_folder().mkdir(parents=True)
+    (data_folder() / "own.json").write_text("{}")
+    assert any("calibration was not used" in each for each in kept.mined(analysis).warnings)
     monkeypatch.undo()
     assert kept.mined(analysis) is scan
     assert kept.mined(pipeline.analyse(CHAIN)) is not scan
