@@ -10,6 +10,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,10 @@ unset_where_empty(os.environ, "TRACEMINE_COMPAT_TRACES")  # the tests' modules a
 settings.register_profile("busy", deadline=None)  # an example takes 200 ms where other programs are running
 settings.load_profile("busy")
 forked.fork_workers(forked.place)  # those that need torch take seconds to begin
+forked.run_folder()  # made by the process that ends last, where a run has several
 GOLDEN = Path(__file__).parent / "golden"
+# With a test of half a minute: at the end, the other processes of a run would wait for it.
+LONGEST = ("tests/test_contributing.py", "tests/walks/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,7 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that counts on what another left behind fails in some order."""
+    """What takes longest begins first; a test that counts on what another left behind fails in some order."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
     if (seed := config.getoption("--shuffle")) is not None:
         random.Random(seed).shuffle(items)
 
@@ -115,6 +120,22 @@ def analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name, stands_in in zip(("analyse", "mined"), analysed.once(pipeline.analyse, pipeline.mined), strict=True):
         monkeypatch.setattr(pipeline, name, stands_in)
+
+
+@pytest.fixture(autouse=True)
+def analysed_in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test is of what is said of findings: what there is to say of a recording is worked out once."""
+    if request.node.nodeid.startswith(analysed.SAID):
+        kept = _kept()
+        monkeypatch.setattr("tracemine.pipeline.analyse", kept.analyse)
+        monkeypatch.setattr("tracemine.pipeline.mined", kept.mined)
+
+
+@cache
+def _kept() -> analysed.Kept:
+    from tracemine import pipeline
+
+    return analysed.Kept(pipeline)
 
 
 def folder_of_run(factory: pytest.TempPathFactory) -> Path:

@@ -1,13 +1,14 @@
 """Processes that begin loaded: one process loads what takes a second or two, and forks for each command.
 
-Run as a file it is that process: it imports nothing of the tests. Where what a new interpreter does is itself the
-subject (what it imports, how it ends on a signal), start a new one instead.
+Run as a file it is that process: it imports nothing of the tests. All processes of a run share it. Where what a new
+interpreter does is itself the subject (what it imports, how it ends on a signal), start a new one instead.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -24,6 +25,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,12 @@ _WORKERS = {
     COMPILER: ("tracemine.codegen.triton.resources_worker", "tracemine.verify.gpu.worker"),
     TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.worker"),
 }
+# Of them those that make of a line what they answer, and nothing else: what is asked again was answered.
+_ANSWER_LINES = _WORKERS[WORKERS][:2]
 _PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands find WORKERS
+_RUN = "PYTEST_FORKED"  # in the environment of a run: the folder of its sockets
+_HELD = "held"  # there: a pipe that whoever made the folder holds open
+_BEGUN: list[subprocess.Popen[bytes]] = []  # by this process
 _ANSWER_BYTES = 16
 # The program `tracemine` for scripts of shells: it hands its streams over and waits for the exit code.
 _PROGRAM = """\
@@ -188,33 +195,47 @@ def _module(command: Sequence[str], by_name: Sequence[str], by_file: Sequence[st
 
 
 @functools.cache
+def run_folder() -> Path:
+    """The folder that all processes of a run share; whichever makes it ends last, and with it what was begun."""
+    if _RUN not in os.environ:
+        os.environ[_RUN] = tempfile.mkdtemp(prefix="forked-")
+        atexit.register(shutil.rmtree, os.environ[_RUN], ignore_errors=True)
+        os.mkfifo(Path(os.environ[_RUN]) / _HELD)
+        os.open(Path(os.environ[_RUN]) / _HELD, os.O_RDWR)  # for as long as this process lives
+    return Path(os.environ[_RUN])
+
+
+@functools.cache
 def place(loaded: str) -> str:
-    """The socket of the process that has something loaded; it begins when it is first asked for."""
-    found = str(Path(tempfile.mkdtemp(prefix="forked-")) / "socket")
+    """The socket of the process that has something loaded; it begins when one of the run first asks for it."""
+    found = run_folder() / loaded
     env = {name: text for name, text in os.environ.items() if not name.startswith(("TRACEMINE_", "PYTHON"))}
     env |= {} if loaded in (TORCH, LIBRARIES) else {"PYTHONPATH": str(ROOT)}
     env |= {"TRITON_INTERPRET": "0" if loaded == COMPILER else "1"}
     env |= {"OMP_NUM_THREADS": "1"} if loaded in (WORKERS, COMPILER, STEPS) else {}
     env |= {_PLACE: place(WORKERS)} if loaded == TRACEMINE else {}
-    command = [sys.executable, "-P", str(Path(__file__)), found, loaded]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
-    atexit.register(process.communicate)  # it ends with whoever began it, however that ends
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n", f"the process that has {loaded} loaded did not begin"
-    return found
+    with found.with_suffix(".lock").open("w") as alone, (run_folder() / _HELD).open("rb") as held:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        if not found.exists():
+            command = [sys.executable, "-P", str(Path(__file__)), str(found), loaded]
+            process = subprocess.Popen(command, stdin=held, stdout=subprocess.PIPE, env=env)
+            _BEGUN.append(process)
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n", f"the process that has {loaded} loaded did not begin"
+    return str(found)
 
 
 def _serve(at: str, loaded: str) -> None:
-    """Fork for each connection, until standard input is closed."""
+    """Fork for each connection, until the run ends, which holds standard input open."""
     _load(loaded, at)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(at)
         listener.listen()
         if not os.fork():
-            _answer(listener)
+            _answer(listener, Path(at))
         os.write(1, b"ready\n")
         sys.stdin.buffer.read()
-    shutil.rmtree(Path(at).parent)
+    shutil.rmtree(Path(at).parent, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
 
@@ -236,7 +257,7 @@ def _load(loaded: str, own: str) -> None:
     gc.freeze()  # children share its pages
 
 
-def _answer(listener: socket.socket) -> None:
+def _answer(listener: socket.socket, at: Path) -> None:
     """Wait for connections; a process for each waits for the one that does what it asks."""
     while True:
         connection, _ = listener.accept()
@@ -250,7 +271,7 @@ def _answer(listener: socket.socket) -> None:
             pid = os.fork()
             if not pid:
                 connection.close()
-                os._exit(_done(order, streams))
+                os._exit(_done(order, streams, at))
             for stream in streams:
                 os.close(stream)
             if order["number"]:
@@ -262,7 +283,24 @@ def _answer(listener: socket.socket) -> None:
         connection.close()
 
 
-def _done(order: dict[str, Any], streams: Sequence[int]) -> int:
+def _serve_again(
+    serve: Callable[[Callable[[bytes], bytes]], None], kept: Path, answer: Callable[[bytes], bytes]
+) -> None:
+    """Answer lines; of those that were answered in this run, a folder keeps what was."""
+    kept.mkdir(exist_ok=True)
+
+    def again(line: bytes) -> bytes:
+        path = kept / sha256(line).hexdigest()
+        if not path.exists():
+            part = kept / f"{os.getpid()}"
+            part.write_bytes(answer(line))
+            part.replace(path)
+        return path.read_bytes()
+
+    serve(again)
+
+
+def _done(order: dict[str, Any], streams: Sequence[int], at: Path) -> int:
     """Do what an order says; return the exit code as Python's own interpreter gives it."""
     for descriptor, stream in enumerate(streams):
         os.dup2(stream, descriptor)
@@ -276,7 +314,10 @@ def _done(order: dict[str, Any], streams: Sequence[int]) -> int:
             os.setpgid(0, 0)
             with contextlib.suppress(OSError):  # what it is called, where processes are listed
                 Path("/proc/self/comm").write_text(order["module"][-15:], "utf-8")
-            code: object = importlib.import_module(order["module"]).main()
+            worker: Any = importlib.import_module(order["module"])
+            if order["module"] in _ANSWER_LINES:
+                worker.serve = functools.partial(_serve_again, worker.serve, at.parent / order["module"])
+            code: object = worker.main()
         elif order["file"] is None:
             from tracemine.cli import main
 

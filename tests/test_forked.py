@@ -38,6 +38,17 @@ def test_a_worker_that_is_forked_answers_as_one_that_is_started(monkeypatch: pyt
     assert answers[0].trials > 10
 
 
+def test_what_was_answered_in_a_run_is_answered_again() -> None:
+    b = GraphBuilder("doubled")
+    job = msgspec.json.encode(make_job(b.done(b.call("aten::mul.Tensor", b.input("x", (3, 5), "float32"), 2.0))))
+    answers = []
+    for _ in range(2):
+        with Sandbox() as sandbox:
+            answers.append(sandbox.answer(job))
+    assert isinstance(answers[0], Validation), answers[0]
+    assert answers[0] == answers[1]  # the seconds that it took, too
+
+
 def test_its_end_is_told_as_that_of_any_other() -> None:
     with Process(WORKER, environment()) as process:
         process.start()

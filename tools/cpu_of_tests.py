@@ -1,6 +1,7 @@
 """CPU seconds per test file, test and fixture: `python -m pytest -n auto -p tools.cpu_of_tests`.
 
-Wall time on a shared machine says little. Processes that a test starts or uses count with it. A fixture's seconds are
+Wall time on a shared machine says little. Processes that a test starts or uses count with it; where several processes
+run tests, one that all use (tests/forked.py) with what the process tests that began it. A fixture's seconds are
 part of those of the test that first wants it, and leave out the fixtures that it wants itself. A line a test is
 appended to the file that TRACEMINE_CPU_OF_TESTS names, as soon as the test ended.
 """
@@ -8,6 +9,7 @@ appended to the file that TRACEMINE_CPU_OF_TESTS names, as soon as the test ende
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -16,13 +18,22 @@ import pytest
 
 TOP = 40  # lines a table
 _PROPERTY = "cpu"
+_STALE_S = 0.05
+_running = [-1.0, 0.0]  # when the children that run were asked, and their CPU seconds then
 _inner: list[float] = []  # CPU seconds of the fixtures within each fixture that is being made
 _fixtures: Counter[str] = Counter()  # CPU seconds per fixture since the last report
 
 
 def cpu_s() -> float:
-    """Return the CPU seconds of this process, of the children that run, and of those that were waited for."""
-    return sum(os.times()[:4]) + sum(map(_child_s, _children(os.getpid())))
+    """Return the CPU seconds of this process, of the children that run, and of those that were waited for.
+
+    Those that run are asked again after a twentieth of a second: to ask takes half a millisecond, and most tests less.
+    """
+    asked_s, running_s = _running
+    if (now_s := time.monotonic()) - asked_s > _STALE_S:
+        running_s = sum(map(_child_s, _children(os.getpid())))
+        _running[:] = now_s, running_s
+    return sum(os.times()[:4]) + running_s
 
 
 def _children(process: int) -> list[str]:

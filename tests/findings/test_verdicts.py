@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.findings.build import kernel, matches, rows_of_timeline, rule, timeline_of
@@ -190,8 +190,42 @@ def any_verdict(seed: int) -> Judge:
     return judge
 
 
+# Drawn once: two variants of a finding, of which one has a dtype and the other none.
+DTYPES_APART = [
+    kernel(500, 40_000, "aten::mm", ((4096, 4096), (4096,)), module=None, queued_ns=None, device=0, stream=7),
+    kernel(1_000, 40_000, "aten::mm", ((64,), (64,)), module="A_0.B_1", queued_ns=-100, device=0, stream=20),
+    kernel(401_000, 0, "aten::mm", ((64,), (64,)), module="A_0.B_2", queued_ns=-100, device=0, stream=7),
+    kernel(401_500, 40_000, None, ((4096, 4096), (4096, 4096)), module="A_0.B_2", queued_ns=10, device=0, stream=7),
+    kernel(402_000, 40_000, "aten::mul", None, module="A_0.B_2", queued_ns=None, device=0, stream=7),
+    kernel(402_000, 300_000, None, ((4096, 4096), (4096, 4096)), module=None, queued_ns=10, device=0, stream=20),
+    kernel(
+        402_000, 0, "aten::mul", ((4096, 4096), (4096, 4096)), module="A_0.B_2", queued_ns=1000000, device=0, stream=7
+    ),
+    kernel(
+        802_000,
+        300_000,
+        "aten::mul",
+        ((4096, 4096), (4096, 4096)),
+        module="A_0.B_2",
+        queued_ns=None,
+        device=0,
+        stream=20,
+    ),
+    kernel(802_500, 900, None, ((4096, 4096), (4096,)), module=None, queued_ns=1000000, device=0, stream=20),
+    kernel(
+        802_500, 900, "aten::sum", ((4096, 4096), (4096, 4096)), module="A_0.B_1", queued_ns=1000000, device=1, stream=7
+    ),
+    kernel(1_202_500, 300_000, "aten::mul", ((64,), (64,)), module=None, queued_ns=None, device=0, stream=7),
+    kernel(1_202_500, 300_000, None, ((4096, 4096), (4096,)), module="A_0.B_1", queued_ns=10, device=0, stream=20),
+    kernel(1_602_500, 40_000, None, ((64,), (64,)), module="A_0.B_1", queued_ns=10, device=0, stream=20),
+    kernel(1_602_500, 300_000, "aten::mul", None, module="A_0.B_2", queued_ns=None, device=1, stream=7),
+    kernel(1_603_000, 40_000, "aten::mul", None, module="A_0.B_2", queued_ns=-100, device=1, stream=20),
+]
+
+
 @settings(max_examples=40)
 @given(made=kernels(), seed=st.integers(0, 2**32))
+@example(made=DTYPES_APART, seed=535)
 def test_totals_never_exceed_what_was_measured_whatever_verdicts_say(made: list[dict[str, Any]], seed: int) -> None:
     timeline = timeline_of(made, devices=DEVICES)
     rows = rows_of_timeline(timeline, ("host_bound", "synchronisation", "unknown"))
@@ -274,3 +308,22 @@ def test_what_is_not_like_it_or_did_not_lose_lowers_nothing(timeline: Timeline, 
     assert (
         other.gpu_saving_ns == next(one for one in plain.findings if one.fingerprint == other.fingerprint).gpu_saving_ns
     )
+
+
+def test_a_variant_of_another_dtype_is_not_like_one_that_lost() -> None:
+    """Nor in a stored scan, of a finding whose variants have no dtype in common."""
+    kinds = [("c10::BFloat16", (4096, 4096)), ("float", (4096, 8192))]
+    timeline = timeline_of(
+        [
+            kernel(i * 60_000, 60_000, dtypes=(dtype,) * 2, shapes=(shape,) * 2, module="A")
+            for i, (dtype, shape) in enumerate(kind for kind in kinds for _ in range(3))
+        ]
+    )
+    found = [matches(rule(group_by=("ops", "shapes", "module")), *TWO)]
+    plain, judge = scan_of(timeline, found), of_one(REFUTED)
+    (finding,) = plain.findings
+    assert (finding.dtype, sorted(str(one.dtype) for one in finding.variants)) == (None, ["bfloat16", "float32"])
+    for scan in (scan_of(timeline, found, judge), with_verdicts(plain, judge)):
+        assert [one.gpu_saving_ns for one in scan.findings[0].variants if one.verdict is None] == [
+            one.gpu_saving_ns for one in finding.variants if one.dtype == "float32"
+        ]

@@ -15,8 +15,7 @@ from tracemine.findings.identity import Placed
 from tracemine.findings.record import Finding, Identity, Scan, Variant, Verified
 from tracemine.findings.totals import common, intensity, totals
 
-# What a finding and a variant have in common, and a variant does not say again.
-_SHARED = ("rule", "cause", "title", "severity", "reported", "dtype", "why", "fix")
+# What a variant says of itself, and its finding of all.
 _OWN = tuple(
     name for name in Variant.__struct_fields__ if name in Finding.__struct_fields__ and name not in ("identity",)
 )
@@ -81,7 +80,7 @@ def variants_of(finding: Finding) -> tuple[Finding, ...]:
     found, start = [], 0
     for variant in finding.variants:
         stop = start + variant.occurrences
-        own = {name: getattr(variant, name) for name in _OWN}
+        own = {name: getattr(variant, name) for name in _OWN} | {"dtype": variant.dtype or finding.dtype}
         found.append(
             replace(
                 finding,

@@ -171,6 +171,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     counters: Counted | None = None
     alike: Alike | None = None
     verdict: Verified | None = None
+    dtype: str | None = None  # null also in files that do not say it of each: there it is the finding's
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

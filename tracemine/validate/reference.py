@@ -223,21 +223,82 @@ def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(strides)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is the same each time that a call is run: spreads run a graph dozens of times."""
+
+    call: GraphCall
+    fixed: dict[str, Any]  # arguments that are the same
+    taken: tuple[tuple[str, Value, bool], ...]  # the others, and whether a number has to be made a tensor
+    wraps: torch.dtype | None  # of such tensors, where they are no integers
+    widens: bool  # integers become floats in it
+    halves: bool  # a CPU does not: the input is widened before
+    run: Callable[[dict[str, Any]], list[torch.Tensor]]
+
+
 def _called(call: GraphCall, values: Sequence[Any], scalars: Numbers, double: bool) -> list[torch.Tensor]:
     """Return the outputs of one call, lists laid out flat."""
+    plan = _PLANS.get((id(call), double))
+    if plan is None:
+        if len(_PLANS) >= _MOST_PLANS:
+            _PLANS.clear()
+        plan = _PLANS[id(call), double] = _planned(call, double)
+    given = dict(plan.fixed)
+    for name, value, number in plan.taken:
+        given[name] = found = _taken(value, values, scalars)
+        if number:
+            given[name] = torch.tensor(found, dtype=plan.wraps if isinstance(found, float) else None)
+    if plan.widens:
+        given = _widened(given)
+    if plan.halves:
+        given["self"] = given["self"] if double else given["self"].float()
+    return plan.run(given)
+
+
+# By the call's identity, which they keep: equal ones may differ in what is 1 and what 1.0.
+_PLANS: dict[tuple[int, bool], _Plan] = {}
+_MOST_PLANS = 4096
+
+
+def _planned(call: GraphCall, double: bool) -> _Plan:
+    fixed, taken = dict[str, Any](), []
+    for argument, value in zip(call.schema.arguments, call.arguments, strict=True):
+        if isinstance(value, Ref | Refs | Scalar | Scalars):
+            number = call.wraps_numbers and argument.is_tensor and isinstance(value, Scalar)
+            taken.append((argument.name, value, number))
+        else:
+            fixed[argument.name] = _fixed(argument.type, value, double)
+    halves = fixed.get("half_to_float") is True
+    return _Plan(
+        call=call,
+        fixed=fixed | ({"half_to_float": False} if halves else {}),
+        taken=tuple(taken),
+        wraps=torch.float64 if double else None,
+        widens=double and any(spec.dtype in _FLOAT_NAMES for spec in call.outputs),
+        halves=halves,
+        run=_way(call, fixed, double),
+    )
+
+
+def _way(call: GraphCall, fixed: Mapping[str, Any], double: bool) -> Callable[[dict[str, Any]], list[torch.Tensor]]:
+    """Return how a call is run on its arguments."""
     name = call.operator.removeprefix("aten::")
     function, required = _function(name, call.overload or "default")
-    arguments = _arguments(call, values, scalars, double)
     if not double and base_name(name).removeprefix("_foreach_") == "sqrt":
-        return _roots(call, arguments["self"])
+        return partial(_roots, call)
     if not double and (name.startswith("_foreach_") or base_name(name) in ROUNDED_ONCE):
-        return _rounded_once(call, function, arguments)
+        return partial(_rounded_once, call, function)
     if name in STAND_INS:
-        return _stood_in(call, STAND_INS[name], arguments)
-    found = function(**{n: v for n, v in arguments.items() if v is not None or n in required})
-    if double and arguments.get("dtype") in _CODES:
-        found = found.to(torch.float64)
-    return _flat(found)[: len(call.outputs)]
+        return partial(_stood_in, call, STAND_INS[name])
+    left_out = frozenset(n for n, v in fixed.items() if v is None and n not in required)
+    return partial(_plain, function, left_out, len(call.outputs), double and fixed.get("dtype") in _CODES)
+
+
+def _plain(
+    function: Callable[..., Any], left_out: frozenset[str], outputs: int, doubles: bool, given: Mapping[str, Any]
+) -> list[torch.Tensor]:
+    found = function(**{n: v for n, v in given.items() if n not in left_out})
+    return _flat(found.to(torch.float64) if doubles else found)[:outputs]
 
 
 @cache
@@ -249,25 +310,9 @@ def _function(name: str, overload: str) -> tuple[Any, frozenset[str]]:
 
 def _flat(found: Any) -> list[torch.Tensor]:
     """Return the tensors that a call gave, those of lists too."""
-    if isinstance(found, list | tuple):
-        return [tensor for each in found for tensor in _flat(each)]
-    return [] if found is None else [found]
-
-
-def _arguments(call: GraphCall, values: Sequence[Any], scalars: Numbers, double: bool) -> dict[str, Any]:
-    """Return a call's arguments by name, as eager takes them, or in float64."""
-    found = dict[str, Any]()
-    for argument, value in zip(call.schema.arguments, call.arguments, strict=True):
-        found[name := argument.name] = _argument(argument.type, value, values, scalars, double)
-        if call.wraps_numbers and argument.is_tensor and isinstance(value, Scalar):
-            wanted = torch.float64 if double and isinstance(found[name], float) else None
-            found[name] = torch.tensor(found[name], dtype=wanted)
-    if double and any(spec.dtype in _FLOAT_NAMES for spec in call.outputs):
-        found = _widened(found)
-    if found.get("half_to_float") is True:  # a CPU does not: the input is widened before
-        found["half_to_float"] = False
-        found["self"] = found["self"] if double else found["self"].float()
-    return found
+    if isinstance(found, torch.Tensor):
+        return [found]
+    return [] if found is None else [tensor for each in found for tensor in _flat(each)]
 
 
 def _widened(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -278,14 +323,14 @@ def _widened(arguments: dict[str, Any]) -> dict[str, Any]:
     return {n: v.double() if isinstance(v, torch.Tensor) and n not in _ASKED else v for n, v in arguments.items()}
 
 
-def _roots(call: GraphCall, given: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
+def _roots(call: GraphCall, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
     """Return roots rounded as on a GPU, by float64: a CPU's may be off by a bit."""
-    sources = given if isinstance(given, list) else [given]
+    sources = _several(arguments["self"])
     found = [torch.sqrt(t.double()).float() for t in sources]
     if call.schema.mutates:
         for old, root in zip(sources, found, strict=True):
             old.copy_(root)
-        return sources if call.outputs else []
+        return [*sources] if call.outputs else []
     return [t.to(getattr(torch, str(spec.dtype))) for t, spec in zip(found, call.outputs, strict=True)]
 
 
@@ -321,15 +366,18 @@ def _stood_in(call: GraphCall, function: Callable[..., Any], arguments: Mapping[
     return [t.to(kind) if t.dtype == torch.float32 else t for t, kind in zip(found, kinds, strict=True)]
 
 
-def _argument(kind: str, value: Value, values: Sequence[Any], scalars: Numbers, double: bool) -> Any:
+def _taken(value: Value, values: Sequence[Any], scalars: Numbers) -> Any:
     if isinstance(value, Ref):
         return values[value.value]
     if isinstance(value, Refs):
         return [None if v is None else values[v] for v in value.values]
     if isinstance(value, Scalars):
         return [scalars[s.name] for s in value.values]
-    if isinstance(value, Scalar):
-        return scalars[value.name]
+    assert isinstance(value, Scalar)  # noqa: S101
+    return scalars[value.name]
+
+
+def _fixed(kind: str, value: Value, double: bool) -> Any:
     if not isinstance(value, LiteralArg):
         return None
     if kind.startswith("ScalarType"):
