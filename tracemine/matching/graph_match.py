@@ -14,7 +14,7 @@ trace made for it would have more matches than memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +39,25 @@ Slot = tuple[int, int]  # which group of the pattern, and which node of it
 
 
 class Found(Struct, frozen=True):
-    """Matches of a graph pattern: rows in order of time, match by match, as in `Matches`."""
+    """Matches of a pattern: rows in order of time, match by match, as in `Matches`."""
 
     rows: IntArray
     offsets: IntArray
-    variables: IntArray  # position in the pattern's `variables`
-    evidence: npt.NDArray[np.int8]  # of each match the weakest of what it rests on
-    left_out: int  # nodes from which there were too many ways
+    variables: npt.NDArray[Any]  # of integers: position in the pattern's `variables`, then in the rule's
+    evidence: npt.NDArray[np.int8]  # of each match the weakest of what it rests on; −1: name and order
+    left_out: int  # nodes from which there were too many ways, or rows of no partition
+
+    def take(self, which: IntArray) -> Found:
+        """Return some of the matches, in that order."""
+        lengths = np.diff(self.offsets)[which]
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        at = np.repeat(self.offsets[:-1][which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Found(self.rows[at], offsets, self.variables[at], self.evidence[which], self.left_out)
+
+
+def none_found(left_out: int) -> Found:
+    """Return no matches."""
+    return Found(_NO_ROWS, np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int8), left_out)
 
 
 class _Partial(Struct, frozen=True):
@@ -101,7 +113,7 @@ def find_in_graph(
     graph, shared = rows.graph, shared or Shared(rows)
     tests = {name: tuple(labels[name]) for name in pattern.labels}
     if graph is None or not len(graph) or not _may_match(pattern, tests, shared):
-        return Found(_NO_ROWS, np.zeros(1, np.int64), _NO_ROWS, np.zeros(0, np.int8), 0)
+        return none_found(0)
     search = _Search.of(pattern, tests, graph, partition_by, without, shared)
     order, first = search.order()
     starts = np.flatnonzero(search.some[first])
@@ -111,7 +123,7 @@ def find_in_graph(
         begun = _Partial(np.arange(len(block)), {first: block}, {}, np.full(len(block), Evidence.PROVEN, np.int8))
         parts.append(search.followed(begun, order))
     if not any(len(part.start) for part in parts):
-        return Found(_NO_ROWS, np.zeros(1, np.int64), _NO_ROWS, np.zeros(0, np.int8), search.left_out)
+        return none_found(search.left_out)
     return search.chosen(_joined([part for part in parts if len(part.start)]))
 
 
