@@ -70,7 +70,6 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
         return "it takes numbers that the call does not"
     unknown = any(not s.recorded for _, s in scalars)
     return Replacement(
-        titles=(row.title,),
         call=row.forms[0].call.partition("(")[0],
         says=_says(row, known, told),
         text=_text(row, row.forms[0].call, terms, steps, known),
