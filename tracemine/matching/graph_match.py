@@ -14,7 +14,7 @@ trace made for it would have more matches than memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.flow.record import Evidence
-from tracemine.matching.graph_joins import disjoint
+from tracemine.matching.graph_joins import Found, disjoint, none_found
 from tracemine.matching.graph_pattern import GraphPattern, Group, SameInput, Segment, Test
 from tracemine.matching.graph_ways import ways_back
 from tracemine.matching.graph_where import NONE, compared
@@ -33,31 +33,8 @@ from tracemine.rows.table import BoolArray, IntArray, Rows
 
 WAYS: Final = 128
 _BLOCK: Final = 1 << 14  # nodes that are started from at a time: bounds the memory of partial matches
-_NO_ROWS = np.zeros(0, np.int64)
 
 Slot = tuple[int, int]  # which group of the pattern, and which node of it
-
-
-class Found(Struct, frozen=True):
-    """Matches of a pattern: rows in order of time, match by match, as in `Matches`."""
-
-    rows: IntArray
-    offsets: IntArray
-    variables: npt.NDArray[Any]  # of integers: position in the pattern's `variables`, then in the rule's
-    evidence: npt.NDArray[np.int8]  # of each match the weakest of what it rests on; −1: name and order
-    left_out: int  # nodes from which there were too many ways, or rows of no partition
-
-    def take(self, which: IntArray) -> Found:
-        """Return some of the matches, in that order."""
-        lengths = np.diff(self.offsets)[which]
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        at = np.repeat(self.offsets[:-1][which] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Found(self.rows[at], offsets, self.variables[at], self.evidence[which], self.left_out)
-
-
-def none_found(left_out: int) -> Found:
-    """Return no matches."""
-    return Found(_NO_ROWS, np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int8), left_out)
 
 
 class _Partial(Struct, frozen=True):

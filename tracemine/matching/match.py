@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from tracemine.errors import Location, RuleError
 from tracemine.matching.define import category_holds, column_holds
-from tracemine.matching.graph_match import Found, find_in_graph, none_found
+from tracemine.matching.graph_joins import Found, none_found
+from tracemine.matching.graph_match import find_in_graph
 from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.measures import Bytes, measured
 from tracemine.matching.nearest import nearest
