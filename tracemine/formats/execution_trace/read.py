@@ -193,10 +193,12 @@ def _escape_name(layout: NodeLayout, text: bytes) -> bytes:
     return text
 
 
-def mend_commas(text: bytes) -> bytes:
+def _mend_commas(text: bytes) -> bytes:
     """Put one comma between two members, none elsewhere; strings are left alone.
 
-    >>> mend_commas(b'[,[1,, 2] [3,], {"a": "x,,y" "b": 4}]').decode()
+    Laid out anew, every text would differ: it counts as a repair only where a comma came or went.
+
+    >>> _mend_commas(b'[,[1,, 2] [3,], {"a": "x,,y" "b": 4}]').decode()
     '[[1,2],[3],{"a":"x,,y","b":4}]'
     """
     kept: list[bytes] = []
@@ -212,12 +214,7 @@ def mend_commas(text: bytes) -> bytes:
             kept.append(b",")
         kept.append(token)
         previous = token
-    return b"".join(kept)
-
-
-def _mend_commas(text: bytes) -> bytes:
-    # Laid out anew, every text would differ: it counts as a repair only where a comma came or went.
-    mended = mend_commas(text)
+    mended = b"".join(kept)
     return mended if mended.count(b",") != text.count(b",") else text
 
 
