@@ -37,8 +37,9 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from benchmarks.dataflow.steps import compare_steps
 from tracemine.columns import numbers, string_ids
-from tracemine.flow import Evidence, Flow, Source, compare_steps, flow
+from tracemine.flow import Evidence, Flow, Source, flow
 from tracemine.flow.inferred.rules import rules
 from tracemine.formats import open_trace
 from tracemine.timeline import Timeline

@@ -32,7 +32,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         flow, groups, scan = analysis.dataflow, analysis.groups, mined(analysis)
         kernels = place(fusable(scan.findings), Rebuilder(flow, groups)).kernels[: arguments.most]
         for k, kernel in enumerate(kernels):
-            (folder / f"chain_{name}_{k}.py").write_text(module_text(kernel), "utf-8")
+            (folder / f"chain_{name}_{k}.py").write_text(module_text(*kernel), "utf-8")
         print(f"{name:20} {len(kernels)} kernels", flush=True)
     shutil.copy(Path(__file__).with_name("verify_launchers_run.py"), folder / "run.py")
 

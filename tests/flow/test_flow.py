@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.dataflow.steps import compare_steps
 from tests.flow.programs import ADD, ADD_, COPY_, EMPTY, RELU, Program
-from tracemine.flow import Source, activity_edges, compare_steps
+from tracemine.flow import Source, activity_edges
 
 FILL_ = "aten::fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)"
 MM_OUT = "aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)"

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracemine.flow import Flow, compare_steps, flow
+from benchmarks.dataflow.steps import compare_steps
+from tracemine.flow import Flow, flow
 from tracemine.formats import open_trace
 from tracemine.timeline import Timeline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracemine.flow.effects import effects
-from tracemine.ops import CLASSES, is_custom, lookup, mutated_inputs
+from tracemine.ops import CLASSES, is_custom, lookup
 from tracemine.ops.custom import custom_signatures, libraries
 from tracemine.ops.infer import infer
 
@@ -51,7 +51,9 @@ def test_every_line_is_sound_and_has_its_source() -> None:
     ],
 )
 def test_what_a_recorded_call_writes(name: str, types: list[str], written: tuple[int, ...] | None) -> None:
-    assert mutated_inputs(name, types) == written
+    operator = lookup(name)
+    overload = None if operator is None else operator.pick(types)
+    assert (None if overload is None else overload.mutates) == written
 
 
 def test_what_an_execution_traces_schema_leaves_unmarked_the_table_knows() -> None:

@@ -3,7 +3,6 @@
 flow(timeline)         → Flow: nodes, what they read and write, edges, live-outs, and what must keep its order
 may_read(flow)         → what nodes may read of which it is a guess what they read
 activity_edges(flow)   → the table edges.parquet: the same between activities
-compare_steps(…)       → whether the steps of a loop read the same things
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 from tracemine.flow.build import flow, may_read
 from tracemine.flow.edges import activity_edges
 from tracemine.flow.record import Edges, Evidence, Flow, MayRead, Nodes, Reads, Source, Writes
-from tracemine.flow.steps import StepPair, compare_steps
 
 __all__ = [
     "Edges",
@@ -21,10 +19,8 @@ __all__ = [
     "Nodes",
     "Reads",
     "Source",
-    "StepPair",
     "Writes",
     "activity_edges",
-    "compare_steps",
     "flow",
     "may_read",
 ]

@@ -21,8 +21,6 @@ from tracemine.flow.tensors import Tensors
 from tracemine.ops import lookup
 from tracemine.timeline import Timeline
 
-# What happens to a storage, in this order where one operator does several of them.
-
 
 def flow(timeline: Timeline, *, copy_steps: bool = True) -> Flow:
     """Return the dataflow of a timeline: proven by the storages that an execution trace names, or else inferred from
@@ -70,13 +68,11 @@ def _of_order(given: Timeline, order: Order, *, readers: bool = False) -> tuple[
     evidence = np.full(timeline.tensors.num_rows, Evidence.PROVEN, np.int8)
     recorded = len(evidence) > 0
     if recorded:
-        told = optimizers_told(timeline, order)
-        timeline, order = told.timeline, told.order
-        evidence = np.where(told.guessed, Evidence.CONSISTENT, Evidence.PROVEN).astype(np.int8)
+        timeline, order, guessed = optimizers_told(timeline, order)
+        evidence = np.where(guessed, Evidence.CONSISTENT, Evidence.PROVEN).astype(np.int8)
     else:
-        found = inferred(timeline, order)
-        timeline, order = found.timeline, found.order
-        evidence = np.where(found.consistent, Evidence.CONSISTENT, Evidence.ADJACENT).astype(np.int8)
+        timeline, order, consistent, guesses = inferred(timeline, order)
+        evidence = np.where(consistent, Evidence.CONSISTENT, Evidence.ADJACENT).astype(np.int8)
     tensors = Tensors.of(timeline, order)
     nodes, activity_node, member = _nodes(timeline, order, tensors)
     calls = OperatorEffects.of(timeline, order, tensors, member, nodes)
@@ -94,9 +90,7 @@ def _of_order(given: Timeline, order: Order, *, readers: bool = False) -> tuple[
     perhaps_before = perhaps_after = np.zeros(0, np.int64)
     read = MayRead()
     if not recorded:
-        perhaps_before, perhaps_after, read = perhaps(
-            found.guesses, timeline, order, nodes, reads, writes, readers=readers
-        )
+        perhaps_before, perhaps_after, read = perhaps(guesses, timeline, order, nodes, reads, writes, readers=readers)
     built = Flow(
         timeline=timeline,
         nodes=nodes,

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 
 from tracemine.calls import Call, calls_of
 from tracemine.calls.text import Extents
@@ -33,30 +32,23 @@ _Sizes = tuple[_Shape, ...]
 _MOST = 1 << 44  # elements, and storages: more is damage
 
 
-class Told(msgspec.Struct, frozen=True):
-    """A timeline with what its optimizers read and write."""
-
-    timeline: Timeline
-    order: Order  # of which `joined` says that of these operators it is known
-    guessed: BoolArray  # rows of `tensors` that say what was not recorded
-
-
 def of_nvtx(timeline: Timeline) -> bool:
     """Return whether NVTX texts said who made which tensor: only they give no size of an element."""
     sizes = timeline.tensors.column("itemsize_bytes")
     return 0 < int(sizes.null_count) == len(sizes)
 
 
-def optimizers_told(timeline: Timeline, order: Order) -> Told:
-    """Return the timeline with what its optimizers read and write, where that is known.
+def optimizers_told(timeline: Timeline, order: Order) -> tuple[Timeline, Order, BoolArray]:
+    """Return the timeline with what its optimizers read and write, where that is known, as `joined` of the order says;
+    and the rows of its `tensors` that say what was not recorded.
 
     >>> from tracemine.flow.order import order_of
     >>> from tracemine.timeline import Meta
     >>> empty = Timeline(meta=Meta(tracemine_version="0", source="t.sqlite", format="nsys"))
-    >>> optimizers_told(empty, order_of(empty)).guessed.tolist()
+    >>> optimizers_told(empty, order_of(empty))[2].tolist()
     []
     """
-    unchanged = Told(timeline, order, np.zeros(timeline.tensors.num_rows, np.bool_))
+    unchanged = (timeline, order, np.zeros(timeline.tensors.num_rows, np.bool_))
     if not of_nvtx(timeline):
         return unchanged
     calls = _Calls(timeline, order)
@@ -261,7 +253,9 @@ def _new(calls: _Calls) -> int:
     return calls.next_storage - 1
 
 
-def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_OptimizerCall]) -> Told:
+def _with(
+    timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_OptimizerCall]
+) -> tuple[Timeline, Order, BoolArray]:
     """Return the timeline with these in place of all that is recorded of them and of the operators inside them."""
     roots = np.array([call.root for call in bound])
     replaced = np.isin(calls.root_of, roots)
@@ -288,11 +282,8 @@ def _with(timeline: Timeline, order: Order, calls: _Calls, bound: Sequence[_Opti
     guessed = np.append(np.zeros(kept.num_rows, np.bool_), told[:, -1] > 0)
     keys = (numbers(table.column("list_index"), -1), numbers(table.column("position")))
     in_order = np.lexsort((*keys, booleans(table.column("is_output")), numbers(table.column("op_row"))))
-    return Told(
-        timeline=replace(timeline, tensors=table.take(integers(in_order, pa.int64()))),
-        order=changed(order, joined=joined),
-        guessed=guessed[in_order],
-    )
+    told_of = replace(timeline, tensors=table.take(integers(in_order, pa.int64())))
+    return told_of, replace(order, joined=joined), guessed[in_order]
 
 
 def _table(rows: IntArray, shapes: Sequence[_Shape], devices: Sequence[str]) -> pa.Table:

@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 
 from tracemine.errors import InputError, Location
 from tracemine.formats import execution_trace as et
@@ -26,7 +25,7 @@ from tracemine.formats.tensorrt.files import engine_in
 from tracemine.formats.trust import trusted
 from tracemine.formats.xla.read import profiles_in
 from tracemine.on_demand import on_demand
-from tracemine.timeline import Timeline
+from tracemine.timeline import Timeline, warned
 from tracemine.units import count_text
 
 __all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace", "recording_in"]
@@ -210,6 +209,5 @@ def _noted(timeline: Timeline, source: FileSource) -> Timeline:
     """Return the timeline, saying what of its file is none of the content."""
     if not source.behind:
         return timeline
-    report = timeline.meta.ingest
     says = f"Behind the gzip data of {Path(source.path).name} stand {count_text(source.behind, 'byte')} that are none."
-    return replace(timeline, meta=changed(timeline.meta, ingest=changed(report, warnings=(*report.warnings, says))))
+    return replace(timeline, meta=warned(timeline.meta, [says]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +20,7 @@ from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_co
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.formats.arrow import distinct, integers, row_numbers, take, texts
 from tracemine.ops import classify, lookup
-from tracemine.timeline import IngestReport, Timeline
+from tracemine.timeline import Meta, Timeline, warned
 from tracemine.units import count_text
 
 EVIDENCE = "graph_capture"
@@ -35,12 +34,8 @@ _CAPTURE = re.compile(r"(?i)^(?!capture\.json$|execution_details).*(capture|^bs_
 _RANK = re.compile(r"(?i)rank[_-]?(\d{1,5})")
 _LARGEST, _MOST = 1 << 26, 4  # bytes of a trace next to it, and how many are tried
 
-
-class _Graph(msgspec.Struct, frozen=True):
-    """A captured graph: of each kernel the operator that launched it and, where recorded, its name. In order."""
-
-    op_row: Array
-    names: tuple[str | None, ...]
+# A captured graph: of each kernel, in order, the operator that launched it and, where recorded, its name.
+_Graph = tuple[Array, tuple[str | None, ...]]
 
 
 def with_capture(timeline: Timeline, capture: Timeline, path: str) -> Timeline:
@@ -55,17 +50,17 @@ def with_capture(timeline: Timeline, capture: Timeline, path: str) -> Timeline:
     graphs = list(_graphs(capture))
     replays = list(_replays(timeline))
     names, name_strings = string_ids(timeline.activities["name"])
-    chosen: list[tuple[Array, _Graph]] = []
+    chosen: list[tuple[Array, Array]] = []
     kernels = ambiguous = 0
     for rows in replays:
         kernels += len(rows)
         fitting = [graph for graph in graphs if _fits(graph, [name_strings[code] for code in names[rows]], capture)]
         if not fitting:
             continue
-        if len({_says(capture, graph) for graph in fitting}) > 1:
+        if len({_says(capture, op_row) for op_row, _ in fitting}) > 1:
             ambiguous += 1
             continue
-        chosen.append((rows, fitting[0]))
+        chosen.append((rows, fitting[0][0]))
     if not chosen:
         raise InputError(_misfit(graphs, replays, names, name_strings, ambiguous), where=Location(path))
     matched = sum(len(rows) for rows, _ in chosen)
@@ -91,12 +86,13 @@ def with_known_captures(timeline: Timeline, path: Path, read: Callable[[Path], T
     for beside in captures_beside(path):
         try:
             found = with_capture(timeline, read(beside), str(beside))
-            return _warned(found, [f"That trace is {beside.name}, which lies next to it."])
+            says = f"That trace is {beside.name}, which lies next to it."
+            return replace(found, meta=warned(found.meta, [says]))
         except TracemineError as error:
             if not _of_one_name(path, beside):
                 continue
             reasons.append(f"{beside.name}, which lies next to it, does not explain the replays: it {error.message}.")
-    return _warned(timeline, reasons[:1])
+    return replace(timeline, meta=warned(timeline.meta, reasons[:1]))
 
 
 def _of_one_name(path: Path, beside: Path) -> bool:
@@ -125,12 +121,6 @@ def captures_beside(path: Path) -> list[Path]:
     return [file for file in found if file != path and file.is_file() and file.stat().st_size <= _LARGEST][:_MOST]
 
 
-def _warned(timeline: Timeline, texts: Sequence[str]) -> Timeline:
-    report = timeline.meta.ingest
-    changed = msgspec.structs.replace(report, warnings=(*report.warnings, *texts))
-    return replace(timeline, meta=msgspec.structs.replace(timeline.meta, ingest=changed))
-
-
 def _graphs(capture: Timeline) -> Iterator[_Graph]:
     """Yield the captured graphs: launches without an activity, up to each end of a capture."""
     api = capture.api
@@ -149,9 +139,7 @@ def _graphs(capture: Timeline) -> Iterator[_Graph]:
     op_row = numbers(api["op_row"], -1)
     for each in sorted_unique(number).tolist():
         of_graph = rows[number == each]
-        yield _Graph(
-            op_row[of_graph], tuple(kernels[code] if code >= 0 else None for code in kernel[of_graph].tolist())
-        )
+        yield op_row[of_graph], tuple(kernels[code] if code >= 0 else None for code in kernel[of_graph].tolist())
 
 
 def _replays(timeline: Timeline) -> Iterator[Array]:
@@ -171,12 +159,13 @@ def _named(ids: Array, strings: Sequence[str], pattern: re.Pattern[str]) -> Arra
 
 
 def _fits(graph: _Graph, names: Sequence[str], capture: Timeline) -> bool:
-    if len(names) != len(graph.names):
+    op_row, captured = graph
+    if len(names) != len(captured):
         return False
-    if any(name is not None for name in graph.names):
-        return all(mine is None or mine == name for mine, name in zip(graph.names, names, strict=True))
+    if any(name is not None for name in captured):
+        return all(mine is None or mine == name for mine, name in zip(captured, names, strict=True))
     op, ops = string_ids(capture.ops["name"])
-    codes = take(op, graph.op_row).tolist()
+    codes = take(op, op_row).tolist()
     meant = [lookup(ops[code]) if code >= 0 else None for code in codes]
     pairs = [
         (asked.op_class, ran.op_class)
@@ -187,9 +176,9 @@ def _fits(graph: _Graph, names: Sequence[str], capture: Timeline) -> bool:
     return len(pairs) >= _LEAST_TOLD and agreed >= _LEAST_AGREED * len(pairs)
 
 
-def _says(capture: Timeline, graph: _Graph) -> bytes:
+def _says(capture: Timeline, op_row: Array) -> bytes:
     """Return what the operators of a graph are, as one value: their names and shapes."""
-    return b"".join(take(string_ids(capture.ops[each])[0], graph.op_row).tobytes() for each in ("name", "input_shapes"))
+    return b"".join(take(string_ids(capture.ops[each])[0], op_row).tobytes() for each in ("name", "input_shapes"))
 
 
 def _misfit(
@@ -202,12 +191,12 @@ def _misfit(
         return "belongs to replays of a CUDA graph, and the trace has none with kernels"
     if ambiguous:
         return "holds several graphs of the same kernels whose operators differ: which was replayed is not known"
-    counts = sorted({len(graph.names) for graph in graphs})
+    counts = sorted({len(captured) for _, captured in graphs})
     ran = sorted({len(rows) for rows in replays})
-    alike = next(((rows, graph) for rows in replays for graph in graphs if len(rows) == len(graph.names)), None)
+    alike = next(((rows, captured) for rows in replays for _, captured in graphs if len(rows) == len(captured)), None)
     if alike is None:
         return f"is of other graphs: of {_some(counts)} kernels, and those replayed have {_some(ran)}"
-    pairs = zip(alike[1].names, (strings[code] for code in names[alike[0]].tolist()), strict=True)
+    pairs = zip(alike[1], (strings[code] for code in names[alike[0]].tolist()), strict=True)
     at, mine, other = next(((i, a, b) for i, (a, b) in enumerate(pairs) if a != b), (0, None, ""))
     text = "other classes of kernels" if mine is None else f"`{mine[:_SHOWN]}` where `{other[:_SHOWN]}` was replayed"
     return f"is of another graph: kernel {at:,} is {text}"
@@ -217,7 +206,7 @@ def _some(counts: Sequence[int]) -> str:
     return ", ".join(f"{count:,}" for count in counts[:4]) + (" …" if len(counts) > 4 else "")
 
 
-def _joined(timeline: Timeline, capture: Timeline, chosen: Sequence[tuple[Array, _Graph]], says: str) -> Timeline:
+def _joined(timeline: Timeline, capture: Timeline, chosen: Sequence[tuple[Array, Array]], says: str) -> Timeline:
     """Return the timeline with a copy of the operators at each call that replays; rows are renumbered."""
     activities, ops, api = timeline.activities, timeline.ops, timeline.api
     launch = numbers(activities["launch_row"], -1)
@@ -226,9 +215,9 @@ def _joined(timeline: Timeline, capture: Timeline, chosen: Sequence[tuple[Array,
     calls: list[Array] = []
     owner = np.full(activities.num_rows, -1)
     count = ops.num_rows
-    for rows, graph in chosen:
-        known = graph.op_row >= 0
-        code, firsts = distinct(graph.op_row[known])
+    for rows, op_row in chosen:
+        known = op_row >= 0
+        code, firsts = distinct(op_row[known])
         owner[rows[known]] = count + code
         taken.append(firsts)
         calls.append(np.full(len(firsts), launch[rows[0]]))
@@ -286,11 +275,9 @@ def _shifted(table: pa.Table, column: str, by: int) -> pa.Table:
     return with_columns(table, {column: row_numbers(np.where(rows >= 0, rows + by, -1))})
 
 
-def _noted(timeline: Timeline, owned: int, says: str) -> Any:
-    report = timeline.meta.ingest
-    unowned = dict(report.unowned)
+def _noted(timeline: Timeline, owned: int, says: str) -> Meta:
+    meta = warned(timeline.meta, [says])
+    unowned = dict(meta.ingest.unowned)
     unowned[_REPLAYED] = unowned.get(_REPLAYED, 0) - owned
-    changed: IngestReport = msgspec.structs.replace(
-        report, unowned={name: count for name, count in unowned.items() if count > 0}, warnings=(*report.warnings, says)
-    )
-    return msgspec.structs.replace(timeline.meta, ingest=changed)
+    left = {name: count for name, count in unowned.items() if count > 0}
+    return msgspec.structs.replace(meta, ingest=msgspec.structs.replace(meta.ingest, unowned=left))

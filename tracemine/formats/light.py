@@ -21,7 +21,7 @@ from tracemine.columns import MISSING, Array, from_numbers, numbers, string_ids
 from tracemine.errors import InputError, TracemineError
 from tracemine.files import read_head
 from tracemine.formats.capture import SIZE_LIMIT
-from tracemine.timeline import TABLES, Timeline
+from tracemine.timeline import TABLES, Timeline, warned
 from tracemine.units import count_text
 
 # Calls that every run of a step makes: they launch, or wait. Queries and allocations come as it happens.
@@ -81,14 +81,9 @@ def with_light(timeline: Timeline, about: Path, path: Path, read: Callable[[Path
         table = _matched(timeline, read(path), light)
     except (TracemineError, _Differs) as error:
         why = error.message if isinstance(error, TracemineError) else str(error)
-        return _warned(timeline, f"The light window is not used, and idle time is estimated: {why}.")
+        says = f"The light window is not used, and idle time is estimated: {why}."
+        return replace(timeline, meta=warned(timeline.meta, [says]))
     return replace(timeline, light=table, meta=msgspec.structs.replace(timeline.meta, light_step_ns=light.step_ns))
-
-
-def _warned(timeline: Timeline, says: str) -> Timeline:
-    report = timeline.meta.ingest
-    report = msgspec.structs.replace(report, warnings=(*report.warnings, says))
-    return replace(timeline, meta=msgspec.structs.replace(timeline.meta, ingest=report))
 
 
 def _matched(timeline: Timeline, light: Timeline, about: _Light) -> pa.Table:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.source import FileSource
 from tracemine.plugins import FORMATS, Plugin, plugins
-from tracemine.timeline import Timeline
+from tracemine.timeline import Timeline, warned
 
 _SHOWN = 3  # broken plug-ins in a message
 
@@ -67,8 +66,6 @@ def _guarded(plugin: Plugin, form: Format, broken: tuple[str, ...]) -> Format:
         if not isinstance(timeline, Timeline):
             failed = plugin.error(f"made no timeline but {type(timeline).__name__}")
             raise InputError(failed.message, where=where, hint=failed.hint)
-        report = timeline.meta.ingest
-        noted = changed(report, warnings=(*report.warnings, *broken))
-        return replace(timeline, meta=changed(timeline.meta, ingest=noted))
+        return replace(timeline, meta=warned(timeline.meta, broken))
 
     return Format(form.name, form.recognises, read)

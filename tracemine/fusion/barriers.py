@@ -16,7 +16,7 @@ from tracemine.columns import codes, is_among, numbers, sorted_unique, string_id
 from tracemine.flow.inferred.optimizers import spans
 from tracemine.flow.nvtx_optimizers import of_nvtx
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
-from tracemine.fusion.lost_results import may_be_lost, nearby
+from tracemine.fusion.lost_results import elsewhere, may_be_lost, nearby
 from tracemine.fusion.nodes import HEAVY, FusionNodes
 from tracemine.fusion.roles import Role
 from tracemine.ops import lookup
@@ -55,13 +55,13 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
     # was allocated and written by nothing that is known.
     library = nodes.role == Role.LIBRARY
     may_be = may_be_lost(timeline, flow, library)
-    lost = may_be.readers
+    lost = sorted_unique(may_be[0])
     holes = sorted_unique(
         np.concatenate((_reads_hole(flow), np.flatnonzero(~flow.nodes.known & makes_only), lost[library[lost]]))
     )
     lost = lost[~library[lost]]
     near = nearby(flow, lost, library)
-    elsewhere = may_be.elsewhere(timeline, flow, near)
+    unplaced = elsewhere(timeline, flow, may_be, near)
     first_hole = count + len(launched)
     first_result = first_hole + len(holes)
     first_guess = first_result + len(gives)
@@ -87,8 +87,8 @@ def maybe_paths(timeline: Timeline, flow: Flow, nodes: FusionNodes) -> MaybePath
         before=np.concatenate([way[0] for way in ways]),
         after=np.concatenate([way[1] for way in ways]),
         rank=rank,
-        made=near[0][elsewhere],
-        read=near[1][elsewhere],
+        made=near[0][unplaced],
+        read=near[1][unplaced],
     )
 
 

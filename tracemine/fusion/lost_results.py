@@ -7,7 +7,6 @@ it), and so as something from outside. Nothing tells which result that is: it ma
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
 
 from tracemine.columns import booleans, numbers, rows_that, sorted_unique, string_ids
 from tracemine.flow.inferred.rules import rules
@@ -20,47 +19,39 @@ _NEAR = 64  # nodes before such a reader; a group has no more members
 _MATRIX = 2
 
 
-class LostResults(Struct, frozen=True):
-    """What nodes read that may be a lost result: no operator made it, and none takes it where its weights stand."""
-
-    node: IntArray  # by node; one entry a tensor
-    numel: IntArray
-
-    @property
-    def readers(self) -> IntArray:
-        """The nodes, each once."""
-        return sorted_unique(self.node)
-
-    def elsewhere(self, timeline: Timeline, flow: Flow, pairs: tuple[IntArray, IntArray]) -> BoolArray:
-        """Return for each pair of an earlier node and a reader whether what the one made is as large as what the other
-        reads: that may be it, and nothing says which of its elements are read where.
-        """
-        size, count = numbers(timeline.tensors.column("numel"), 0), len(flow.nodes)
-        _, number = np.unique(np.append(size[flow.writes.tensor_row], self.numel), return_inverse=True)
-        made, read = number[: len(flow.writes)], number[len(flow.writes) :]
-        found = np.zeros(len(pairs[0]), np.bool_)
-        for one in sorted_unique(read).tolist():  # of few sizes
-            makes, reads = (np.zeros(count, np.bool_) for _ in range(2))
-            makes[flow.writes.node[made == one]] = True
-            reads[self.node[read == one]] = True
-            found |= makes[pairs[0]] & reads[pairs[1]]
-        return found
+def elsewhere(
+    timeline: Timeline, flow: Flow, lost: tuple[IntArray, IntArray], pairs: tuple[IntArray, IntArray]
+) -> BoolArray:
+    """Return for each pair of an earlier node and a reader whether what the one made is as large as what the other
+    reads of `lost`: that may be it, and nothing says which of its elements are read where.
+    """
+    size, count = numbers(timeline.tensors.column("numel"), 0), len(flow.nodes)
+    node, numel = lost
+    _, number = np.unique(np.append(size[flow.writes.tensor_row], numel), return_inverse=True)
+    made, read = number[: len(flow.writes)], number[len(flow.writes) :]
+    found = np.zeros(len(pairs[0]), np.bool_)
+    for one in sorted_unique(read).tolist():  # of few sizes
+        makes, reads = (np.zeros(count, np.bool_) for _ in range(2))
+        makes[flow.writes.node[made == one]] = True
+        reads[node[read == one]] = True
+        found |= makes[pairs[0]] & reads[pairs[1]]
+    return found
 
 
-def may_be_lost(timeline: Timeline, flow: Flow, library: BoolArray) -> LostResults:
-    """Return what nodes read that may be a lost result.
+def may_be_lost(timeline: Timeline, flow: Flow, library: BoolArray) -> tuple[IntArray, IntArray]:
+    """Return who reads what may be a lost result, a node for each tensor, and how many elements that has.
 
-    library: nodes that are a library's kernel. What one of these takes as a matrix or a vector is a weight, too, where
-    nothing as large was made before.
+    No operator made it, and none takes it where its weights stand. library: nodes that are a library's kernel. What one
+    of these takes as a matrix or a vector is a weight, too, where nothing as large was made before.
 
     >>> from tracemine.flow import flow
     >>> from tracemine.timeline import Meta
     >>> empty = flow(Timeline(meta=Meta(tracemine_version="0", source="t.sqlite", format="nsys")))
-    >>> may_be_lost(empty.timeline, empty, empty.nodes.known).readers.tolist()
+    >>> may_be_lost(empty.timeline, empty, empty.nodes.known)[0].tolist()
     []
     """
     if not of_nvtx(timeline):
-        return LostResults(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     reads, writes = flow.reads, flow.writes
     weight, outside = _entered(timeline)
     # What an operator hands to one inside it to be filled is no lost result.
@@ -72,7 +63,7 @@ def may_be_lost(timeline: Timeline, flow: Flow, library: BoolArray) -> LostResul
     size, rank = numbers(timeline.tensors.column("numel"), 0), _dimensions(timeline)
     small = library[node] & (rank[row] <= _MATRIX)
     small &= node <= _first_made(size[flow.writes.tensor_row], flow.writes.node, size[row], len(library))
-    return LostResults(node[~small], size[row[~small]])
+    return node[~small], size[row[~small]]
 
 
 def _entered(timeline: Timeline) -> tuple[BoolArray, BoolArray]:

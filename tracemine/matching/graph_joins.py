@@ -1,12 +1,13 @@
-"""Order and disjoin the bindings of a graph pattern."""
+"""Matches of a pattern, and the order and disjoining of a graph pattern's bindings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracemine.columns import codes
 from tracemine.matching.graph_where import NONE
@@ -14,6 +15,28 @@ from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows
 
 _ROUNDS: Final = 16  # of choosing among overlapping matches all at once; what is left then is chosen one by one
+
+
+class Found(Struct, frozen=True):
+    """Matches of a pattern: rows in order of time, match by match, as in `Matches`."""
+
+    rows: IntArray
+    offsets: IntArray
+    variables: npt.NDArray[Any]  # of integers: position in the pattern's `variables`, then in the rule's
+    evidence: npt.NDArray[np.int8]  # of each match the weakest of what it rests on; −1: name and order
+    left_out: int  # nodes from which there were too many ways, or rows of no partition
+
+    def take(self, which: IntArray) -> Found:
+        """Return some of the matches, in that order."""
+        lengths = np.diff(self.offsets)[which]
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        at = np.repeat(self.offsets[:-1][which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Found(self.rows[at], offsets, self.variables[at], self.evidence[which], self.left_out)
+
+
+def none_found(left_out: int) -> Found:
+    """Return no matches."""
+    return Found(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int8), left_out)
 
 
 def places_of(rows: Rows, graph: NodeGraph, partition_by: Sequence[str]) -> IntArray:

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.flow.record import Evidence
-from tracemine.matching.graph_joins import disjoint
+from tracemine.matching.graph_joins import Found, disjoint, none_found
 from tracemine.matching.graph_pattern import GraphPattern, Group, SameInput, Segment, Test
 from tracemine.matching.graph_ways import ways_back
 from tracemine.matching.graph_where import NONE, compared
@@ -33,19 +33,8 @@ from tracemine.rows.table import BoolArray, IntArray, Rows
 
 WAYS: Final = 128
 _BLOCK: Final = 1 << 14  # nodes that are started from at a time: bounds the memory of partial matches
-_NO_ROWS = np.zeros(0, np.int64)
 
 Slot = tuple[int, int]  # which group of the pattern, and which node of it
-
-
-class Found(Struct, frozen=True):
-    """Matches of a graph pattern: rows in order of time, match by match, as in `Matches`."""
-
-    rows: IntArray
-    offsets: IntArray
-    variables: IntArray  # position in the pattern's `variables`
-    evidence: npt.NDArray[np.int8]  # of each match the weakest of what it rests on
-    left_out: int  # nodes from which there were too many ways
 
 
 class _Partial(Struct, frozen=True):
@@ -101,7 +90,7 @@ def find_in_graph(
     graph, shared = rows.graph, shared or Shared(rows)
     tests = {name: tuple(labels[name]) for name in pattern.labels}
     if graph is None or not len(graph) or not _may_match(pattern, tests, shared):
-        return Found(_NO_ROWS, np.zeros(1, np.int64), _NO_ROWS, np.zeros(0, np.int8), 0)
+        return none_found(0)
     search = _Search.of(pattern, tests, graph, partition_by, without, shared)
     order, first = search.order()
     starts = np.flatnonzero(search.some[first])
@@ -111,7 +100,7 @@ def find_in_graph(
         begun = _Partial(np.arange(len(block)), {first: block}, {}, np.full(len(block), Evidence.PROVEN, np.int8))
         parts.append(search.followed(begun, order))
     if not any(len(part.start) for part in parts):
-        return Found(_NO_ROWS, np.zeros(1, np.int64), _NO_ROWS, np.zeros(0, np.int8), search.left_out)
+        return none_found(search.left_out)
     return search.chosen(_joined([part for part in parts if len(part.start)]))
 
 

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.errors import Location, RuleError
 from tracemine.matching.define import category_holds, column_holds
+from tracemine.matching.graph_joins import Found, none_found
 from tracemine.matching.graph_match import find_in_graph
 from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.measures import Bytes, measured
@@ -66,7 +65,7 @@ def find(rule: Rule, rows: Rows, shared: Shared | None = None, *, without: BoolA
     """
     _check_columns(rule, rows)
     shared = shared or Shared(rows)
-    part = _none(0)
+    part = none_found(0)
     for graph_pattern in rule.match:
         part = _merged(part, _in_graph(rule, graph_pattern, shared, _with(without, part.rows, rows.count)))
     if rule.pattern is not None:
@@ -77,36 +76,15 @@ def find(rule: Rule, rows: Rows, shared: Shared | None = None, *, without: BoolA
     return Matches(rule, part.rows, part.offsets, part.variables, measures, unknown, part.left_out, evidence)
 
 
-class _Part(Struct, frozen=True):
-    """Matches of one of a rule's patterns, as in `Matches`."""
-
-    rows: IntArray
-    offsets: IntArray
-    variables: Bytes
-    evidence: npt.NDArray[np.int8]  # −1: by name and order
-    left_out: int
-
-    def take(self, which: IntArray) -> _Part:
-        """Return some of the matches, in that order."""
-        lengths = np.diff(self.offsets)[which]
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        at = np.repeat(self.offsets[:-1][which] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return _Part(self.rows[at], offsets, self.variables[at], self.evidence[which], self.left_out)
-
-
-def _none(left_out: int) -> _Part:
-    return _Part(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int8), left_out)
-
-
-def _in_graph(rule: Rule, pattern: GraphPattern, shared: Shared, without: BoolArray | None) -> _Part:
+def _in_graph(rule: Rule, pattern: GraphPattern, shared: Shared, without: BoolArray | None) -> Found:
     found = find_in_graph(pattern, rule.define, shared.rows, rule.partition_by, without=without, shared=shared)
     names = rule.variables
     place = np.array([names.index(name) for name in pattern.variables], np.uint8)
-    part = _Part(found.rows, found.offsets, place[found.variables], found.evidence, found.left_out)
-    return _without_what_stays(rule, part, shared) if rule.stays else part
+    found = replace(found, variables=place[found.variables])
+    return _without_what_stays(rule, found, shared) if rule.stays else found
 
 
-def _without_what_stays(rule: Rule, part: _Part, shared: Shared) -> _Part:
+def _without_what_stays(rule: Rule, part: Found, shared: Shared) -> Found:
     """Return matches without the rows that have a label of `stays`, or that a variable of it binds; those of which
     nothing is left are none.
     """
@@ -119,7 +97,7 @@ def _without_what_stays(rule: Rule, part: _Part, shared: Shared) -> _Part:
     offsets = np.concatenate(([0], np.cumsum(goes)))[part.offsets]
     left = np.diff(offsets) > 0
     offsets = np.append(offsets[:-1][left], offsets[-1])
-    return _Part(part.rows[goes], offsets, part.variables[goes], part.evidence[left], part.left_out)
+    return Found(part.rows[goes], offsets, part.variables[goes], part.evidence[left], part.left_out)
 
 
 def _with(without: BoolArray | None, rows: IntArray, count: int) -> BoolArray | None:
@@ -130,7 +108,7 @@ def _with(without: BoolArray | None, rows: IntArray, count: int) -> BoolArray | 
     return found
 
 
-def _not_told(part: _Part, rows: Rows) -> _Part:
+def _not_told(part: Found, rows: Rows) -> Found:
     """Return matches by name and order, without those whose reads are all known: there the graph has decided."""
     if rows.graph is None or len(part.offsets) < 2:
         return part
@@ -138,12 +116,12 @@ def _not_told(part: _Part, rows: Rows) -> _Part:
     return part.take(np.flatnonzero(~np.logical_and.reduceat(told, part.offsets[:-1])))
 
 
-def _merged(one: _Part, other: _Part) -> _Part:
+def _merged(one: Found, other: Found) -> Found:
     """Return the matches of both, by their first rows."""
     if not len(one.rows) or not len(other.rows):
         few = one if len(one.rows) else other
         return replace(few, left_out=one.left_out + other.left_out)
-    both = _Part(
+    both = Found(
         np.concatenate((one.rows, other.rows)),
         np.concatenate((one.offsets, other.offsets[1:] + one.offsets[-1])),
         np.concatenate((one.variables, other.variables)),
@@ -153,18 +131,18 @@ def _merged(one: _Part, other: _Part) -> _Part:
     return both.take(np.argsort(both.rows[both.offsets[:-1]], kind="stable"))
 
 
-def _in_rows(rule: Rule, pattern: Pattern, shared: Shared, without: BoolArray | None) -> _Part:
+def _in_rows(rule: Rule, pattern: Pattern, shared: Shared, without: BoolArray | None) -> Found:
     arrangement = shared.arrangement(rule.partition_by, rule.order_by)
     define = rule.row_define
     if not may_match(pattern.tree, lambda variable: shared.may_pass(define[variable])):
-        return _none(arrangement.left_out)
+        return none_found(arrangement.left_out)
     symbols, sets = _symbols(rule, define, shared.rows)
     alphabet = {
         variable: bytes(letter for letter, bound in sets.items() if bound >> bit & 1)
         for bit, variable in enumerate(define)
     }
     if not may_match(pattern.tree, lambda variable: bool(alphabet[variable])):
-        return _none(arrangement.left_out)
+        return none_found(arrangement.left_out)
     if without is not None:
         symbols = np.where(without, np.uint8(0), symbols)
     if arrangement.order is not None:
@@ -178,7 +156,7 @@ def _in_rows(rule: Rule, pattern: Pattern, shared: Shared, without: BoolArray | 
     matched = positions if arrangement.order is None else arrangement.order[positions].astype(np.int64, copy=False)
     variables = _bindings(rule, pattern, symbols, positions, sets, alphabet, texts)
     by_name = np.full(len(starts), -1, np.int8)
-    return _Part(matched, offsets, variables, by_name, arrangement.left_out)
+    return Found(matched, offsets, variables, by_name, arrangement.left_out)
 
 
 def _check_columns(rule: Rule, rows: Rows) -> None:

@@ -172,19 +172,6 @@ def is_view(name: str) -> bool:
     return operator is not None and operator.op_class == "view"
 
 
-def mutated_inputs(name: str, input_types: Sequence[str] = ()) -> tuple[int, ...] | None:
-    """Return positions of the inputs that the call writes; None where the operator is unknown or its overload unclear.
-
-    >>> mutated_inputs("aten::add_", ["float", "float", "Scalar"]), mutated_inputs("aten::relu", ["float"])
-    ((0,), ())
-    """
-    operator = lookup(name)
-    if operator is None or not operator.overloads:
-        return None
-    overload = operator.pick(input_types)
-    return None if overload is None else overload.mutates
-
-
 def table_version() -> str:
     """Return the torch release whose schemas the table holds.
 

@@ -39,6 +39,7 @@ from tracemine.timeline.meta import (
     producer_named,
     producer_of,
     schema_version_of,
+    warned,
 )
 from tracemine.timeline.schema import COUNTERS, EDGES, ROW, TABLES, ColumnSchema, TableSchema
 
@@ -61,6 +62,7 @@ __all__ = [
     "producer_named",
     "producer_of",
     "read_counters_table",
+    "warned",
 ]
 
 # Version 4 has no derived columns, versions 5 to 8 not all columns of _ADDED, versions 6 to 8 not all tables of

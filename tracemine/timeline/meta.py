@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -108,6 +109,12 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("source", "execution_trace"):
             if (file := getattr(self, name)) is not None:
                 msgspec.structs.force_setattr(self, name, path_text(file))
+
+
+def warned(meta: Meta, texts: Iterable[str]) -> Meta:
+    """Return the same, with more warnings in its report."""
+    report = msgspec.structs.replace(meta.ingest, warnings=(*meta.ingest.warnings, *texts))
+    return msgspec.structs.replace(meta, ingest=report)
 
 
 # Formats whose one step is the mean of many that were timed.

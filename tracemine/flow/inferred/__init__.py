@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 
 from tracemine.columns import numbers, string_ids, with_columns
 from tracemine.flow.inferred.perhaps import Guesses
@@ -21,40 +19,29 @@ from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
-__all__ = ["Inferred", "inferred"]
+__all__ = ["inferred"]
 
 
-class Inferred(Struct, frozen=True):
-    """A timeline with the tensors that the simulation found."""
+def inferred(timeline: Timeline, order: Order) -> tuple[Timeline, Order, BoolArray, Guesses]:
+    """Return the timeline as an execution trace would have made it, as far as can be inferred.
 
-    timeline: Timeline  # with `tensors`, and the schemas of the operators that have some
-    order: Order  # of which `joined` says whether the operator's schema is known
-    consistent: BoolArray  # for each row of `tensors`: exactly one candidate was left; else it is a guess
-    reasons: list[str]  # for each row how it was found; empty unless asked for
-    guesses: Guesses
-
-
-def inferred(timeline: Timeline, order: Order, *, explain: bool = False) -> Inferred:
-    """The timeline as an execution trace would have made it, as far as can be inferred; with reasons to `explain`."""
+    It has `tensors`, and the schemas of the operators that have some, as `joined` of the order says. Of each row of
+    `tensors` exactly one candidate was left, or it is a guess; and what was guessed.
+    """
     program = SimulatedProgram.of(timeline, order, _launches(timeline, order))
-    simulation, schemas = program.simulated(explain=explain)
+    simulation, schemas = program.simulated()
     subtrees = program.subtrees
     table, sure, found_at = tensors_table(simulation.bound, order, subtrees)
-    reasons = [] if simulation.reasons is None else [simulation.reasons[row] for row in found_at.tolist()]
     places = np.fromiter(schemas, np.int64, len(schemas))
     joined = np.zeros(len(order.row), np.bool_)
     joined[subtrees.at[places]] = True
-    return Inferred(
-        timeline=_with(timeline, table, order.row[subtrees.at[places]], list(schemas.values())),
-        order=changed(order, joined=joined),
-        consistent=sure,
-        reasons=reasons,
-        guesses=Guesses(
-            bound=simulation.bound,
-            root_of=program.root_of,
-            inside=~sure & np.array([*simulation.bound.sure, False], np.bool_)[found_at],
-        ),
+    guesses = Guesses(
+        bound=simulation.bound,
+        root_of=program.root_of,
+        inside=~sure & np.array([*simulation.bound.sure, False], np.bool_)[found_at],
     )
+    timeline = _with(timeline, table, order.row[subtrees.at[places]], list(schemas.values()))
+    return timeline, replace(order, joined=joined), sure, guesses
 
 
 def _launches(timeline: Timeline, order: Order) -> IntArray:

@@ -30,19 +30,9 @@ _COPIES_WITHIN = 16  # roots: several copies after one another, of what differen
 class Simulation:
     """Tensors by what they look like, and who reads them."""
 
-    def __init__(
-        self,
-        keys: Keys,
-        lists: Iterable[int],
-        lives: Lives | None,
-        hints: Hints,
-        *,
-        trains: bool,
-        explain: bool = False,
-    ) -> None:
+    def __init__(self, keys: Keys, lists: Iterable[int], lives: Lives | None, hints: Hints, *, trains: bool) -> None:
         """lists: what members of lists look like, without the dtype, which was not recorded. lives: how long
         tensors live, where that was recorded. hints: what an earlier simulation has learnt. trains: an optimizer runs.
-        explain: keep reasons.
         """
         self._keys = keys
         self._lists = tuple(lists)
@@ -52,7 +42,6 @@ class Simulation:
         self._hints = hints
         self._origins = Origins()
         self._begin()
-        self._choices.reasons = [] if explain else None
         self._noted = {  # by how something was found: the places where it was found so
             **dict.fromkeys(UNNAMED, self.bound.unnamed),
             **dict.fromkeys(TOLD, self.bound.told),
@@ -75,13 +64,8 @@ class Simulation:
         """Begin anew: what follows is of another process, or another device's thread, and shares no tensor."""
         before, engine = self._choices, self._engine
         self._begin()
-        self._choices.storages, self._choices.now, self._choices.reasons = before.storages, before.now, before.reasons
+        self._choices.storages, self._choices.now = before.storages, before.now
         self._engine.resolved, self._engine.own = engine.resolved, engine.own
-
-    @property
-    def reasons(self) -> list[str] | None:
-        """Why each was taken; None unless asked for."""
-        return self._choices.reasons
 
     def step(self) -> None:
         """A step of the program begins."""
@@ -142,7 +126,7 @@ class Simulation:
         self, wiring: Wiring, *, apart: bool, recorded: bool, update: Update | None
     ) -> tuple[list[Token], list[bool]]:
         """Return what an operator takes, and whether each is sure."""
-        bound, reasons = self.bound, self._choices.reasons
+        bound = self.bound
         taken: list[Token] = []
         sure: list[bool] = []
         for need in wiring.needs:
@@ -160,8 +144,6 @@ class Simulation:
             sure.append(token.sure and why in CONSISTENT)
             if not sure[-1] and (older := self._pools.of(need).forgotten):
                 bound.older[place] = tuple(older)
-            if reasons is not None:
-                reasons.append(why)
         return taken, sure
 
     def _begin_lives(self, root: int, wiring: Wiring, ran: Ran) -> None:
@@ -204,8 +186,6 @@ class Simulation:
             bound.storages += new
             bound.offsets += [0] * len(new)
             bound.sure += [True] * len(new)
-            if self._choices.reasons is not None:
-                self._choices.reasons += ["inside"] * len(new)
         return Ran(root, first, wiring, taken, sure, new)
 
     def _taken(self, ran: Ran) -> None:

@@ -85,7 +85,6 @@ class Choices:
         self._bound = bound
         self._lives = lives
         self._own = own
-        self.reasons: list[str] | None = None  # a list: why each was taken is noted there
         self.storages = 0  # so many are numbered
         self.now = 0  # roots, counted
         self.root = -1  # position of the one that runs
@@ -259,8 +258,6 @@ class Choices:
         for token in read:
             if token.claim != NO_CLAIM and self.now <= token.claimed:
                 self._bound.sure[token.claim] = False
-                if self.reasons is not None:
-                    self.reasons[token.claim] = "the newest, but one like it is read again"
 
     def _none(self, need: Need, wiring: Wiring, pool: Pool, taken: list[Token]) -> tuple[Token, str]:
         """Nothing that was seen looks like it."""

@@ -29,7 +29,6 @@ class Lasting(Struct):
     outside: Callable[[Need], Token]
     gradients: list[Leaf]  # of the last backward pass, in the order in which they were accumulated
     _trains: bool = False
-    _now: int = 0  # operators of this step so far
     _equal: bool = False  # to the step before, so far
     _ran: list[int] = field(default_factory=list)  # numbers of the wirings of this step
     _ran_before: list[int] = field(default_factory=list)

@@ -100,32 +100,32 @@ class SimulatedProgram(Struct, frozen=True):
             wirings={int(subtrees.number[root]): builder.build(root, NOTHING) for root in first.tolist()},
         )
 
-    def simulated(self, *, explain: bool) -> tuple[Simulation, dict[int, str]]:
-        """Return the simulation once it has run, and the schemas of nodes by their place; explain: with reasons."""
+    def simulated(self) -> tuple[Simulation, dict[int, str]]:
+        """Return the simulation once it has run, and the schemas of nodes by their place."""
         lists = {need.loose for wiring in self.wirings.values() for need in wiring.needs if need.listed}
         recorded = Lives.of(self.timeline, self.order, self.roots)
         happenings = self._happenings()
 
-        def begun(hints: Hints, explain: bool) -> Simulation:
+        def begun(hints: Hints) -> Simulation:
             lives = None if recorded is None else recorded.again()
-            return Simulation(self.builder.keys, lists, lives, hints, trains=bool(self.updates), explain=explain)
+            return Simulation(self.builder.keys, lists, lives, hints, trains=bool(self.updates))
 
         hints = self._told_early(happenings, begun)
         for _ in range(_PASSES):
-            simulation = begun(hints, explain)
+            simulation = begun(hints)
             schemas = self._run(simulation, happenings.rows())
             before, hints = hints, simulation.hints()
             if hints == before:
                 break
         return simulation, schemas
 
-    def _told_early(self, happenings: _Happenings, begun: Callable[[Hints, bool], Simulation]) -> Hints:
+    def _told_early(self, happenings: _Happenings, begun: Callable[[Hints], Simulation]) -> Hints:
         """Return what backward passes are likely to tell: one of many equal ones does, simulated up to its end."""
         iterations = happenings.iterations()
         one = iterations.first_alike()
         hints = Hints()
         for _ in range(_PASSES - 1 if one is not None else 0):
-            simulation = begun(hints, False)
+            simulation = begun(hints)
             self._run(simulation, happenings.rows(int(iterations.end[one])))
             before, hints = hints, simulation.hints()
             if hints == before:

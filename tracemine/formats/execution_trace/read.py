@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from typing import Any
 
@@ -11,11 +12,10 @@ import msgspec
 from tracemine.collector import paused
 from tracemine.errors import InputError, Location
 from tracemine.formats.execution_trace.nodes import FlatNode, NodeLayout, layout_of
-from tracemine.formats.execution_trace.repair import repairs
 from tracemine.formats.execution_trace.trace import Collector, ExecutionTrace
 from tracemine.formats.format import Progress
 from tracemine.formats.json_text import JsonMembers, end_of_value, members
-from tracemine.formats.kineto.repair import CUT_OFF, UNREADABLE, mended
+from tracemine.formats.kineto.repair import CUT_OFF, REPAIRS, UNREADABLE, Repairs, mended
 from tracemine.formats.source import FileSource
 
 BLOCK_BYTES = 1 << 20
@@ -26,6 +26,9 @@ _BETWEEN = b" \t\r\n,"  # what may stand between two nodes
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
 # What ends a file: the array's end, and behind it members that are no nodes.
 _FILE_END = re.compile(rb'\]\s*+(?:,\s*+"[^"]*+"\s*+:\s*+(?:"[^"]*+"|[^"\[\]{},]++)\s*+)*+\}\s*+\Z')
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]++|"', re.DOTALL)
+_BEFORE_NO_COMMA = frozenset(b"[{:,")  # after one of these no comma may stand, and none is missing
+_AFTER_NO_COMMA = frozenset(b"]},:")  # before one of these none is missing; before a bracket none may stand
 
 
 def read(source: FileSource, progress: Progress | None = None, block_bytes: int = BLOCK_BYTES) -> ExecutionTrace:
@@ -126,7 +129,7 @@ class _Nodes:
 
     def __init__(self, layout: NodeLayout) -> None:
         self.layout = layout
-        self.repairs = repairs(layout)
+        self.repairs = _repairs(layout)
         self.collected = Collector()
 
     def take(self, text: bytes) -> None:
@@ -176,3 +179,51 @@ class _Nodes:
 
     def _add(self, node: Any) -> None:
         self.collected.add(node.node() if isinstance(node, FlatNode) else node)
+
+
+def _escape_name(layout: NodeLayout, text: bytes) -> bytes:
+    found = layout.name.match(text)
+    if found is None:
+        return text
+    try:
+        msgspec.json.decode(b'"' + found[1] + b'"', type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        name = json.dumps(found[1].decode("utf-8", "replace")).encode()
+        return text[: found.start(1) - 1] + name + text[found.end(1) + 1 :]
+    return text
+
+
+def _mend_commas(text: bytes) -> bytes:
+    """Put one comma between two members, none elsewhere; strings are left alone.
+
+    Laid out anew, every text would differ: it counts as a repair only where a comma came or went.
+
+    >>> _mend_commas(b'[,[1,, 2] [3,], {"a": "x,,y" "b": 4}]').decode()
+    '[[1,2],[3],{"a":"x,,y","b":4}]'
+    """
+    kept: list[bytes] = []
+    previous = b"["
+    for found in _TOKEN.finditer(text):
+        token = found[0]
+        if token == b",":
+            if previous[0] in _BEFORE_NO_COMMA:
+                continue
+        elif previous == b"," and token[0] in b"]}":
+            kept.pop()
+        elif previous[0] not in _BEFORE_NO_COMMA and token[0] not in _AFTER_NO_COMMA:
+            kept.append(b",")
+        kept.append(token)
+        previous = token
+    mended = b"".join(kept)
+    return mended if mended.count(b",") != text.count(b",") else text
+
+
+def _repairs(layout: NodeLayout) -> Repairs:
+    """Return what is tried on a node that is no valid JSON, in this order: PyTorch writes names of annotations without
+    escaping them, its commas were not always where they belong, and a file whose observer stays is left open.
+    """
+    return (
+        ("execution trace: name escaped", lambda text: _escape_name(layout, text)),
+        *((f"execution trace: {name}", repair) for name, repair in REPAIRS),
+        ("execution trace: comma repaired", _mend_commas),
+    )

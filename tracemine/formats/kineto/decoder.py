@@ -13,17 +13,35 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from tracemine.formats.kineto.columns import Rows, Strings, rows_of
-from tracemine.formats.kineto.events import TABLES, row_of
-from tracemine.formats.kineto.loose import category_of, loose_fields
-from tracemine.formats.kineto.structs import LOOSE_BLOCK, LOOSE_EVENT, Loose, event_struct
-from tracemine.formats.kineto.values import numbers_to_ns, object_of, scalar_of, text_of, texts_to_ns
+from tracemine.formats.kineto.events import LEGACY_PROCESSES, TABLES, row_of
+from tracemine.formats.kineto.scan import MISSING
+from tracemine.formats.kineto.structs import (
+    ARGUMENTS,
+    LOOSE_BLOCK,
+    LOOSE_EVENT,
+    MISSING_TIME,
+    Loose,
+    event_struct,
+    field_name,
+)
+from tracemine.formats.kineto.values import (
+    READERS,
+    exact_ns,
+    members_of,
+    numbers_to_ns,
+    object_of,
+    scalar_of,
+    text_of,
+    texts_to_ns,
+)
 
 _MAX_SPELLINGS = 256  # categories that get a Struct of their own; more than any profiler has
 _TS, _DUR = map(operator.attrgetter, ("ts", "dur"))
 NO_ROW = object()
+_PHASES = {"i": "instant", "I": "instant", "C": "counter"}  # what an event without category is counted as
 
 
 class Batch:
@@ -99,7 +117,7 @@ class EventDecoder:
             batch.counts["events"]["metadata"] += 1
             return NO_ROW
         if not spelling:
-            spelling = category_of(event, phase)
+            spelling = _category_of(event, phase)
         if spelling not in self._types and len(self._types) < _MAX_SPELLINGS:
             self._learn([spelling])
         row = row_of(spelling)
@@ -107,7 +125,7 @@ class EventDecoder:
             batch.counts["events"][spelling] += 1
             batch.counts["skipped"][spelling] += 1
             return NO_ROW
-        return self._types[spelling](**loose_fields(event, phase, row[0], batch.counts["repaired"], exact=self.exact))
+        return self._types[spelling](**_loose_fields(event, phase, row[0], batch.counts["repaired"], exact=self.exact))
 
     def rows(self, batch: Batch, strings: Strings) -> tuple[dict[str, Rows], Counter[str]]:
         """Return a batch's rows by table, and its events by category.
@@ -132,3 +150,41 @@ class EventDecoder:
             spellings = [self.spellings[self._spelling_of[type(event)]] for event in events_of[name]]
             rows[name] = rows_of(TABLES[name], events_of[name], start_ns, dur_ns, spellings, strings)
         return rows, Counter({self._spelling_of[struct]: count for struct, count in counts.items()})
+
+
+def _category_of(event: Loose, phase: str) -> str:
+    """Return the category of an event that names none."""
+    legacy = LEGACY_PROCESSES.get(text_of(event.pid), "") if phase == "X" else ""
+    memory = text_of(event.name) == "[memory]"  # had no category until torch 1.9
+    return legacy or ("cpu_instant_event" if memory else _PHASES.get(phase, f"phase {phase}"))
+
+
+def _loose_fields(event: Loose, phase: str, table: str, repaired: Counter[str], *, exact: bool) -> dict[str, Any]:
+    """Return the fields of the Struct of an event of a table; count in `repaired` what was repaired."""
+    fields = {
+        "ph": phase,
+        "name": text_of(event.name),
+        "ts": _time(event.ts, exact=exact),
+        "dur": _time(event.dur, exact=exact),
+        "pid": scalar_of(event.pid, MISSING),
+        "tid": scalar_of(event.tid, MISSING),
+    }
+    struct = ARGUMENTS[table]
+    if struct is not None:
+        given = members_of(event.args)
+        arguments = {
+            field_name(key): READERS[argument.kind](given[key], repaired)
+            for argument in TABLES[table].arguments
+            for key in (argument.key, *argument.aliases)
+            if key in given
+        }
+        fields["args"] = struct(**arguments)
+    return fields
+
+
+def _time(raw: Any, *, exact: bool) -> Any:
+    """Return a time as the Struct holds it: its text where float64 is not exact, else microseconds."""
+    if exact:
+        return Raw(bytes(raw))
+    ns = exact_ns(bytes(raw))
+    return MISSING_TIME if ns == MISSING else ns / 1000

@@ -26,10 +26,10 @@ from tracemine.formats.kineto.decoder import NO_ROW, Batch, EventDecoder
 from tracemine.formats.kineto.events import KNOWN_SPELLINGS, TABLES, EventTable, row_of
 from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, EventReading, read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
-from tracemine.formats.kineto.scan_warnings import left_out, reading_warnings
 from tracemine.formats.kineto.values import InexactTimes, integer_of
 from tracemine.formats.kineto.window import MAX_EVENT_BYTES, Window
 from tracemine.formats.source import ByteSource
+from tracemine.units import count_text
 
 BLOCK_BYTES = 1 << 18  # events of a block and what they decode to stay in the cache; 4 MB blocks are 30 % slower
 
@@ -316,8 +316,8 @@ class _Scan:
             truncated=truncated,
             time_resolution_ns=resolution_ns,
             warnings=(
-                *reading_warnings(tables, counts, truncated, self.source.truncated),
-                *left_out(self.other_lists, self.behind),
+                *_reading_warnings(tables, counts, truncated, self.source.truncated),
+                *_left_out(self.other_lists, self.behind),
             ),
         )
 
@@ -325,3 +325,34 @@ class _Scan:
 def _resolution_ns(starts: Sequence[Array]) -> int:
     """Return the resolution of the clock: whole microseconds where all times are such."""
     return 1 if not any(map(len, starts)) or any((start % 1000).any() for start in starts) else 1000
+
+
+def _reading_warnings(
+    tables: dict[str, Any], counts: dict[str, Counter[str]], truncated: bool, short: bool
+) -> list[str]:
+    said = []
+    if truncated:
+        said.append(
+            "The file is cut off: the events before the cut were read, what came after is not known."
+            if not short
+            else "The gzip file is cut off or damaged: what could be inflated was read, what came after is not known."
+        )
+    if not len(tables["gpu"]["start_ns"]):
+        said.append(
+            "The trace holds CUPTI range metrics instead of GPU activities."
+            if counts["events"]["cuda_profiler_range"]
+            else "The trace holds no GPU activity."
+        )
+    return said
+
+
+def _left_out(lists: int, behind: int) -> list[str]:
+    """Say what else the file holds: further lists of events, and bytes behind the end."""
+    said = []
+    if lists:
+        said.append(
+            f"The file holds {count_text(lists + 1, 'list')} of traceEvents: the first was read, others were left out."
+        )
+    if behind:
+        said.append(f"Behind the trace's end the file goes on: {count_text(behind, 'byte')} of content were left out.")
+    return said

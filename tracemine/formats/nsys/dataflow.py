@@ -336,7 +336,7 @@ def _rows(walk: _Walk, own: Array, node: Array, report: Reasons) -> list[TensorR
         for entry, tensor in enumerate(call.inputs):
             if tensor is not None and tensor.storage in on_device:
                 position, index = (entry, -1) if known is None else known.place(entry)
-                rows.append(TensorRow(row, False, position, index, tensor, on_device[tensor.storage]))
+                rows.append((row, False, position, index, tensor, on_device[tensor.storage]))
         rows += _outputs(call, walk, on_device)
     return rows
 
@@ -357,7 +357,7 @@ def _outputs(call: _NvtxCall, walk: _Walk, on_device: Mapping[int, int]) -> Iter
     for number, tensor in sorted(call.outputs.items()):
         shape = tensor.shape or walk.told_later.get(tensor.storage)
         if shape is not None and tensor.storage in on_device:
-            yield TensorRow(call.row, True, number, -1, NvtxTensor(tensor.storage, shape), on_device[tensor.storage])
+            yield call.row, True, number, -1, NvtxTensor(tensor.storage, shape), on_device[tensor.storage]
 
 
 def _torn(walk: _Walk) -> set[int]:

@@ -24,29 +24,20 @@ class NvtxTensor(Struct):
     shape: Shape | None
 
 
-class TensorRow(Struct):
-    """One row of `tensors`."""
-
-    op: int
-    is_output: bool
-    position: int
-    list_index: int
-    tensor: NvtxTensor
-    device: int
+# One row of `tensors`: operator, whether it is an output, position, place in a list, tensor, device.
+TensorRow = tuple[int, bool, int, int, NvtxTensor, int]
 
 
 def tensors_table(rows: Sequence[TensorRow]) -> pa.Table | None:
     """Return the table; None where there are no rows."""
     if not rows:
         return None
-    shapes = [row.tensor.shape or () for row in rows]
-    devices = sorted({row.device for row in rows})
+    *numbers, tensors, on_device = zip(*rows, strict=True)
+    op, is_output, position, index = map(np.array, numbers)
+    storage, shapes = np.array([each.storage for each in tensors]), [each.shape or () for each in tensors]
+    devices = sorted(set(on_device))
     count = len(rows)
     missing = np.full(count, MISSING)
-    op, is_output, position, index, storage = (
-        np.array(column)
-        for column in zip(*((r.op, r.is_output, r.position, r.list_index, r.tensor.storage) for r in rows), strict=True)
-    )
     ends = np.cumsum(list(map(len, shapes)))
     flat = np.fromiter(chain.from_iterable(shapes), np.int64)
     columns = {
@@ -59,7 +50,7 @@ def tensors_table(rows: Sequence[TensorRow]) -> pa.Table | None:
         "offset_elements": integers(np.zeros(count, np.int64), pa.int64()),
         "numel": integers(np.array(list(map(prod, shapes))), pa.int64()),
         "itemsize_bytes": integers(missing, pa.int64()),
-        "device": texts(np.array([devices.index(row.device) for row in rows]), [f"cuda:{d}" for d in devices]),
+        "device": texts(np.array([devices.index(device) for device in on_device]), [f"cuda:{d}" for d in devices]),
         "dtype": texts(np.full(count, -1), []),
         "shape": lists(flat, ends),
         "strides": lists(np.empty(0, np.int64), np.zeros(count, np.int64), present=np.zeros(count, np.bool_)),

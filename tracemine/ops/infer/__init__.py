@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from tracemine.ops.infer.arguments import MISFIT, MISFITS, Arguments, ListDtype, Unknown
 from tracemine.ops.infer.flops import flops
-from tracemine.ops.infer.outputs import outputs, table
+from tracemine.ops.infer.outputs import outputs
 from tracemine.ops.infer.tensor import TensorSpec
 from tracemine.ops.infer.traffic import traffic
 
-__all__ = ["Inference", "TensorSpec", "covered", "infer"]
+__all__ = ["Inference", "TensorSpec", "infer"]
 
 
 class Inference(Struct, frozen=True):
@@ -80,12 +80,3 @@ def infer(
     except MISFITS:
         count = None
     return Inference(made, read, written, count, reason)
-
-
-def covered() -> frozenset[str]:
-    """Return names, without `aten::`, of the operators that have an output rule of their own.
-
-    >>> "mm" in covered(), "nonzero" in covered()
-    (True, False)
-    """
-    return frozenset(table())

@@ -23,15 +23,10 @@ MOST_ON_CPU = 1 << 23  # elements of all inputs, of calls that a CPU tries as th
 
 @dataclass(frozen=True, kw_only=True)
 class CopyCheck(Check):
-    """A copy between host and device, from pageable and from pinned memory. The rest as in Reproduction."""
+    """A copy between host and device, from pageable and from pinned memory."""
 
-    file: str
-    interface: int
-    fingerprint: str
-    title: str
     nbytes: int
     to_device: bool
-    trace: Sequence[tuple[str, str, Any]]
 
     def results(
         self, compiles: Sequence[str] = (), compile_s: float = 0.0, seconds: float = 10.0, within: float = float("inf")
@@ -60,15 +55,10 @@ class CallCheck(Check):
     rounds: the calls' computation in another order, as the ways have it: what it rounds they may round.
     """
 
-    file: str
-    interface: int
-    fingerprint: str
-    title: str
     eager: Callable[..., Any]
     ways: Sequence[str] = ()
     fixed: Mapping[str, Way] = field(default_factory=dict)
     inputs: Sequence[tuple[Any, ...]]
-    trace: Sequence[tuple[str, str, Any]]
     ulp: float | None = None
     rounds: Callable[..., Any] | None = None
 

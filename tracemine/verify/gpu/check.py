@@ -12,6 +12,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,18 @@ from tracemine.verify.gpu.marks import INTERFACE
 NO_GPU = "this needs a GPU, and torch finds none"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Check:
-    """What reproductions have in common: options, JSON or a table, and how they end."""
+    """What reproductions have in common: options, JSON or a table, and how they end.
+
+    trace: short name, digest of the name, and grid of each kernel that the trace has for it.
+    """
 
     file: str
     interface: int
+    fingerprint: str
+    title: str
+    trace: Sequence[tuple[str, str, Any]]
 
     def main(self) -> None:
         """Run the file as a program. It ends with 1 where something is wrong, or nothing could be checked."""

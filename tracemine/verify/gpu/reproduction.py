@@ -29,13 +29,9 @@ class Reproduction(Check):
 
     inputs: name, shape, dtype, strides and values of each (`make_inputs`). on_cpu: for inputs that are smaller there,
     several names in one text, shape, strides and values; a text says why the CPU cannot try it. sizes_on_cpu: arguments
-    of `eager` that say sizes. trace: short name, digest of the name, and grid of each kernel that the trace has for it.
+    of `eager` that say sizes.
     """
 
-    file: str
-    interface: int
-    fingerprint: str
-    title: str
     eager: Callable[..., Any]
     fused: Callable[..., Any] | None = None
     library: Callable[..., Any] | None = None
@@ -43,7 +39,6 @@ class Reproduction(Check):
     inputs: Sequence[tuple[Any, ...]]
     on_cpu: Mapping[str, tuple[Any, ...]] | str
     sizes_on_cpu: Mapping[str, Any] = field(default_factory=dict)
-    trace: Sequence[tuple[str, str, Any]]
     ulp: float
     nbytes: int
     read_bytes: int

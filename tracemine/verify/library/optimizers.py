@@ -61,26 +61,26 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
     refused = _refused(row, terms, steps, unread)
     if refused is not None:
         return refused
-    known = _numbers(row, steps)
-    if isinstance(known, str):
-        return known
+    numbers = _numbers(row, steps)
+    if isinstance(numbers, str):
+        return numbers
+    known, told = numbers
     scalars = _scalars(steps)
     if {s.name for s in terms.graph.scalars} - {s.name for _, s in scalars}:
         return "it takes numbers that the call does not"
     unknown = any(not s.recorded for _, s in scalars)
     return Replacement(
-        titles=(row.title,),
         call=row.forms[0].call.partition("(")[0],
-        says=_says(row, known),
-        text=_text(row, row.forms[0].call, terms, steps, known.numbers),
+        says=_says(row, known, told),
+        text=_text(row, row.forms[0].call, terms, steps, known),
         eager_calls=0,
-        numbers=known.numbers,
+        numbers=known,
         comes_to={s.name: row.instead[name] for name, s in scalars},
         positive=_positive(row, steps),
-        at={s.name: number(row.instead[name], known.numbers) for name, s in scalars},
+        at={s.name: number(row.instead[name], known) for name, s in scalars},
         assumptions=tuple(_assumptions(row, unknown, not set(unread).isdisjoint(terms.graph.live))),
         differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},
-        mutants=tuple(_mutants(row, terms, steps, known.numbers)),
+        mutants=tuple(_mutants(row, terms, steps, known)),
     )
 
 
@@ -130,33 +130,25 @@ def _of_inputs(terms: Terms, bound: Binding) -> bool:
     return plain and all(set(seen) == {bound.tensors[name]} for name, seen in bound.seen.items())
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The numbers that the call takes, and which of them the trace tells."""
-
-    numbers: dict[str, float]
-    told: frozenset[str]
-
-
-def _numbers(row: Row, steps: Sequence[_Step]) -> _Known | str:
-    """Return the numbers that the call takes: from those recorded, where they tell; a text where they contradict it."""
+def _numbers(row: Row, steps: Sequence[_Step]) -> tuple[dict[str, float], set[str]] | str:
+    """Return the numbers that the call takes, and which of them the trace tells; a text where it contradicts them."""
     recorded: dict[str, float] = {}
     for step in steps:
         for name, scalar in step.scalars.items():
             if scalar.recorded and recorded.setdefault(name, scalar.value) != scalar.value:
                 return "parameters take steps with several numbers"
-    known = _solved(row, recorded)
+    known, told = _solved(row, recorded)
     try:
-        comes_to = {name: number(way, known.numbers) for name, way in row.instead.items()}
+        comes_to = {name: number(way, known) for name, way in row.instead.items()}
     except (ArithmeticError, ValueError):
         return "its numbers are not those of such a step"
     for name, value in recorded.items():
         if abs(comes_to[name] - value) > _NEAR * max(abs(value), 1e-12):
             return "its numbers are not those of such a step"
-    return known
+    return known, told
 
 
-def _solved(row: Row, recorded: Mapping[str, float]) -> _Known:
+def _solved(row: Row, recorded: Mapping[str, float]) -> tuple[dict[str, float], set[str]]:
     """Return the numbers that the call takes: solved from those recorded, the others as the row usually has them."""
     found: dict[str, float] = {}
     told: set[str] = set()
@@ -170,7 +162,7 @@ def _solved(row: Row, recorded: Mapping[str, float]) -> _Known:
             found[name] = round(value) if name == "step" else round(value, 12)
             told |= {name} if names(parse(way)) <= recorded.keys() | told else set()
             break
-    return _Known(found, frozenset(told))
+    return found, told
 
 
 def _text(row: Row, call: str, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]) -> str:
@@ -208,10 +200,10 @@ def _given(terms: Terms) -> str:
     return f"return ({', '.join(given)}{',' if len(given) == 1 else ''})"
 
 
-def _says(row: Row, known: _Known) -> str:
+def _says(row: Row, known: Mapping[str, float], told: Collection[str]) -> str:
     """Return how a user comes to make the call: numbers that the trace tells as they are, the others by name."""
     form = row.forms[0]
-    return substituted(form.shown or form.call, {name: number_text(known.numbers[name]) for name in known.told})
+    return substituted(form.shown or form.call, {name: number_text(known[name]) for name in told})
 
 
 def _assumptions(row: Row, unknown: bool, lets_go: bool) -> Iterator[str]:

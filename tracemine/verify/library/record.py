@@ -24,7 +24,6 @@ class Replacement:
     values, None in place of those that are let go of.
     """
 
-    titles: tuple[str, ...]  # of the rows of the table
     products: bool = False  # whether products are among what it replaces
     call: str  # what is called: F.rms_norm
     says: str  # the call as one writes it: F.rms_norm(x, (4096,), w, eps)

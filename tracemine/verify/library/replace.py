@@ -96,7 +96,6 @@ class _Finding:
         roots = {p.root for p in self.picks}
         wanted = reads(self.terms, self.picks) - roots
         return Replacement(
-            titles=tuple(rows),
             products=any(row.through for row in rows.values()),
             call=first.call.partition("(")[0],
             says=shown(self.terms, first),

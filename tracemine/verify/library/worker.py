@@ -41,7 +41,6 @@ class _Case:
     graph: Graph
     replacement: Replacement
     inputs: list[torch.Tensor]
-    scalars: dict[str, float]  # of the graph
     numbers: dict[str, float]  # of the function
     eager: reference.ReferenceRun
     truth: reference.ReferenceRun
@@ -134,7 +133,6 @@ class _Validator:
             graph=graph,
             replacement=replacement,
             inputs=inputs,
-            scalars=scalars,
             numbers=numbers,
             eager=eager,
             truth=truth,

@@ -11,11 +11,13 @@ from math import prod
 
 import msgspec
 
+from tracemine.codegen.graph import Graph
+from tracemine.codegen.triton.source import SourceText
 from tracemine.ops import itemsize
 from tracemine.verify.repro.eager import eager_text
 from tracemine.verify.repro.standalone import banner, file_text
 from tracemine.verify.repro.text import inputs_text
-from tracemine.verify.step.placing import Kernel, Placed
+from tracemine.verify.step.placing import Placed
 from tracemine.verify.step.program import Program, TensorRef
 from tracemine.verify.step.text import Writer, items_of
 
@@ -78,8 +80,8 @@ _IMPORTS = (
 def _about(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequence[str]) -> bytes:
     return msgspec.json.encode(
         {
-            "ulps": [k.ulp for k in placed.kernels],
-            "draws": [k.draws for k in placed.kernels],
+            "ulps": [source.ulp for _, source in placed.kernels],
+            "draws": [source.draws for _, source in placed.kernels],
             "findings": counts,
             "recorded": [name[:_LONGEST_NAME] for name in recorded],
         }
@@ -144,13 +146,13 @@ def _elements(place: TensorRef) -> int:
 
 def _kernels(placed: Placed) -> str:
     used = {placed.fused[group].kernel for group in placed.plan.placed}
-    texts = [_quoted(module_text(kernel)) if k in used else '""' for k, kernel in enumerate(placed.kernels)]
+    texts = [_quoted(module_text(*kernel)) if k in used else '""' for k, kernel in enumerate(placed.kernels)]
     return "SOURCES = [\n" + "".join(f"{text},\n" for text in texts) + "]"
 
 
-def module_text(kernel: Kernel) -> str:
+def module_text(graph: Graph, source: SourceText) -> str:
     """Return one subgraph and its kernel as a module of its own."""
-    return "\n\n\n".join([kernel.source.text.strip("\n"), eager_text(kernel.graph), f"{inputs_text(kernel.graph)}\n"])
+    return "\n\n\n".join([source.text.strip("\n"), eager_text(graph), f"{inputs_text(graph)}\n"])
 
 
 def _quoted(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -25,16 +25,6 @@ _MOST_KERNELS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
-    """Generated source in place of one graph. `draws`: it has random numbers of its own."""
-
-    graph: Graph
-    source: SourceText
-    ulp: float
-    draws: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
     """One occurrence of a finding in the step: numbers of findings, kernels and calls; what the kernel takes, gives."""
 
@@ -52,7 +42,7 @@ class Placed:
 
     program: Program
     findings: tuple[Finding, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[tuple[Graph, SourceText], ...]  # of each graph that is replaced
     fused: tuple[Fused, ...]
     plan: Schedule  # groups are positions in `fused`
     refused: Mapping[str, int]
@@ -62,32 +52,6 @@ class Placed:
         return sum(self.fused[group].finding == finding for group in self.plan.placed)
 
 
-@dataclass(slots=True)
-class _Occurrence:
-    finding: int
-    rebuilt: Rebuilt
-    kernel: int
-
-
-@dataclass(slots=True)
-class _Kernels:
-    """Kernels by their graph, whatever it is called."""
-
-    kept: list[Kernel] = field(default_factory=list)
-    known: dict[bytes, int] = field(default_factory=dict)
-
-    def of(self, graph: Graph) -> int:
-        """Return the number of the kernel for a graph. Raises Unsupported."""
-        key = msgspec.json.encode(msgspec.structs.replace(graph, name=""))
-        if key not in self.known:
-            if len(self.kept) >= _MOST_KERNELS:
-                raise Unsupported(f"there are more than {_MOST_KERNELS} kernels")
-            source = generate(graph)
-            self.known[key] = len(self.kept)
-            self.kept.append(Kernel(graph=graph, source=source, ulp=source.ulp, draws=source.draws))
-        return self.known[key]
-
-
 def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
     """Return one step of a trace with findings in place. Raises NoStep where none can be replayed.
 
@@ -95,17 +59,17 @@ def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
     """
     flow, recorded = rebuilder.flow, rebuilder.recorded
     refused: Counter[str] = Counter()
-    kernels = _Kernels()
-    found: list[_Occurrence] = []
+    kernels: dict[bytes, tuple[Graph, SourceText]] = {}
+    found: list[tuple[int, Rebuilt, int]] = []  # finding, its calls, kernel
     together: dict[int, int] = {}
     for number, finding in enumerate(findings):
         for rows in _in_step(rebuilder, finding):
             try:
-                rebuilt = rebuilder.rebuild(rows, f"{finding.rule}_{len(kernels.kept)}")
+                rebuilt = rebuilder.rebuild(rows, f"{finding.rule}_{len(kernels)}")
                 if any(node in together for node in rebuilt.nodes):
                     refused["another finding has its kernels"] += 1
                     continue
-                kernel = kernels.of(rebuilt.graph)
+                kernel = _kernel(rebuilt.graph, kernels)
             except (NotRebuilt, Unsupported) as reason:
                 refused[reason.message] += 1
                 continue
@@ -113,11 +77,11 @@ def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
                 refused["the graph is too deep"] += 1
                 continue
             together.update(dict.fromkeys(rebuilt.nodes, len(found)))
-            found.append(_Occurrence(number, rebuilt, kernel))
+            found.append((number, rebuilt, kernel))
     built = build(flow, recorded, together)
     fused: list[Fused] = []
     for each in found:
-        made = _fused(each, kernels.kept[each.kernel].graph, built, recorded)
+        made = _fused(*each, built, recorded)
         if isinstance(made, Fused):
             fused.append(made)
         else:
@@ -129,11 +93,21 @@ def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
     return Placed(
         program=built.program,
         findings=tuple(findings),
-        kernels=tuple(kernels.kept),
+        kernels=tuple(kernels.values()),
         fused=tuple(fused),
         plan=plan,
         refused=dict(refused),
     )
+
+
+def _kernel(graph: Graph, kernels: dict[bytes, tuple[Graph, SourceText]]) -> int:
+    """Return the number of the kernel for a graph, whatever that is called. Raises Unsupported."""
+    key = msgspec.json.encode(msgspec.structs.replace(graph, name=""))
+    if key not in kernels:
+        if len(kernels) >= _MOST_KERNELS:
+            raise Unsupported(f"there are more than {_MOST_KERNELS} kernels")
+        kernels[key] = graph, generate(graph)
+    return list(kernels).index(key)
 
 
 def _in_step(rebuilder: Rebuilder, finding: Finding) -> Iterable[tuple[int, ...]]:
@@ -148,31 +122,31 @@ def _in_step(rebuilder: Rebuilder, finding: Finding) -> Iterable[tuple[int, ...]
             yield rows
 
 
-def _fused(each: _Occurrence, graph: Graph, built: Built, recorded: Recorded) -> Fused | str:
+def _fused(finding: int, rebuilt: Rebuilt, kernel: int, built: Built, recorded: Recorded) -> Fused | str:
     """Return an occurrence by what it takes and gives in the program; else why it stays as it is."""
-    nodes = set(each.rebuilt.nodes)
+    nodes = set(rebuilt.nodes)
     if not nodes <= built.call_of_node.keys():
         return "one of its calls is not replayed"
     calls = tuple(sorted({built.call_of_node[node] for node in nodes}))
     if any(not nodes.issuperset(built.program.calls[c].nodes) for c in calls):
         return "one of its calls does more than the finding says"
-    own, where = each.rebuilt.graph, _buffers(nodes, built, recorded)
-    places = [_place(lies, where) for lies in each.rebuilt.lies]
+    graph, where = rebuilt.graph, _buffers(nodes, built, recorded)
+    places = [_place(lies, where) for lies in rebuilt.lies]
     known = [p for p in places[: len(graph.inputs)] if p is not None]
     takes, gives = tuple(known), tuple(places[len(graph.inputs) :])
-    other = any(p is not None and (p.shape, p.dtype) != spec for p, spec in zip(places, _specs(own), strict=True))
+    other = any(p is not None and (p.shape, p.dtype) != spec for p, spec in zip(places, _specs(graph), strict=True))
     if other or len(takes) < len(graph.inputs):
         return "where one of its tensors lies is not known"
     reason = _unmade(takes, gives, {b for c in calls for b in built.program.calls[c].makes}, built)
     if reason is not None:
         return reason
     return Fused(
-        finding=each.finding,
-        kernel=each.kernel,
+        finding=finding,
+        kernel=kernel,
         calls=calls,
         takes=takes,
         gives=gives,
-        scalars=tuple((s.name, _number(s)) for s in own.scalars),
+        scalars=tuple((s.name, _number(s)) for s in graph.scalars),
     )
 
 
