@@ -25,7 +25,7 @@ from torch import Tensor, nn
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 RANK_S = 120.0
-ROUNDS = 60
+ROUNDS = 40
 if not GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -348,19 +348,32 @@ def captured(one: Checked) -> None:
         near(found, wanted)
 
 
-def launch_us(one: Checked) -> float:
+def host_us(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
     """Return what a call takes of the host, microseconds: least of several, over a while in which others may run."""
-    given, best = one.inputs(), float("inf")
+    best = float("inf")
     with torch.no_grad():
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             torch.cuda.synchronize()
             begin = time.perf_counter()
             for _ in range(100):
-                one.call(*given, **one.numbers)
+                work()
             best = min(best, (time.perf_counter() - begin) * 1e4)
             torch.cuda.synchronize()
             time.sleep(0.01)
-    return best
+    return round(best, 1)
+
+
+def parts_us(one: Checked, given: list[Tensor]) -> dict[str, float]:
+    """Return what of a call goes into looking at inputs, into new tensors, and into these and launches."""
+    module, numbers = one.module, one.numbers
+    with torch.no_grad():
+        plan = module._taken(*given, **numbers)
+    works = {
+        "look": lambda: module._taken(*given, **numbers),
+        "allocate": lambda: module._allocate(plan[0], given[0].device),
+        "launch": lambda: module.launched(plan, *given, **numbers),
+    }
+    return {name: host_us(work, ROUNDS // 4) for name, work in works.items()}
 
 
 def launches(one: Checked) -> int:
@@ -439,7 +452,9 @@ def launched(path: str) -> dict[str, Any]:
     """Return what a call takes of the host, and how many kernels it launches."""
     try:
         one = Checked(loaded(path))
-        return {"us": round(launch_us(one), 1), "launches": max(launches(one), 1), "inputs": len(one.inputs())}
+        given = one.inputs()
+        whole = host_us(lambda: one.call(*given, **one.numbers))
+        return {"us": whole, "launches": max(launches(one), 1), "inputs": len(given), **parts_us(one, given)}
     except Exception as error:  # the others go on
         return {"error": f"{type(error).__name__}: {str(error)[:200]}"}
 
