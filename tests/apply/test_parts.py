@@ -321,6 +321,10 @@ def test_what_was_right_is_joined_with_each_mode_and_what_adds_nothing_is_left_o
     assert found.beside_compile
     assert found.beside_compile.ratio == 0.3 / 0.6
     assert fastest([result("tf32", said="slower", ratio=1.2)]) is None
+    ratios |= {("cudnn_benchmark", "compile"): 0.55, ("optimizer_fused", "compile"): 0.5}
+    ranks, changes = Races(ratios, tmp_path), ("optimizer_fused", "cudnn_benchmark")
+    together(ranks, replace(run, alone=(alone[0], alone[5])), ["compile"])  # type: ignore[arg-type]
+    assert ranks.asked[:2] == [[changes, (*changes, "compile"), ("compile",)], []]
     races.wrong = ["from another seed the loss comes to 2 in place of 1"]
     found = together(races, run, [])  # type: ignore[arg-type]
     assert found.best == ()

@@ -178,12 +178,13 @@ def together(trying: Trying, run: Applied, late: Sequence[str]) -> Applied:
     """
     changes = joined(run.alone, Path(trying.trials.job.folder))
     trying.keep(fastest_of(run.alone))
-    sets = [changes, *((*changes, mode) for mode in modes_for(run.alone))] if changes else []
+    at_once = [name for name in late if not VARIANTS[name].long]  # for ranks: beside the mode alone, built meanwhile
+    sets = [changes, *((*changes, mode) for mode in (*modes_for(run.alone), *at_once))] if changes else []
     tried = trying.several([*(names for names in sets if len(names) > 1), *((name,) for name in late)])
     run = replace(run, alone=(*run.alone, *(tried.pop((name,)) for name in late)))
     trying.keep(fastest_of([*run.alone, *tried.values()]))
-    slow = [mode for mode in modes_for(run.alone) if mode in late] if changes else []
-    tried |= trying.several([(*changes, mode) for mode in slow])
+    slow = [(*changes, mode) for mode in modes_for(run.alone) if mode in late] if changes else []
+    tried |= trying.several(names for names in slow if names not in tried)
     best, compiled = fastest([*run.alone, *tried.values()]), fastest(t for t in run.alone if t.variants[0] in MODES)
     run = replace(run, together=tuple(tried.values()), best=best.variants if best else ())
     if best:
