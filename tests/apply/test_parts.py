@@ -32,7 +32,7 @@ from tracemine.apply.graphs import OneCall
 from tracemine.apply.questions import Checked, TrialJob
 from tracemine.apply.record import Applied, Timed, Tried, append, known_in
 from tracemine.apply.rounding import rounding_of
-from tracemine.apply.run import Trying, fastest, instead, joined, modes_for, not_tried, pared, together
+from tracemine.apply.run import Trying, fastest, instead, joined, modes_for, not_tried, pared, saved_alone, together
 from tracemine.apply.step import NotAStep, Step, built, taken
 from tracemine.apply.table import table
 from tracemine.apply.timing import compared, interleaved
@@ -347,6 +347,17 @@ def test_what_is_no_faster_gives_way_to_the_next_and_to_torch_compile_where_that
     late.several = lambda sets, *_, **__: not_tried(sets)  # type: ignore[method-assign]
     found = pared(late, replace(run, best=first), first, mode)  # type: ignore[arg-type]
     assert (found.best, found.together[0].timed) == (first, run.together[0].timed)
+
+
+def test_beside_a_graph_a_change_counts_as_it_was_measured_on_the_device() -> None:
+    slower = replace(result("edit:0:/a.diff", ratio=1.1, said="slower"), device_ratio=0.5)
+    unknown = saved_alone([slower])
+    ((low, likely, high),) = saved_alone([slower], ("edit:0:/a.diff", "cuda_graph")).values()
+    assert low < likely == 0.5 < high < 0.52
+    beside_default = saved_alone([slower], ("edit:0:/a.diff", "compile"))
+    assert unknown == beside_default
+    assert unknown["edit:0:/a.diff"][1] == pytest.approx(-0.1)
+    assert saved_alone([replace(slower, device_ratio=None)], ("cuda_graph",)) == unknown
 
 
 def test_a_race_goes_on_without_what_fails() -> None:

@@ -40,6 +40,8 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     predicted_high: float | None = None
     findings: tuple[str, ...] = ()
     """Fingerprints of those that ask for it, of the first variant of each."""
+    device_ratio: float | None = None
+    """What a step takes of the GPU by what the unchanged one does, when no launch waits for the host."""
     level: str | None = None
     """`L7` where it is right and faster in the user's own step."""
     timed: Timed | None = None

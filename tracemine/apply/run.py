@@ -23,6 +23,7 @@ from tracemine.apply.variants import EDIT, MODES, VARIANTS, diffs_of, excluded
 
 _ROUNDS = 3  # of leaving one out
 _LONG_GAIN = 0.97  # next to what compiles sooner
+_DEVICE_OFF = 0.03  # of what a step takes of the GPU: the fewest of a few rounds
 
 
 @dataclass(slots=True)
@@ -58,8 +59,8 @@ class Trying:
 
     def _tell(self, found: Mapping[Names, Tried]) -> dict[Names, Tried]:
         """Tell of all that was tried so far; return what was found just now, with what was predicted."""
-        alone = saved_alone((*self.seen.values(), *found.values()))
-        said = {names: replace(tried, **predicted(self.wanted, names, alone)) for names, tried in found.items()}
+        known = (*self.seen.values(), *found.values())
+        said = {n: replace(t, **predicted(self.wanted, n, saved_alone(known, n))) for n, t in found.items()}
         self.seen |= {names: tried for names, tried in said.items() if names not in self.seen or tried.timed}
         self.tell(self.seen.values())
         return said
@@ -99,10 +100,16 @@ class Trying:
             said=timed.said,
             level="L7" if timed.said == "faster" else None,
             timed=timed,
+            device_ratio=self._on_device(names),
             first_s=round(said.first_s, 1),
             peak_bytes=said.peak_bytes,
             errors=self.trials.errors(names, self.alive[names]),
         )
+
+
+    def _on_device(self, names: Names) -> float | None:
+        both = self.alive[names].device_ns, self.trials.base.device_ns
+        return round(both[0] / both[1], 4) if both[0] and both[1] else None
 
 
 def not_tried(sets: Iterable[Names]) -> dict[Names, Tried]:
@@ -309,10 +316,21 @@ def _once_more(trying: Trying, again: Sequence[Names], fewer: Sequence[Names]) -
     return timed | trying.several(racing, [names for names in racing if names in trying.alive], anew=True)
 
 
-def saved_alone(tried: Iterable[Tried]) -> dict[str, Shares]:
-    """Return what single variants were measured to save of the step."""
-    alone = {t.variants[0]: t.timed for t in tried if t.timed and len(t.variants) == 1}
-    return {name: (1 - timed.high, 1 - timed.ratio, 1 - timed.low) for name, timed in alone.items()}
+def saved_alone(tried: Iterable[Tried], beside: Names = ()) -> dict[str, Shares]:
+    """Return what single variants were measured to save of the step.
+
+    beside: with what. In a CUDA graph launches do not wait for the host, so there it is what they save of the device.
+    """
+    graph = any(name in VARIANTS and VARIANTS[name].way not in ("", "default") for name in beside)
+    saved = dict[str, Shares]()
+    for row in tried:
+        if row.timed is None or len(row.variants) > 1:
+            continue
+        ratios = row.timed.high, row.timed.ratio, row.timed.low
+        if graph and row.device_ratio:
+            ratios = row.device_ratio * (1 + _DEVICE_OFF), row.device_ratio, row.device_ratio * (1 - _DEVICE_OFF)
+        saved[row.variants[0]] = 1 - ratios[0], 1 - ratios[1], 1 - ratios[2]
+    return saved
 
 
 def ratio_of(tried: Tried) -> float:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tracemine.apply.compare import Computed, computed_in, course_faults, errors, faults, loss_error
 from tracemine.apply.edits import edited
-from tracemine.apply.questions import CHILD, LOOK, RANKS, Checked, TrialJob
+from tracemine.apply.questions import CHILD, LOOK, QUEUED, RANKS, Checked, TrialJob
 from tracemine.apply.timing import interleaved, steps_a_block
 from tracemine.apply.variants import VARIANTS, diffs_of
 from tracemine.errors import UsageError
@@ -52,6 +52,7 @@ class Child:
     closing: ExitStack
     steps: int = 0
     coarser: float = 0.0
+    device_ns: int | None = None  # 0: not known
 
     def timed(self) -> int:
         """Time a block. Raises Wrong."""
@@ -60,6 +61,13 @@ class Child:
     def rounding(self) -> float:
         """Return the coarsest rounding of a step. Raises Wrong."""
         return msgspec.json.decode(_asked(self.process, LOOK, _BLOCK_LIMIT_S), type=float)
+
+    def queue(self) -> None:
+        """Learn what a step takes of the device when no launch waits for the host."""
+        if self.device_ns is None:
+            self.device_ns = 0
+            with suppress(Wrong):
+                self.device_ns = msgspec.json.decode(_asked(self.process, QUEUED, _BLOCK_LIMIT_S), type=int)
 
     def close(self) -> None:
         """End the process."""
@@ -179,7 +187,12 @@ class Trials:
         for child in alive.values():
             child.steps = self.base.steps
         with self.turn(), resting(self._building):
-            return interleaved({names: child.timed for names, child in alive.items()}, Wrong, unchanged=((), ("",)))
+            timers = {names: child.timed for names, child in alive.items()}
+            took = interleaved(timers, Wrong, unchanged=((), ("",)))
+            for names in took if self.job.ranks == 1 else ():  # ranks wait for each other there
+                if isinstance(took[names], list):
+                    alive[names].queue()
+        return took
 
     def course(self, names: Names, seed: int) -> list[str]:
         """Return what is wrong with how variants go on from another seed. Raises Wrong."""
