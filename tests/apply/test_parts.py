@@ -215,6 +215,18 @@ def test_noise_of_the_unchanged_step_and_asked_for_roundings_are_allowed() -> No
     )
 
 
+def test_where_sums_differ_by_chance_one_element_of_a_parameter_may_go_the_other_way() -> None:
+    flipped, other = torch.ones(4096), torch.ones(4096)
+    flipped[7], other[9] = 1.002, 1.0 + 1e-6
+    base, mine, chance = ({"random": "a", "gradient of w": sampled(g), "parameter w": sampled(p)} for g, p in (
+        (torch.ones(4096), torch.ones(4096)), (torch.ones(4096), flipped), (other, torch.ones(4096)),
+    ))  # fmt: skip
+    assert "parameter w" in faults(base, mine, [base])[0]
+    assert faults(base, mine, [chance]) == []
+    assert "gradient" in faults(base, {**mine, "gradient of w": sampled(flipped)}, [chance])[0]
+    assert "parameter w" in faults(base, {**mine, "parameter w": sampled(flipped * 1.01)}, [chance])[0]
+
+
 def test_losses_and_memory_are_held_against_the_unchanged_step() -> None:
     from tracemine.apply.questions import Checked
 
