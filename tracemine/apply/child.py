@@ -1,8 +1,8 @@
 """One variant in a process of its own: the user's step is built, run, and timed when asked.
 
 Questions and answers are lines of JSON (`tracemine.processes`): first a `TrialJob`, then how many steps to time,
-QUEUED: what the device takes when no launch waits for the host, or LOOK: how coarsely it computes, after which it is not
-to be timed.
+QUEUED: what the device takes when no launch waits for the host, or LOOK: how coarsely it computes, after which it is
+not to be timed.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def together(ranks: Sequence[Checked]) -> Checked:
 
 
 def _free_port() -> int:
-    """Return a port below those that systems give by themselves: of these one may be taken before the first rank is up."""
+    """Return a port below those that systems give by themselves: one of these may be taken before a rank listens."""
     while True:
         port = secrets.randbelow(_PORTS[1] - _PORTS[0]) + _PORTS[0]
         with socket.socket() as found, suppress(OSError):

@@ -106,7 +106,6 @@ class Trying:
             errors=self.trials.errors(names, self.alive[names]),
         )
 
-
     def _on_device(self, names: Names) -> float | None:
         both = self.alive[names].device_ns, self.trials.base.device_ns
         return round(both[0] / both[1], 4) if both[0] and both[1] else None
