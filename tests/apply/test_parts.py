@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from tests.test_schemas import Run, closed, wrong
 from tracemine.api.tops import tops_of
-from tracemine.apply.asked import AskedShares, Wanted, found_in, predicted
+from tracemine.apply.asked import AskedShares, Wanted, asked_for, found_in, predicted
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
 from tracemine.apply.compare import course_faults, errors, faults, loss_error
 from tracemine.apply.edits import edited
@@ -40,6 +40,8 @@ from tracemine.apply.trials import Trials, resting
 from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded, kept
 from tracemine.causes import load_rules
 from tracemine.errors import InputError, UsageError
+from tracemine.findings.record import PerStep
+from tracemine.perfmodel import Range
 from tracemine.pipeline import ScanOptions, analyse, mined
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +105,18 @@ def test_a_mode_is_predicted_by_what_it_touches_and_so_is_what_stands_in_for_it(
     assert predicted(wanted, ("optimizer_fused", "compile"))["findings"] == ("optimizer", "chain")
     assert {*VARIANTS["compile"].rules} < {*VARIANTS["compile_reduce_overhead"].rules}
     assert VARIANTS["compile_max_autotune"].rules == VARIANTS["compile_reduce_overhead"].rules
+
+
+def test_a_mode_that_is_not_known_to_work_where_others_are_is_predicted_by_nothing() -> None:
+    saving, report = Range(10, 20, 30), mined(analyse(ROOT / "fixtures" / "captures" / "decoder_prefill"))
+    step = PerStep(measured_ns=50, step_saving_ns=saving, share_of_unprofiled=0.2, gpu_saving_ns=saving)
+    chains = [replace(one, per_step=step) for one in report.findings if one.rule == "memory_bound_chain"][:1]
+    known = {"default": (0.1, 0.2, 0.3)}
+    unknown, of_findings = asked_for(chains, known), asked_for(chains, {})
+    assert predicted(of_findings, ("compile_reduce_overhead",))["predicted"]
+    assert predicted(unknown, ("compile_reduce_overhead",))["predicted"] is None
+    assert predicted(unknown, ("compile_reduce_overhead",))["findings"]
+    assert predicted(unknown, ("compile",))["predicted"] == 0.2
 
 
 def test_what_modes_save_is_as_far_off_as_it_was_elsewhere() -> None:
