@@ -27,7 +27,7 @@ from tracemine.api.tops import tops_of
 from tracemine.apply.asked import AskedShares, Wanted, asked_for, found_in, predicted
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
 from tracemine.apply.compare import course_faults, errors, faults, loss_error
-from tracemine.apply.edits import edited
+from tracemine.apply.edits import edited, mark_of
 from tracemine.apply.graphs import OneCall
 from tracemine.apply.questions import Checked, TrialJob
 from tracemine.apply.record import Applied, Timed, Tried, append, known_in
@@ -227,6 +227,29 @@ def test_noise_of_the_unchanged_step_and_asked_for_roundings_are_allowed() -> No
     assert (
         "of its largest element" in faults({**base, "x": sampled(one * 0 + 1)}, {**mine, "x": sampled(one)}, [base])[0]
     )
+
+
+def test_a_diff_holds_where_an_editor_took_the_blanks_of_empty_lines(tmp_path: Path) -> None:
+    source, diff = tmp_path / "source", tmp_path / "a.diff"
+    source.mkdir()
+    (source / "m.py").write_text("a = 1\n\nb = '\f'\n\nc = 1\n")
+    diff.write_text("--- a/m.py\n+++ b/m.py\n@@ -1,4 +1,4 @@\n-a = 1\n+a = 2\n\n b = '\f'\n\n\n")
+    with edited(source, [diff]) as (folder, refused):
+        assert refused == ""
+        assert (folder / "m.py").read_text() == "a = 2\n\nb = '\f'\n\nc = 1\n"
+
+
+def test_results_are_of_the_source_that_they_were_made_of(tmp_path: Path) -> None:
+    source, file = tmp_path / "source", tmp_path / "applied.jsonl"
+    (source / ".venv").mkdir(parents=True)
+    (source / "m.py").write_text("a = 1\n")
+    mark = mark_of(source)
+    append(file, Applied(entry="m:b", device="cpu", step_ns=1, source=mark, alone=(result("tf32", ratio=0.9),)))
+    (source / ".venv" / "other.py").write_text("a = 1\n")
+    (source / "notes.txt").write_text("a = 1\n")
+    assert known_in(file, "m:b", source=mark_of(source)).keys() == {("tf32",)}
+    (source / "m.py").write_text("a = 2\n")
+    assert known_in(file, "m:b", source=mark_of(source)) == {}
 
 
 def test_where_sums_differ_by_chance_one_element_of_a_parameter_may_go_the_other_way() -> None:

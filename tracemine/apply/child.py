@@ -13,6 +13,7 @@ import random
 import resource
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 
 from tracemine.apply.questions import CURVE, CURVE_S, LEAST_CURVE, LOOK, QUEUED, Checked, TrialJob
 from tracemine.apply.rounding import rounding_of
-from tracemine.apply.step import Step, built, numbers_in
+from tracemine.apply.step import NotAStep, Step, built, numbers_in
 from tracemine.apply.variants import AFTER, BEFORE
 from tracemine.processes import serve
 
@@ -233,6 +234,12 @@ def _random_state() -> str:
     return hashlib.sha256(b"".join(state.numpy().tobytes() for state in states)).hexdigest()
 
 
+def _place(error: BaseException, folder: str) -> str:
+    """Return the line of the user's that raised, "" where none did."""
+    own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)]
+    return f" ({Path(own[-1].filename).relative_to(folder)}:{own[-1].lineno})" if own else ""
+
+
 def _asked(running: Running, question: bytes) -> float:
     if question == QUEUED:
         return running.queued_ns()
@@ -246,14 +253,16 @@ def main() -> None:
     def answer(line: bytes) -> bytes:
         if running:
             return msgspec.json.encode(_asked(running[0], line.strip()))
+        job = msgspec.json.decode(line, type=TrialJob)
         try:
-            step, said = checked(msgspec.json.decode(line, type=TrialJob))
+            step, said = checked(job)
             running.append(step)
         except Exception as error:  # whatever the user's code or a variant raises is a result
             while "previous error" in str(error) and isinstance(error.__context__, Exception):
                 error = error.__context__  # what ended the capture of a graph
             text = (str(error).strip().splitlines() or [""])[0]
-            said = Checked(error=f"{type(error).__name__}: {text[:300]}")
+            what = text if isinstance(error, NotAStep) else f"{type(error).__name__}: {text}"
+            said = Checked(error=f"{what[:300]}{_place(error, job.folder)}")
         return msgspec.json.encode(said)
 
     serve(answer)

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tracemine.apply.asked import Wanted, predicted
-from tracemine.apply.edits import edited
+from tracemine.apply.edits import edited, mark_of
 from tracemine.apply.modes import Shares
 from tracemine.apply.questions import TrialJob
 from tracemine.apply.record import Applied, Timed, Tried
@@ -140,7 +140,7 @@ def applied(
     limit_s: of building one. known: results of earlier runs, which are not made again. turn: entered while steps are
     timed. progress: given what is known so far. Raises UsageError where the unchanged step does not run.
     """
-    until = time.monotonic() + budget_s
+    until, mark = time.monotonic() + budget_s, mark_of(source)
     with ExitStack() as stack:
         scratch = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-", ignore_cleanup_errors=True))
@@ -150,7 +150,13 @@ def applied(
         trials.begin(stack)
         said = trials.base.said
         begun = Applied(
-            entry=entry, ranks=ranks, device=said.device, step_ns=said.step_ns, peak_bytes=said.peak_bytes, alone=()
+            entry=entry,
+            ranks=ranks,
+            source=mark,
+            device=said.device,
+            step_ns=said.step_ns,
+            peak_bytes=said.peak_bytes,
+            alone=(),
         )
         trying = Trying(trials, wanted, known or {}, until, say, lambda found: progress(_so_far(begun, found)))
         can = [name for name in wanted if said.device != "cpu" or name not in VARIANTS or not VARIANTS[name].gpu]

@@ -27,6 +27,13 @@ from tracemine.processes import Ended, Process, TooLate, worker
 
 LIMIT_S = 600.0  # of building and checking a variant
 TOO_LATE, NO_TIME = "did not answer in", "no time was left"
+# By what is said of an unchanged step that does not run.
+_WAYS_OUT = {
+    NO_TIME: "a larger --budget; the unchanged step comes first",
+    "ModuleNotFoundError": "--source DIR is the folder that MODULE is imported from; other packages are of this Python",
+    "has no function": "--entry MODULE:FUNCTION, a function that returns the step",
+    "arguments are required": 'MODULE is imported without a command line: read that in `if __name__ == "__main__"`',
+}
 _BLOCK_LIMIT_S = 120.0
 _MOST_AT_ONCE = 8
 _CONTEXT_BYTES, _MEMORY_TIMES = 1 << 30, 1.3  # what a process takes besides tensors, and of tensors while it compiles
@@ -156,7 +163,8 @@ class Trials:
             self.again = self._pool.submit(self._child, self.job)
             self.rounding = rounding.result()
         except Wrong as wrong:
-            raise UsageError(f"{self.job.entry} does not run: {wrong.why}") from wrong
+            hint = next((way for begin, way in _WAYS_OUT.items() if begin in wrong.why), None)
+            raise UsageError(f"{self.job.entry} does not run: {wrong.why}", hint=hint) from wrong
         self.at_once = side_by_side(self.base.said, self.job.ranks)
 
     def _looked(self) -> float:
