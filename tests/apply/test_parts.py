@@ -41,6 +41,7 @@ from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, exclude
 from tracemine.causes import load_rules
 from tracemine.errors import InputError, UsageError
 from tracemine.findings.record import PerStep
+from tracemine.fix.ways import WAYS, way_of
 from tracemine.perfmodel import Range
 from tracemine.pipeline import ScanOptions, analyse, mined
 
@@ -526,11 +527,15 @@ def test_what_is_interrupted_keeps_what_it_knows(run: Run, tmp_path: Path, monke
     assert [*known_in(file, "m:build")] == [("compile",)]
 
 
-@pytest.mark.parametrize("name", [name for name, variant in VARIANTS.items() if variant.rounding])
+COARSER = {name for variant in VARIANTS.values() if variant.rounding for name in variant.rules}
+
+
+@pytest.mark.parametrize("name", sorted(COARSER | {name for name, way in WAYS.items() if way.arithmetic}))
 def test_advice_to_compute_more_coarsely_says_by_how_much(name: str) -> None:
-    for rule in (known for known in load_rules() if known.id in VARIANTS[name].rules):
+    assert way_of(name).arithmetic
+    for rule in (known for known in load_rules() if known.id == name):
         for text in (rule.fix, *(advice.text for advice in rule.advice)):
-            assert re.search(r"\b\de-\d\b", text), rule.id
+            assert re.search(r"\b\de-\d\b|[Aa]ccuracy", text), rule.id
 
 
 def test_what_was_measured_in_a_step_stays_with_its_finding(
