@@ -213,7 +213,7 @@ class Flat:
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
-        self.launch = lambda *given: self.seen.append(given)
+        self.launch: Any = lambda *given: self.seen.append(given)
 
     def __call__(self, *given: Any) -> None:
         self.launch(*given[:5], False, None, *given[5:])
@@ -232,7 +232,7 @@ class Needing(Flat):
 def test_a_launch_passes_on_what_triton_does_and_goes_past_it_where_that_is_all(kind: Any, direct: bool) -> None:
     run = kind()
     compiled = SimpleNamespace(module=1, function=77, packed_metadata=(1, 2), run=run)
-    kernel = defaultdict(lambda: lambda *given, **named: compiled)
+    kernel = defaultdict[Any, Any](lambda: lambda *given, **named: compiled)
     driver = SimpleNamespace(get_current_stream=lambda device: 5, get_current_device=lambda: 0)
     active = SimpleNamespace(runtime=SimpleNamespace(driver=SimpleNamespace(active=driver)))
     names: dict[str, Any] = {"torch": torch, "triton": active}
