@@ -97,11 +97,11 @@ def checked(path: Path, idle: SimpleQueue[Process], until: float) -> dict[str, s
     return found
 
 
-def launches(paths: list[Path]) -> dict[Path, dict[str, Any]]:
-    """Return what calls take of the host; nothing where there is no GPU."""
+def launches(paths: list[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield what calls take of the host, as it comes."""
     command = [*CHECKER, "--launch", *map(str, paths)]
-    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    return dict(zip(paths, map(json.loads, ran.stdout.splitlines()), strict=False))
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as ran:
+        yield from zip(paths, map(json.loads, ran.stdout or ()), strict=False)
 
 
 def main() -> int:
@@ -137,20 +137,21 @@ def main() -> int:
             print(f"{path.stem}: {faults or 'all hold'}", flush=True)
     for item in dict.fromkeys((*holds, *left)):
         print(f"{item:30} {holds[item]:3} of {len(paths)}" + (f", {left[item]} not asked" if left[item] else ""))
-    wrong |= slow(launches(paths)) if torch.cuda.is_available() else set()
+    wrong |= slow(paths) if torch.cuda.is_available() else set()
     print(f"{len(paths) - len(wrong)} of {len(paths)} modules pass all that was asked")
     return 1 if wrong or len(paths) < given.count else 0
 
 
-def slow(took: dict[Path, dict[str, Any]]) -> set[Path]:
+def slow(paths: list[Path]) -> set[Path]:
     """Print what calls take of the host, and return the modules whose kernels take too much each."""
-    for path, one in took.items():
+    each = dict[Path, float]()
+    for path, one in launches(paths):
         print(f"{path.stem}: {one}", flush=True)
-    each = {path: one["us"] / one["launches"] for path, one in took.items() if "us" in one}
-    if each:
-        least, most, middle = min(each.values()), max(each.values()), median(each.values())
-        print(f"a kernel takes {least:.1f} to {most:.1f} us of the host, {middle:.1f} in the median")
-    return {path for path in took if each.get(path, math.inf) > MOST_LAUNCH_US}
+        each[path] = one["us"] / one["launches"] if "us" in one else math.inf
+    known = [us for us in each.values() if us < math.inf]
+    if known:
+        print(f"a kernel takes {min(known):.1f} to {max(known):.1f} us of the host, {median(known):.1f} in the median")
+    return {path for path in paths if each.get(path, math.inf) > MOST_LAUNCH_US}
 
 
 if __name__ == "__main__":

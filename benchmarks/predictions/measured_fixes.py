@@ -14,6 +14,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +28,7 @@ from tracemine.perfmodel import Range  # noqa: E402
 RESULTS = ROOT / "benchmarks" / "results" / "h200"
 TABLE = ROOT / "tracemine" / "findings" / "measured_fixes.toml"
 LEAST = 4  # programs of a rule, or nothing is learnt of it
+APART = 20_000  # millionths of the step: nearer ones have no order
 NEARER = 0.9  # times the error, or what is likely stays as it is said
 HEAD = """\
 # By rule, what its fix saved of a step by what was said of it, in so many programs: the middle (1.0: as said), and the
@@ -142,6 +144,27 @@ def table(by_rule: Mapping[str, Sequence[Pair]]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
+def in_order(pairs: Sequence[Pair]) -> str:
+    """Say how many pairs of fixes of one program are said to save in the order of what they saved."""
+    both = [
+        (one, other)
+        for one, other in combinations(pairs, 2)
+        if one.program == other.program and abs(one.measured - other.measured) > APART
+    ]
+    right = sum((one.measured > other.measured) == (one.said.mid > other.said.mid) for one, other in both)
+    return f"{right} of {len(both)}"
+
+
+def moved(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return pairs with their likely saving times the median of what other programs' fixes of the rule saved by it."""
+    found = []
+    for one in pairs:
+        others = [p for p in pairs if p.rule == one.rule and p.program != one.program]
+        times = learnt(others, moves=True).middle if len(others) >= LEAST else 1.0
+        found.append(replace(one, said=Range(0, round(one.said.mid * times), round(one.said.mid * times))))
+    return found
+
+
 def main() -> None:
     MEASURED.clear()  # what is said without the table
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -155,6 +178,9 @@ def main() -> None:
             if given.pairs:
                 print(one)
     print("\n".join(table(by_rule)))
+    every = [one for pairs in by_rule.values() for one in pairs]
+    print(f"\nin the order of what they saved, of two fixes of a program: {in_order(every)};", end=" ")
+    print(f"each moved by the median of other programs: {in_order(moved(every))}")
     if given.write:
         rows = {rule: taught(pairs)[0] for rule, pairs in sorted(by_rule.items())}
         lines = [

@@ -418,8 +418,9 @@ def rescanned(out: Path, recordings: Path) -> None:
         rows = [*said["run"]["alone"], *said["run"]["together"]]
         for name in {name for tried in rows for name in tried["variants"] if name.startswith("edit:")}:
             wanted[name] = asked_by(findings, EDITS[file.stem][shown([name])].rules)
-        alone = saved_alone(msgspec.convert(rows, list[Tried]))
+        known = msgspec.convert(rows, list[Tried])
         for tried in rows:
+            alone = saved_alone(known, tuple(tried["variants"]))
             tried.update(predicted(wanted, tried["variants"], alone))
         said["findings"] = named(findings)
         file.write_text(json.dumps(said, indent=1))

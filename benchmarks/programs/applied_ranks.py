@@ -3,7 +3,8 @@
 Each rank of the step in `steps_of_ranks/` is recorded, the first one's recording scanned, and `apply` tries what that
 asks for, torch.compile's modes and changes of the source, in as many processes. Three changes are wrong: one in a rank
 alone, one by gradients that are not summed, one fails in a rank. OUT/data_parallel.json: what came of it, written as it
-comes; the table is printed. On a CPU the changes alone are tried: it compiles for minutes.
+comes; the table is printed. On a CPU the changes alone are tried: it compiles for minutes. `--only NAME`: nothing is
+recorded, and that alone is tried, a change or one of torch.compile's modes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ EDITS: Mapping[str, tuple[Sequence[str], tuple[str, str]]] = {
     "not_summed": ((), ("said = model(words)", "said = model.module(words)")),
     "fails_in_one_rank": ((), ("loss.backward()", "loss.backward() if not rank else missing")),
 }
-BUILD_LIMIT_S = 50.0  # of a variant
 WRONG = ("wrong_in_one_rank", "not_summed", "fails_in_one_rank")
 
 
@@ -79,23 +79,30 @@ def recorded(out: Path, ranks: int) -> None:
         raise SystemExit(f"recording ended with {codes}")
 
 
-def tried(out: Path, ranks: int, until: float) -> Any:
-    """Scan the first rank's recording, and try what it asks for; write what is known so far."""
-    from benchmarks.programs.applied import looked_at
-    from tracemine.apply.asked import asked_by, asked_for, found_in
-    from tracemine.apply.record import in_json
-    from tracemine.apply.run import applied
-    from tracemine.apply.variants import edit_name
-
-    findings, modes = found_in(*looked_at(out / "recordings" / "0"))
-    print(*(f"{finding.rule}: {finding.title}" for finding in findings), sep="\n")
+def wanted_in(out: Path, only: Sequence[str]) -> Any:
+    """Scan the first rank's recording, and return what it asks for; or what is named."""
     import torch
 
-    wanted = asked_for(findings, modes) if torch.cuda.is_available() else {}
+    from benchmarks.programs.applied import looked_at
+    from tracemine.apply.asked import Wanted, asked_by, asked_for, found_in
+    from tracemine.apply.variants import VARIANTS, edit_name
+
+    findings, modes = ([], {}) if only else found_in(*looked_at(out / "recordings" / "0"))
+    print(*(f"{finding.rule}: {finding.title}" for finding in findings), sep="\n")
+    named = [name for name in only if name in VARIANTS]
+    wanted = asked_for(findings, modes, named) if named or (torch.cuda.is_available() and not only) else Wanted()
     for name, (rules, change) in EDITS.items():
-        file = out / f"{name}.diff"
-        file.write_text(diff_of(change), "utf-8")
-        wanted[edit_name(file)] = asked_by(findings, rules)
+        if name in only or not only:
+            file = out / f"{name}.diff"
+            file.write_text(diff_of(change), "utf-8")
+            wanted[edit_name(file)] = asked_by(findings, rules)
+    return wanted
+
+
+def tried(out: Path, wanted: Any, ranks: int, until: float, limit_s: float) -> Any:
+    """Try what is wanted; write what is known so far."""
+    from tracemine.apply.record import in_json
+    from tracemine.apply.run import applied
 
     def keep(run: Any) -> None:
         (out / f"{NAME}.json").write_text(in_json(run) + "\n", "utf-8")
@@ -106,7 +113,7 @@ def tried(out: Path, ranks: int, until: float) -> Any:
         wanted,
         ranks=ranks,
         budget_s=max(until - time.monotonic(), 1.0),
-        limit_s=BUILD_LIMIT_S,
+        limit_s=limit_s,
         say=lambda text: print(f"{until - time.monotonic():.0f} s left: {text}", flush=True),
         progress=keep,
     )
@@ -120,6 +127,8 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--budget", type=float, default=240.0, help="seconds, of recording too")
+    parser.add_argument("--limit", type=float, default=50.0, help="seconds, of building a variant")
+    parser.add_argument("--only", action="append", default=[], help="try that alone, and record nothing")
     parser.add_argument("--record", action="store_true", help="as one rank of several")
     given = parser.parse_args()
     until = time.monotonic() + given.budget
@@ -127,13 +136,14 @@ def main() -> int:
     if given.record:
         record(given.out)
         return 0
-    recorded(given.out, given.ranks)
-    run = tried(given.out, given.ranks, until)
+    if not given.only:
+        recorded(given.out, given.ranks)
+    run = tried(given.out, wanted_in(given.out, given.only), given.ranks, until, given.limit)
     from tracemine.apply.table import table
 
     print("\n".join(table(run)))
     said = {row.variants[0].rpartition("/")[2].removesuffix(".diff"): row.said for row in run.alone}
-    return int(any(said.get(name) not in ("wrong", "failed") for name in WRONG))
+    return int(any(said.get(name) not in ("wrong", "failed") for name in given.only or WRONG if name in WRONG))
 
 
 if __name__ == "__main__":

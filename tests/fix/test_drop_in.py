@@ -86,7 +86,7 @@ def test_a_planted_fault_is_named(tmp_path: Path, was: str, became: str, item: s
 def test_what_is_written_and_shares_memory_is_left_to_the_calls(tmp_path: Path) -> None:
     text = drop_in(in_place(), title="Average", name="average")
     assert items(text, tmp_path / "average.py", "shared memory")["shared memory"] == ""
-    broken = text.replace("WRITES and _overlap(inputs)", "False")
+    broken = text.replace("WRITES and plan and _overlap(places, reach)", "False")
     assert items(broken, tmp_path / "broken.py", "shared memory")["shared memory"]
 
 

@@ -38,13 +38,18 @@ def found_in(scan: Scan, graphs: GraphTop) -> tuple[list[Finding], dict[str, Sha
 def asked_for(
     findings: Sequence[Finding], modes: Mapping[str, Shares] | None = None, named: Sequence[str] = ()
 ) -> Wanted:
-    """Return what is to be tried: what is named; else torch.compile's modes and what findings ask for."""
+    """Return what is to be tried: what is named; else torch.compile's modes and what findings ask for.
+
+    A mode that is not known to work, where others are, is predicted by nothing: its findings say a part at best.
+    """
     wanted = Wanted()
     for name, variant in VARIANTS.items():
         asking = asked_by(findings, variant.rules)
         unasked = not named and not variant.asked and not variant.instead and (variant.usual or asking.findings)
         if name in named or unasked:
-            wanted[name] = asking._replace(whole=(modes or {}).get(variant.way))
+            whole = (modes or {}).get(variant.way)
+            said = asking.findings if whole or not modes or not variant.way else dict.fromkeys(asking.findings)
+            wanted[name] = AskedShares(said, whole)
     return wanted
 
 

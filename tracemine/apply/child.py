@@ -1,7 +1,8 @@
 """One variant in a process of its own: the user's step is built, run, and timed when asked.
 
-Questions and answers are lines of JSON (`tracemine.processes`): first a `TrialJob`, then how many steps to time, or
-LOOK: how coarsely it computes, after which it is not to be timed.
+Questions and answers are lines of JSON (`tracemine.processes`): first a `TrialJob`, then how many steps to time,
+QUEUED: what the device takes when no launch waits for the host, or LOOK: how coarsely it computes, after which it is
+not to be timed.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import random
 import resource
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 
-from tracemine.apply.questions import CURVE, CURVE_S, LEAST_CURVE, LOOK, Checked, TrialJob
+from tracemine.apply.questions import CURVE, CURVE_S, LEAST_CURVE, LOOK, QUEUED, Checked, TrialJob
 from tracemine.apply.rounding import rounding_of
-from tracemine.apply.step import Step, built, numbers_in
+from tracemine.apply.step import NotAStep, Step, built, numbers_in
 from tracemine.apply.variants import AFTER, BEFORE
 from tracemine.processes import serve
 
@@ -29,6 +31,8 @@ CHECKED = 8  # batches, each shape first
 TRAINED, RANDOM = "after training", "random"
 WARM = 2  # steps before a block is timed on a GPU, that another process has had in between
 _WAITED_S = 0.1
+_QUEUED, _QUEUED_BATCHES = 2, 4  # rounds, and batches of each
+_SPIN_CYCLES, _MOST_CYCLES = 4, 400_000_000  # a nanosecond of the step: twice as long at 2 GHz
 
 
 class Running:
@@ -44,7 +48,7 @@ class Running:
             if name in AFTER:
                 AFTER[name](self.step)
         self.on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-        self._at = 0
+        self.step_ns = self._at = 0
 
     def next(self) -> Any:
         """Run one step on the next batch."""
@@ -67,6 +71,28 @@ class Running:
         if self.on_gpu:
             torch.cuda.synchronize()
         return (time.perf_counter_ns() - started) // steps
+
+    def queued_ns(self) -> int:
+        """Return nanoseconds that a step takes of the device when no launch waits for the host; 0: not known."""
+        if not self.on_gpu:
+            return 0
+        rounds = []
+        for _ in range(_QUEUED):
+            self._at = 0
+            rounds.append([self._queued_ns() for _ in self.step.batches[:_QUEUED_BATCHES]])
+        return min(sum(took) // len(took) if all(took) else 0 for took in rounds)
+
+    def _queued_ns(self) -> int:
+        """Launch a step while the device is busy with nothing; 0 where the host waits in it, or took longer."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        torch.cuda._sleep(min(_SPIN_CYCLES * self.step_ns, _MOST_CYCLES))
+        begin.record()
+        self.next()
+        late = begin.query()
+        end.record()
+        torch.cuda.synchronize()
+        return 0 if late else int(begin.elapsed_time(end) * 1e6)
 
     def bytes_used(self) -> int:
         """Return how much memory is in use."""
@@ -102,10 +128,11 @@ def checked(job: TrialJob) -> tuple[Running, Checked]:
     results |= {f"parameter {name} {TRAINED}": sampled(p) for name, p in step.named_parameters().items()}
     torch.save(results, job.out)
     peak_bytes = running.peak_bytes()
+    running.step_ns = min(running.timed_ns(1) for _ in range(3))
     return running, Checked(
         device=torch.cuda.get_device_name() if running.on_gpu else "cpu",
         first_s=first_s,
-        step_ns=min(running.timed_ns(1) for _ in range(3)),
+        step_ns=running.step_ns,
         free_bytes=torch.cuda.mem_get_info()[0] if running.on_gpu else 0,
         peak_bytes=peak_bytes,
         grown_bytes=max(used[1] - used[0], 0),
@@ -207,22 +234,35 @@ def _random_state() -> str:
     return hashlib.sha256(b"".join(state.numpy().tobytes() for state in states)).hexdigest()
 
 
+def _place(error: BaseException, folder: str) -> str:
+    """Return the line of the user's that raised, "" where none did."""
+    own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)]
+    return f" ({Path(own[-1].filename).relative_to(folder)}:{own[-1].lineno})" if own else ""
+
+
+def _asked(running: Running, question: bytes) -> float:
+    if question == QUEUED:
+        return running.queued_ns()
+    return rounding_of(running.next) if question == LOOK else running.timed_ns(int(question))
+
+
 def main() -> None:
     """Answer until nothing more is asked."""
     running: list[Running] = []
 
     def answer(line: bytes) -> bytes:
         if running:
-            asked = rounding_of(running[0].next) if line.strip() == LOOK else running[0].timed_ns(int(line))
-            return msgspec.json.encode(asked)
+            return msgspec.json.encode(_asked(running[0], line.strip()))
+        job = msgspec.json.decode(line, type=TrialJob)
         try:
-            step, said = checked(msgspec.json.decode(line, type=TrialJob))
+            step, said = checked(job)
             running.append(step)
         except Exception as error:  # whatever the user's code or a variant raises is a result
             while "previous error" in str(error) and isinstance(error.__context__, Exception):
                 error = error.__context__  # what ended the capture of a graph
             text = (str(error).strip().splitlines() or [""])[0]
-            said = Checked(error=f"{type(error).__name__}: {text[:300]}")
+            what = text if isinstance(error, NotAStep) else f"{type(error).__name__}: {text}"
+            said = Checked(error=f"{what[:300]}{_place(error, job.folder)}")
         return msgspec.json.encode(said)
 
     serve(answer)

@@ -17,6 +17,7 @@ _TIMES_NOISE = 8.0  # as far as that from the unchanged step is the same
 _MOST_ROUNDINGS, _SIZE_ROUNDINGS = 8.0, 4.0  # of the largest element, and of the length of all together
 _LOSS_SHARE = 0.01
 _TRAINED_ROUNDING = 1e-5  # roundings grow in many steps, in some elements by more than in others
+_SIGN_ROUNDING = 1e-4  # of a parameter's length, where some elements go the other way
 _GROWN_BYTES = 16 << 20
 _MORE_MEMORY, _DEVICE_SHARE = 1.02, 0.01
 _LARGEST = "largest element"
@@ -40,19 +41,22 @@ def computed_in(file: Path) -> Computed:
 def faults(base: Computed, mine: Computed, runs: Sequence[Computed], rounding: float = 0.0) -> list[str]:
     """Return what is wrong with what a variant computed, the first first.
 
-    runs: of the unchanged step, that may differ from it by chance, or by a rounding of what they begin with. rounding:
-    relative, of the arithmetic that the variant asks for.
+    runs: of the unchanged step, that may differ from it by chance, the first, or by a rounding of what they begin with.
+    rounding: relative, of the arithmetic that the variant asks for.
     """
     if base[RANDOM] != mine[RANDOM]:
         return ["draws other random numbers, so what it computes cannot be compared"]
     names = [name for name, value in base.items() if isinstance(value, tuple)]
     wrong = [f"gives no {name}" for name in names if name not in mine]
+    chance = any(_by_chance(base[name], run.get(name)) for name in names for run in runs[:1])
     for name in names:
         if name in mine:
-            coarse = max(rounding, _TRAINED_ROUNDING if TRAINED in name else 0.0)
+            parameter = name.startswith("parameter ")
+            by_sign = _SIGN_ROUNDING if chance and parameter else 0.0
+            coarse = max(rounding, by_sign, _TRAINED_ROUNDING if TRAINED in name else 0.0)
             again = [run[name] for run in runs if name in run]
-            # Adam's first steps go by a gradient's sign: rounded otherwise, a small one changes sign.
-            why = _apart(base[name], mine[name], again, coarse, whole=rounding > 0 and name.startswith("parameter "))
+            # Adam's first steps go by a gradient's sign: rounded or added up otherwise, a small one changes sign.
+            why = _apart(base[name], mine[name], again, coarse, whole=parameter and (chance or rounding > 0))
             wrong += [f"{name}: {why}"] if why else []
     return wrong[:_SHOWN] + ([f"and {len(wrong) - _SHOWN} others"] if len(wrong) > _SHOWN else [])
 
@@ -65,6 +69,11 @@ def errors(base: Computed, mine: Computed) -> dict[str, float]:
             kind, size = name.split()[0].partition(".")[0], max(_sizes(value[1])[1], 1e-300)
             found[kind] = max(found.get(kind, 0.0), _sizes(value[1] - mine[name][1])[1] / size)
     return {kind: float(f"{error:.2g}") for kind, error in found.items()}
+
+
+def _by_chance(base: Any, again: Any) -> bool:
+    """Return whether a tensor of the unchanged step is another in another process, which does the same."""
+    return again is not None and base[1].shape == again[1].shape and not base[1].equal(again[1])
 
 
 def _apart(base: Any, mine: Any, runs: Sequence[Any], rounding: float, whole: bool) -> str | None:

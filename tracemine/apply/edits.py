@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import unified_diff
 from pathlib import Path
+from zlib import crc32
 
 _LEFT_OUT = shutil.ignore_patterns(".*", "venv", "__pycache__", "node_modules", "*.pt", "*.safetensors")
+_LINE = re.compile(r"(?<=\n)")  # `splitlines` takes a form feed for an end too
 _MOST_FILES = 20_000
-_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
 
 class DoesNotFit(Exception):
@@ -35,13 +38,24 @@ def edited(source: Path, diffs: Sequence[Path]) -> Iterator[tuple[Path, str]]:
             yield copy, "; ".join(why for diff in diffs if (why := _refusal(copy, diff)))
 
 
+def mark_of(source: Path) -> str:
+    """Return a mark of a folder's Python files: another one where a file has changed."""
+    mark = 0
+    for folder, folders, files in os.walk(source):
+        folders[:] = sorted({*folders} - _LEFT_OUT(folder, folders))
+        for path in (Path(folder, name) for name in sorted(files) if name.endswith(".py")):
+            with suppress(OSError):
+                mark = crc32(path.read_bytes(), crc32(str(path.relative_to(source)).encode(), mark))
+    return f"{mark:08x}"
+
+
 def patch(source: Path, diffs: Sequence[Path]) -> str:
     """Return diffs that are applied one after another as one."""
     found = list[str]()
     with edited(source, diffs) as (copy, _):
         for name in sorted({name for diff in diffs for name, _ in _files_of(diff.read_text("utf-8"))}):
             files = [folder / name for folder in (source, copy)]
-            texts = [file.read_text("utf-8").splitlines(keepends=True) if file.exists() else [] for file in files]
+            texts = [_lines(file.read_text("utf-8")) if file.exists() else [] for file in files]
             found += unified_diff(texts[0], texts[1], f"a/{name}", f"b/{name}")
     return "".join(found)
 
@@ -53,7 +67,7 @@ def _refusal(folder: Path, diff: Path) -> str:
             path = (folder / file).resolve()
             if not path.is_relative_to(folder.resolve()):
                 return f"{diff.name}: {file} lies outside the source"
-            lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() else []
+            lines = _lines(path.read_text("utf-8")) if path.exists() else []
             for place, old, new in reversed(hunks):  # from the end on, that places stay
                 at = _place_of(lines, old, place)
                 lines[at : at + len(old)] = new
@@ -69,14 +83,17 @@ Hunk = tuple[int, list[str], list[str]]
 
 def _files_of(text: str) -> Iterator[tuple[str, list[Hunk]]]:
     """Yield each file that a unified diff changes, and its hunks: from which line on, old lines, new lines."""
-    file, hunks = "", list[Hunk]()
-    for line in text.splitlines(keepends=True):
+    file, hunks, wanted = "", list[Hunk](), 0
+    for line in _lines(text):
+        if not line.strip("\r\n") and hunks and len(hunks[-1][1]) < wanted:
+            line = f" {line}"  # an editor took the blank in front of an empty line
         if line.startswith("+++ "):
             if hunks:
                 yield file, hunks
             file, hunks = line[4:].split("\t")[0].strip().removeprefix("b/"), []
         elif begun := _HUNK.match(line):
             hunks.append((int(begun[1]) - 1, [], []))
+            wanted = int(begun[2] or 1)
         elif hunks and line[0] in " +-" and not line.startswith("--- "):
             for sign, kept in (("-", hunks[-1][1]), ("+", hunks[-1][2])):
                 if line[0] in (" ", sign):
@@ -84,6 +101,10 @@ def _files_of(text: str) -> Iterator[tuple[str, list[Hunk]]]:
     if not hunks:
         raise DoesNotFit("it is no unified diff")
     yield file, hunks
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in _LINE.split(text) if line]
 
 
 def _place_of(lines: Sequence[str], old: Sequence[str], place: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 CHILD, RANKS = "tracemine.apply.child", "tracemine.apply.ranks"  # who answers: of one process, of several
-LOOK = b"look"
+LOOK, QUEUED = b"look", b"queued"
 CURVE, LEAST_CURVE, CURVE_S = 50, 16, 3.0  # steps of the short training run: as many as take so long, in these bounds
 
 

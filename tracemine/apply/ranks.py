@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tracemine.apply.questions import CHILD, CURVE, Checked, TrialJob, of_rank
 from tracemine.processes import Ended, Process, serve, worker
 
 _LIMIT_S = 86_400.0  # whoever asks all has a shorter one
+_PORTS = 15_000, 32_000
 _OTHERS_S = 1.0  # one that crashes lets others fail: so long they may say so
 
 
@@ -100,10 +102,12 @@ def together(ranks: Sequence[Checked]) -> Checked:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    """Return a port below those that systems give by themselves: one of these may be taken before a rank listens."""
+    while True:
+        port = secrets.randbelow(_PORTS[1] - _PORTS[0]) + _PORTS[0]
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def main() -> None:

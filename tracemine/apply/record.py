@@ -40,6 +40,8 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     predicted_high: float | None = None
     findings: tuple[str, ...] = ()
     """Fingerprints of those that ask for it, of the first variant of each."""
+    device_ratio: float | None = None
+    """What a step takes of the GPU by what the unchanged one does, when no launch waits for the host."""
     level: str | None = None
     """`L7` where it is right and faster in the user's own step."""
     timed: Timed | None = None
@@ -63,6 +65,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     best: tuple[str, ...] = ()
     ranks: int = 1
     """Processes that the step is made of."""
+    source: str = ""
+    """A mark of the Python files that the step was imported from."""
     peak_bytes: int = 0
     """Of the unchanged step."""
     beside_compile: Timed | None = None
@@ -72,15 +76,15 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = APPLIED_SCHEMA_VERSION
 
 
-def known_in(file: Path | None, entry: str, ranks: int = 1) -> dict[tuple[str, ...], Tried]:
-    """Return what a file holds of an entry, by the variants that were tried. Raises InputError."""
+def known_in(file: Path | None, entry: str, ranks: int = 1, source: str = "") -> dict[tuple[str, ...], Tried]:
+    """Return what a file holds of an entry of this source, by the variants that were tried. Raises InputError."""
     known: dict[tuple[str, ...], Tried] = {}
     for number, line in enumerate(file.read_bytes().splitlines() if file and file.exists() else (), 1):
         try:
             run = msgspec.json.decode(line, type=Applied)
         except msgspec.DecodeError as error:
             raise InputError(f"is no result of apply: {error}", where=Location(str(file), line=number)) from error
-        if (run.entry, run.ranks) == (entry, ranks):
+        if (run.entry, run.ranks, run.source) == (entry, ranks, source):
             known |= {tried.variants: tried for tried in (*run.alone, *run.together) if tried.said != "not tried"}
     return known
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tracemine.apply.asked import Wanted, predicted
-from tracemine.apply.edits import edited
+from tracemine.apply.edits import edited, mark_of
 from tracemine.apply.modes import Shares
 from tracemine.apply.questions import TrialJob
 from tracemine.apply.record import Applied, Timed, Tried
@@ -23,6 +23,7 @@ from tracemine.apply.variants import EDIT, MODES, VARIANTS, diffs_of, excluded
 
 _ROUNDS = 3  # of leaving one out
 _LONG_GAIN = 0.97  # next to what compiles sooner
+_DEVICE_OFF = 0.03  # of what a step takes of the GPU: the fewest of a few rounds
 
 
 @dataclass(slots=True)
@@ -58,8 +59,8 @@ class Trying:
 
     def _tell(self, found: Mapping[Names, Tried]) -> dict[Names, Tried]:
         """Tell of all that was tried so far; return what was found just now, with what was predicted."""
-        alone = saved_alone((*self.seen.values(), *found.values()))
-        said = {names: replace(tried, **predicted(self.wanted, names, alone)) for names, tried in found.items()}
+        known = (*self.seen.values(), *found.values())
+        said = {n: replace(t, **predicted(self.wanted, n, saved_alone(known, n))) for n, t in found.items()}
         self.seen |= {names: tried for names, tried in said.items() if names not in self.seen or tried.timed}
         self.tell(self.seen.values())
         return said
@@ -99,10 +100,15 @@ class Trying:
             said=timed.said,
             level="L7" if timed.said == "faster" else None,
             timed=timed,
+            device_ratio=self._on_device(names),
             first_s=round(said.first_s, 1),
             peak_bytes=said.peak_bytes,
             errors=self.trials.errors(names, self.alive[names]),
         )
+
+    def _on_device(self, names: Names) -> float | None:
+        both = self.alive[names].device_ns, self.trials.base.device_ns
+        return round(both[0] / both[1], 4) if both[0] and both[1] else None
 
 
 def not_tried(sets: Iterable[Names]) -> dict[Names, Tried]:
@@ -134,7 +140,7 @@ def applied(
     limit_s: of building one. known: results of earlier runs, which are not made again. turn: entered while steps are
     timed. progress: given what is known so far. Raises UsageError where the unchanged step does not run.
     """
-    until = time.monotonic() + budget_s
+    until, mark = time.monotonic() + budget_s, mark_of(source)
     with ExitStack() as stack:
         scratch = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="tracemine-apply-", ignore_cleanup_errors=True))
@@ -144,7 +150,13 @@ def applied(
         trials.begin(stack)
         said = trials.base.said
         begun = Applied(
-            entry=entry, ranks=ranks, device=said.device, step_ns=said.step_ns, peak_bytes=said.peak_bytes, alone=()
+            entry=entry,
+            ranks=ranks,
+            source=mark,
+            device=said.device,
+            step_ns=said.step_ns,
+            peak_bytes=said.peak_bytes,
+            alone=(),
         )
         trying = Trying(trials, wanted, known or {}, until, say, lambda found: progress(_so_far(begun, found)))
         can = [name for name in wanted if said.device != "cpu" or name not in VARIANTS or not VARIANTS[name].gpu]
@@ -178,12 +190,13 @@ def together(trying: Trying, run: Applied, late: Sequence[str]) -> Applied:
     """
     changes = joined(run.alone, Path(trying.trials.job.folder))
     trying.keep(fastest_of(run.alone))
-    sets = [changes, *((*changes, mode) for mode in modes_for(run.alone))] if changes else []
+    at_once = [name for name in late if not VARIANTS[name].long]  # for ranks: beside the mode alone, built meanwhile
+    sets = [changes, *((*changes, mode) for mode in (*modes_for(run.alone), *at_once))] if changes else []
     tried = trying.several([*(names for names in sets if len(names) > 1), *((name,) for name in late)])
     run = replace(run, alone=(*run.alone, *(tried.pop((name,)) for name in late)))
     trying.keep(fastest_of([*run.alone, *tried.values()]))
-    slow = [mode for mode in modes_for(run.alone) if mode in late] if changes else []
-    tried |= trying.several([(*changes, mode) for mode in slow])
+    slow = [(*changes, mode) for mode in modes_for(run.alone) if mode in late] if changes else []
+    tried |= trying.several(names for names in slow if names not in tried)
     best, compiled = fastest([*run.alone, *tried.values()]), fastest(t for t in run.alone if t.variants[0] in MODES)
     run = replace(run, together=tuple(tried.values()), best=best.variants if best else ())
     if best:
@@ -308,10 +321,21 @@ def _once_more(trying: Trying, again: Sequence[Names], fewer: Sequence[Names]) -
     return timed | trying.several(racing, [names for names in racing if names in trying.alive], anew=True)
 
 
-def saved_alone(tried: Iterable[Tried]) -> dict[str, Shares]:
-    """Return what single variants were measured to save of the step."""
-    alone = {t.variants[0]: t.timed for t in tried if t.timed and len(t.variants) == 1}
-    return {name: (1 - timed.high, 1 - timed.ratio, 1 - timed.low) for name, timed in alone.items()}
+def saved_alone(tried: Iterable[Tried], beside: Names = ()) -> dict[str, Shares]:
+    """Return what single variants were measured to save of the step.
+
+    beside: with what. In a CUDA graph launches do not wait for the host, so there it is what they save of the device.
+    """
+    graph = any(name in VARIANTS and VARIANTS[name].way not in ("", "default") for name in beside)
+    saved = dict[str, Shares]()
+    for row in tried:
+        if row.timed is None or len(row.variants) > 1:
+            continue
+        ratios = row.timed.high, row.timed.ratio, row.timed.low
+        if graph and row.device_ratio:
+            ratios = row.device_ratio * (1 + _DEVICE_OFF), row.device_ratio, row.device_ratio * (1 - _DEVICE_OFF)
+        saved[row.variants[0]] = 1 - ratios[0], 1 - ratios[1], 1 - ratios[2]
+    return saved
 
 
 def ratio_of(tried: Tried) -> float:

@@ -44,6 +44,7 @@ class Step:
 def built(entry: str, folder: str) -> Step:
     """Import MODULE:FUNCTION, from a folder first, and call it. Raises NotAStep, and what the user's code raises."""
     name, _, function = entry.partition(":")
+    name = name.removesuffix(".py").replace("/", ".")
     sys.path.insert(0, folder)
     build = getattr(importlib.import_module(name), function or "build", None)
     if not callable(build):

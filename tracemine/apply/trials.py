@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tracemine.apply.compare import Computed, computed_in, course_faults, errors, faults, loss_error
 from tracemine.apply.edits import edited
-from tracemine.apply.questions import CHILD, LOOK, RANKS, Checked, TrialJob
+from tracemine.apply.questions import CHILD, LOOK, QUEUED, RANKS, Checked, TrialJob
 from tracemine.apply.timing import interleaved, steps_a_block
 from tracemine.apply.variants import VARIANTS, diffs_of
 from tracemine.errors import UsageError
@@ -27,6 +27,13 @@ from tracemine.processes import Ended, Process, TooLate, worker
 
 LIMIT_S = 600.0  # of building and checking a variant
 TOO_LATE, NO_TIME = "did not answer in", "no time was left"
+# By what is said of an unchanged step that does not run.
+_WAYS_OUT = {
+    NO_TIME: "a larger --budget; the unchanged step comes first",
+    "ModuleNotFoundError": "--source DIR is the folder that MODULE is imported from; other packages are of this Python",
+    "has no function": "--entry MODULE:FUNCTION, a function that returns the step",
+    "arguments are required": 'MODULE is imported without a command line: read that in `if __name__ == "__main__"`',
+}
 _BLOCK_LIMIT_S = 120.0
 _MOST_AT_ONCE = 8
 _CONTEXT_BYTES, _MEMORY_TIMES = 1 << 30, 1.3  # what a process takes besides tensors, and of tensors while it compiles
@@ -52,6 +59,7 @@ class Child:
     closing: ExitStack
     steps: int = 0
     coarser: float = 0.0
+    device_ns: int | None = None  # 0: not known
 
     def timed(self) -> int:
         """Time a block. Raises Wrong."""
@@ -60,6 +68,13 @@ class Child:
     def rounding(self) -> float:
         """Return the coarsest rounding of a step. Raises Wrong."""
         return msgspec.json.decode(_asked(self.process, LOOK, _BLOCK_LIMIT_S), type=float)
+
+    def queue(self) -> None:
+        """Learn what a step takes of the device when no launch waits for the host."""
+        if self.device_ns is None:
+            self.device_ns = 0
+            with suppress(Wrong):
+                self.device_ns = msgspec.json.decode(_asked(self.process, QUEUED, _BLOCK_LIMIT_S), type=int)
 
     def close(self) -> None:
         """End the process."""
@@ -148,7 +163,8 @@ class Trials:
             self.again = self._pool.submit(self._child, self.job)
             self.rounding = rounding.result()
         except Wrong as wrong:
-            raise UsageError(f"{self.job.entry} does not run: {wrong.why}") from wrong
+            hint = next((way for begin, way in _WAYS_OUT.items() if begin in wrong.why), None)
+            raise UsageError(f"{self.job.entry} does not run: {wrong.why}", hint=hint) from wrong
         self.at_once = side_by_side(self.base.said, self.job.ranks)
 
     def _looked(self) -> float:
@@ -179,7 +195,12 @@ class Trials:
         for child in alive.values():
             child.steps = self.base.steps
         with self.turn(), resting(self._building):
-            return interleaved({names: child.timed for names, child in alive.items()}, Wrong, unchanged=((), ("",)))
+            timers = {names: child.timed for names, child in alive.items()}
+            took = interleaved(timers, Wrong, unchanged=((), ("",)))
+            for names in took if self.job.ranks == 1 else ():  # ranks wait for each other there
+                if isinstance(took[names], list):
+                    alive[names].queue()
+        return took
 
     def course(self, names: Names, seed: int) -> list[str]:
         """Return what is wrong with how variants go on from another seed. Raises Wrong."""

@@ -82,6 +82,7 @@ def apply(
         analysis = analyse(path, execution_trace=execution_trace, progress=progress)
         graphs = tops_of(analysis, scan := mined(analysis), ScanOptions()).graphs()
     try:
+        from tracemine.apply.edits import mark_of
         from tracemine.apply.record import in_json, known_in
         from tracemine.apply.run import applied
         from tracemine.apply.table import table
@@ -89,7 +90,7 @@ def apply(
     except ImportError as error:
         raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
     wanted = _wanted(scan, graphs, variants or (), edit or (), options["say"])
-    options["known"], held = known_in(output, entry, ranks), list["Applied"]()
+    options["known"], held = known_in(output, entry, ranks, mark_of(source)), list["Applied"]()
     try:
         held.append(applied(entry, source.absolute(), wanted, progress=held.append, **options))
     finally:

@@ -1,4 +1,7 @@
-"""A transformer trained data parallel, as torchrun starts it: small buckets, a loop over parameters, losses printed."""
+"""A transformer trained data parallel, as torchrun starts it: small buckets, a loop over parameters, losses printed.
+
+LAYERS in the environment: so many, where a mode is to compile in less time.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 ON_GPU = torch.cuda.is_available()
 WIDTH, LAYERS, HEADS, WORDS, ROWS, LENGTH = (1024, 8, 16, 32_000, 8, 512) if ON_GPU else (32, 2, 4, 100, 2, 16)
+LAYERS = int(os.environ.get("LAYERS", LAYERS))
 
 
 class Layer(nn.Module):

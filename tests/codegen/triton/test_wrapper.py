@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from tracemine.codegen import GraphBuilder, generate
 from tracemine.codegen.graph import Graph
-from tracemine.codegen.triton.wrapper import KIND, launching
+from tracemine.codegen.triton.wrapper import _LAUNCH, KIND, launching
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -203,3 +204,44 @@ def test_numbers_of_one_kind_are_compiled_for_alike(one: float, other: float) ->
     same = space["_kind"](one) == space["_kind"](other)
     first, second = (specialised(CUDABackend, each, False, True, True) for each in (one, other))
     assert not same or first == second or (one == other == 1)
+
+
+class Flat:
+    """A launcher as Triton's: it looks for memory that a kernel may need, and passes on what it is given."""
+
+    global_scratch_size = profile_scratch_size = 0
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.launch: Any = lambda *given: self.seen.append(given)
+
+    def __call__(self, *given: Any) -> None:
+        self.launch(*given[:5], False, None, *given[5:])
+
+
+class Nested(Flat):
+    def __call__(self, *given: Any) -> None:
+        self.launch(*given[:5], False, None, *given[5:9], given[9:])
+
+
+class Needing(Flat):
+    global_scratch_size = 16
+
+
+@pytest.mark.parametrize(("kind", "direct"), [(Flat, True), (Nested, False), (Needing, False)])
+def test_a_launch_passes_on_what_triton_does_and_goes_past_it_where_that_is_all(kind: Any, direct: bool) -> None:
+    run = kind()
+    compiled = SimpleNamespace(module=1, function=77, packed_metadata=(1, 2), run=run)
+    kernel = defaultdict[Any, Any](lambda: lambda *given, **named: compiled)
+    driver = SimpleNamespace(get_current_stream=lambda device: 5, get_current_device=lambda: 0)
+    active = SimpleNamespace(runtime=SimpleNamespace(driver=SimpleNamespace(active=driver)))
+    names: dict[str, Any] = {"torch": torch, "triton": active}
+    exec(_LAUNCH, names)  # noqa: S102
+    launch, tensor = names["_Launch"](kernel, 8, (3, 4), num_warps=4), torch.ones(4)
+    for number in (0.5, 0.5, 2.5):
+        launch(tensor, number)
+    arguments = [(tensor.data_ptr(), number, 3, 4) for number in (0.5, 2.5)]
+    run(8, 1, 1, 5, 77, (1, 2), None, None, None, *arguments[1])
+    assert run.seen[-2] == run.seen[-1]
+    assert [given[4:][-4:] if kind is not Nested else given[-1] for given in run.seen[:2]] == arguments
+    assert (launch.launcher is run.launch) == direct

@@ -62,17 +62,20 @@ class _Launch:
 
     Triton inspects every argument of a launch to find the binary that it compiled for such. Plans are cached by all
     that it inspects, so from the second launch on the binary's launcher is called, and no hook of Triton's. It gets
-    addresses: of a tensor it would ask the driver where that lies.
+    addresses: of a tensor it would ask the driver where that lies. Where all that Triton does around it is to look for
+    memory that the kernel does not need, what stands before the arguments is noted once, and passed on.
     """
 
     def __init__(self, kernel, blocks, args, **options):
         self.kernel, self.grid, self.args, self.options = kernel, (blocks, 1, 1), args, options
-        self.launcher = None
+        self.launcher = self.before = None
 
     def __call__(self, *inputs):
         if self.launcher is not None:
             given = *map(torch.Tensor.data_ptr, inputs[: self.tensors]), *inputs[self.tensors :], *self.args
-            self.launcher(*self.grid, self.stream(self.device), *self.binary, None, None, None, *given)
+            if self.before is None:
+                self.launcher, self.before = self._noted(given)
+            self.launcher(*self.grid, self.stream(self.device), *self.before, *given)
         elif self.grid[0] > 0:
             compiled = self.kernel[self.grid](*inputs, *self.args, **self.options)
             if getattr(compiled, "module", None) is not None:  # Triton's interpreter compiles nothing
@@ -81,6 +84,22 @@ class _Launch:
                 self.binary, self.launcher = (compiled.function, compiled.packed_metadata), compiled.run
                 kinds = [isinstance(each, torch.Tensor) for each in inputs]
                 self.tensors = [*kinds, False].index(False)  # numbers and descriptors stand behind them
+
+    def _noted(self, given):
+        """Return what launches, the driver's function where it can, and what stands between stream and arguments."""
+        run, before, seen = self.launcher, (*self.binary, None, None, None), []
+        launch = getattr(run, "launch", None)
+        if launch is None or getattr(run, "global_scratch_size", 1) or getattr(run, "profile_scratch_size", 1):
+            return run, before
+        try:
+            run.launch = lambda *every: seen.append(every)
+            run(*self.grid, 0, *before, *given)
+        finally:
+            run.launch = launch
+        (every,) = seen
+        at = len(every) - len(given)
+        plain = every[:4] == (*self.grid, 0) and all(one is other for one, other in zip(every[at:], given))
+        return (launch, every[4:at]) if plain and at >= 4 else (run, before)
 '''
 _DESCRIBED = '''
 class _Described(_Launch):
