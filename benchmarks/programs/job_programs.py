@@ -50,8 +50,8 @@ SETS = (
     Recipe(),
     Recipe(
         large=(1536, 6), small=(512, 8), gated=True, length=768, batches=(6, 3), late=0, late_s=0.005, read_s=0.012,
-        moved=1, bucket_mb=0.05, channels=2, picture=(48, 192, 6), tokens=(6144, 3072), hot=0.3, stages=4, microbatches=3,
-        disturbing=6144,
+        moved=1, bucket_mb=0.05, channels=2, picture=(48, 192, 6), tokens=(6144, 3072), hot=0.3, stages=4,
+        microbatches=3, disturbing=6144,
     ),
 )  # fmt: skip
 
