@@ -45,7 +45,7 @@ def find_and_draw(read: RanksRead, name: str) -> tuple[Job, JobPicture]:
     clocks = clocks_of(ranks, matches.blocks)
     job = JobReplay(ranks, matches, clocks)
     error = job.error_percent()
-    without = unprofiled(ranks)
+    without = unprofiled(ranks, job)
     steps = ranks[0].steps
     step = _step(ranks, job, without)
     exact = error <= _MOST_ERROR and len(matches) > 0

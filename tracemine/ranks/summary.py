@@ -90,6 +90,8 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     part: IntArray  # what each collective is there for, a place in `parts.NAMES`; -1: nothing of these
     # Begin and end of computing in the last step; what lies close together as one.
     computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    # Of each step, silence of its host beyond what counts as one at all.
+    silent_over_ns: IntArray = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
     collecting_ns: int = 0  # a step, Python's garbage where it recorded nothing else
     operators: dict[str, int] = {}  # those that ran most often, and how often
     calls_ns: dict[str, IntArray] = {}  # of each stretch what the host works for a part's collectives, if not recorded
@@ -170,6 +172,7 @@ class _Rank:
             wait_ns_by_step=blocked.within(step_edges[:-1], step_edges[1:]),
             kernels=self._kernels(begin, end),
             silence=longest(self.timeline, self.silence),
+            silent_over_ns=self._of_host(Spans.of(self.silence.begin + _SILENT_NS, self.silence.end), step_edges),
             loading_ns=self._loading_ns(begin, end) // len(self.steps),
             collecting_ns=collecting_ns(self.timeline, self.silence) // len(self.steps),
             operators=operators_of(self.timeline, begin, end),
