@@ -53,6 +53,10 @@ SETS = (
         moved=1, bucket_mb=0.05, channels=2, picture=(48, 192, 6), tokens=(6144, 3072), hot=0.3, stages=4,
         microbatches=3, disturbing=6144,
     ),
+    Recipe(
+        large=(2560, 3), small=(384, 10), length=1024, batches=(6, 4), late=0, late_s=0.012, read_s=0.006, moved=3,
+        bucket_mb=0.02, picture=(56, 160, 7), tokens=(2048, 5120), hot=0.4, stages=5, microbatches=2, disturbing=3072,
+    ),
 )  # fmt: skip
 
 

@@ -29,6 +29,8 @@ PLANTED = {
     "ddp_late_host_ahead": ("straggler_host", (1,), True),
     "ddp_longer_batch": ("straggler_work", (1,), True),
     "ddp_shared_gpu": ("straggler_gpu", (1,), True),
+    "ddp_shared_gpu_slices": ("straggler_gpu", (0,), True),
+    "ddp_one_evaluates": ("rank_dependent", (0,), True),
     "ddp_slow_loader": ("straggler_input", (1,), True),
     "ddp_no_peers": ("link_below_rate", EVERYONE, False),
     "ddp_one_channel": ("link_below_rate", EVERYONE, True),
