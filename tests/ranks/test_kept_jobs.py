@@ -87,6 +87,11 @@ def test_nobody_is_blamed_where_nothing_was_planted(name: str) -> None:
     assert found.replay_error_percent <= 1.5
 
 
+@pytest.mark.parametrize("name", ["ddp_no_peers", "ddp_one_channel"])
+def test_what_a_slow_link_takes_is_claimed_once(name: str) -> None:
+    assert "exposed_collective" not in [one.rule for one in job(name, "planted").findings]
+
+
 def test_a_slower_device_costs_nothing_where_its_host_is_the_limit() -> None:
     ranks = read_ranks(sorted((FOLDER / "ddp_slow_loader" / "clean").glob("rank*.json.gz"))).ranks
     matches = matched(ranks)

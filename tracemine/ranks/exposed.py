@@ -58,17 +58,23 @@ class _Set(Struct, frozen=True):
 
 
 def exposed_communication(
-    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int, claimed: BoolArray
+    ranks: Sequence[RankSummary],
+    job: JobReplay,
+    without: JobUnprofiled,
+    step_ns: int,
+    claimed: BoolArray,
+    slow: BoolArray,
 ) -> list[Exposed]:
     """Return what communication costs the job and need not, each collective in one of them.
 
-    claimed: collectives of the job that have a cause already.
+    claimed: collectives of the job that have a cause already. slow: those whose link is slow: hiding them is no cure.
     """
     causes: list[Exposed] = []
     for same in _sets(ranks, job):
         unclaimed = ~claimed[same.jobs]
         for rule in (_not_overlapped, _exposed, _small):
-            cause, these = rule(same, unclaimed, job, without, step_ns)
+            free = unclaimed & ~slow[same.jobs] if rule is _exposed else unclaimed
+            cause, these = rule(same, free, job, without, step_ns)
             if cause is not None:
                 causes.append(cause)
                 unclaimed = unclaimed & ~these
