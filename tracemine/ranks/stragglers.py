@@ -171,6 +171,15 @@ class _Alike:
                 total += (own.alone - float(np.median(same))) * own.count
         return int(total / self.ranks[at].steps)
 
+    def other_ns(self, at: int) -> int:
+        """Return how long a step kernels run that most peers do not run as often with equal blocks and shapes."""
+        others = [kernels for place, kernels in enumerate(self.kernels) if place != at]
+        total = 0
+        for key, own in self.kernels[at].items():
+            equal = sum(key in of and of[key].count == own.count for of in others)
+            total += own.time_ns if 2 * equal <= len(others) else 0
+        return total // self.ranks[at].steps
+
 
 def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     """Return by what a rank exceeds its peers. least: what is below is not asked for."""
@@ -178,7 +187,7 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     silent, queued, busy = (alike.excess(at, name) for name in _BY_STEP)
     computes = busy + max(queued, 0) >= least
     slower = max(min(alike.slower_ns(at), busy), 0) if computes else 0
-    slower = busy if slower >= _OF_EXCESS * busy else slower  # what never runs alone is slower as well
+    slower = busy if alike.other_ns(at) < (1 - _OF_EXCESS) * busy else slower  # what never runs alone is slower as well
     reasons = []
     if min(silent, alike.excess(at, "silent_over")) >= max(least, 1):  # equal silences may lie about what counts as one
         reasons.append(_silent(rank, peers, silent))
