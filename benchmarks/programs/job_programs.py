@@ -20,7 +20,44 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 Step = Callable[[], Any]
-EVERYONE = "all"
+EVERYONE, LATE, FIRST = "all", "late", "first"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Models, sizes and plants of one set of jobs, so that a set can be recorded of which nothing was looked at."""
+
+    large: tuple[int, int] = (2048, 4)  # width and layers; the device is the limit
+    small: tuple[int, int] = (768, 6)  # the host is
+    gated: bool = False  # layers as in Llama rather than as in GPT-2
+    length: int = 512
+    batches: tuple[int, int] = (8, 2)  # of the large model and of the small one
+    late: int = 1
+    late_s: float = 0.008
+    read_s: float = 0.008
+    moved: int = 2  # samples that one rank computes for the other
+    bucket_mb: float = 0.01
+    channels: int = 1
+    picture: tuple[int, int, int] = (64, 128, 8)  # pixels a side, channels, layers
+    tokens: tuple[int, int] = (4096, 4096)  # of layers cut over ranks, and their width
+    hot: float = 0.5  # of the tokens, beside an equal share of the others
+    stages: int = 3
+    microbatches: int = 4
+    disturbing: int = 4096
+
+
+SETS = (
+    Recipe(),
+    Recipe(
+        large=(1536, 6), small=(512, 8), gated=True, length=768, batches=(6, 3), late=0, late_s=0.005, read_s=0.012,
+        moved=1, bucket_mb=0.05, channels=2, picture=(48, 192, 6), tokens=(6144, 3072), hot=0.3, stages=4,
+        microbatches=3, disturbing=6144,
+    ),
+    Recipe(
+        large=(2560, 3), small=(384, 10), length=1024, batches=(6, 4), late=0, late_s=0.012, read_s=0.006, moved=3,
+        bucket_mb=0.02, picture=(56, 160, 7), tokens=(2048, 5120), hot=0.4, stages=5, microbatches=2, disturbing=3072,
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,6 +67,7 @@ class Place:
     rank: int
     size: int
     device: torch.device
+    recipe: Recipe = SETS[0]
 
     @property
     def full(self) -> bool:
@@ -44,17 +82,17 @@ class Place:
 
     @property
     def late(self) -> bool:
-        return self.rank == 1
+        return self.rank == self.recipe.late
 
 
 @dataclass(frozen=True)
 class PlantedJob:
-    """One job: what was planted, which rules mean it, and whose it is: a rank, or everyone's; None: a control."""
+    """One job: what was planted, which rules mean it, and whose it is: LATE, FIRST or EVERYONE; None: a control."""
 
     name: str
     make: Callable[[Place], dict[str, Step]]
     rules: Sequence[str] = ()
-    ranks: int | str | None = None
+    ranks: str | None = None
     session: str = "usual"
     clean_is: str | None = None  # the job whose clean step this one is held against
 
@@ -77,6 +115,27 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.second(x))))
 
 
+class GatedBlock(nn.Module):
+    """A layer as in Llama: half as many heads for keys and values, no bias, a gate."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = max(width // 64, 2)
+        self.first, self.second = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.q, self.kv = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.out, self.down = nn.Linear(width, width, bias=False), nn.Linear(3 * width, width, bias=False)
+        self.gate, self.up = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, 3 * width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        q = self.q(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        parts = self.kv(y).chunk(2, -1)
+        k, v = (part.unflatten(-1, (self.heads // 2, -1)).transpose(1, 2).repeat_interleave(2, 1) for part in parts)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        y = self.second(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
 class Pictures(nn.Module):
     def __init__(self, channels: int, layers: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
@@ -94,11 +153,13 @@ class Pictures(nn.Module):
 def blocks(place: Place, width: int, layers: int) -> nn.Sequential:
     torch.manual_seed(0)
     width = place.pick(width, 64)
-    return nn.Sequential(*(Block(width) for _ in range(layers))).to(place.device, place.dtype)
+    made = GatedBlock if place.recipe.gated else Block
+    return nn.Sequential(*(made(width) for _ in range(layers))).to(place.device, place.dtype)
 
 
-def texts(place: Place, batch: int, width: int, length: int = 512) -> Tensor:
-    return torch.randn(batch, place.pick(length, 16), place.pick(width, 64), device=place.device, dtype=place.dtype)
+def texts(place: Place, batch: int, width: int) -> Tensor:
+    shape = batch, place.pick(place.recipe.length, 16), place.pick(width, 64)
+    return torch.randn(shape, device=place.device, dtype=place.dtype)
 
 
 def parallel(place: Place, model: nn.Module, **options: Any) -> DistributedDataParallel:
@@ -121,9 +182,6 @@ def trained(model: nn.Module, inputs: Callable[[], Tensor], *, waits: bool = Fal
     return step
 
 
-LARGE, SMALL = (2048, 4), (768, 6)  # the device is the limit; the host is
-
-
 def usual(place: Place, size: tuple[int, int], **options: Any) -> Callable[[Callable[[], Tensor]], Step]:
     waits = options.pop("waits", False)
     model = parallel(place, blocks(place, *size), **options)
@@ -134,13 +192,15 @@ def usual(place: Place, size: tuple[int, int], **options: Any) -> Callable[[Call
 
 
 def ddp_clean(place: Place) -> dict[str, Step]:
-    x = texts(place, 8, LARGE[0])
-    return {"clean": usual(place, LARGE)(lambda: x)}
+    large = place.recipe.large
+    x = texts(place, place.recipe.batches[0], large[0])
+    return {"clean": usual(place, large)(lambda: x)}
 
 
 def ddp_clean_small(place: Place) -> dict[str, Step]:
-    x = texts(place, 2, SMALL[0])
-    return {"clean": usual(place, SMALL, waits=True)(lambda: x)}
+    small = place.recipe.small
+    x = texts(place, place.recipe.batches[1], small[0])
+    return {"clean": usual(place, small, waits=True)(lambda: x)}
 
 
 def busy_for(seconds: float) -> None:
@@ -149,32 +209,32 @@ def busy_for(seconds: float) -> None:
         pass
 
 
-def late_host(place: Place, size: tuple[int, int], batch: int, seconds: float, *, waits: bool) -> dict[str, Step]:
+def late_host(place: Place, size: tuple[int, int], batch: int, *, waits: bool) -> dict[str, Step]:
     step = usual(place, size, waits=waits)
     x = texts(place, batch, size[0])
 
     def late() -> Tensor:
         if place.late:
-            busy_for(seconds)
+            busy_for(place.recipe.late_s)
         return x
 
     return {"clean": step(lambda: x), "planted": step(late)}
 
 
 def ddp_late_host(place: Place) -> dict[str, Step]:
-    return late_host(place, LARGE, 8, 0.008, waits=True)
+    return late_host(place, place.recipe.large, place.recipe.batches[0], waits=True)
 
 
 def ddp_late_host_ahead(place: Place) -> dict[str, Step]:
-    return late_host(place, SMALL, 2, 0.008, waits=False)
+    return late_host(place, place.recipe.small, place.recipe.batches[1], waits=False)
 
 
 def ddp_collects_garbage(place: Place) -> dict[str, Step]:
     import gc
 
     kept = [[n] for n in range(place.pick(300_000, 1000))]
-    step = usual(place, SMALL, waits=True)
-    x = texts(place, 2, SMALL[0])
+    step = usual(place, place.recipe.small, waits=True)
+    x = texts(place, place.recipe.batches[1], place.recipe.small[0])
 
     def collects() -> Tensor:
         if place.late and kept:
@@ -200,31 +260,32 @@ class Reads(Dataset[Tensor]):
 
 
 def ddp_slow_loader(place: Place) -> dict[str, Step]:
-    sample = texts(place, 4, LARGE[0]).cpu()
-    step = usual(place, (LARGE[0], 2), waits=True)
+    width, layers = place.recipe.large
+    sample = texts(place, place.recipe.batches[0] // 2, width).cpu()
+    step = usual(place, (width, layers // 2), waits=True)
 
     def read(seconds: float) -> Step:
         rows = iter(DataLoader(Reads(sample, seconds), batch_size=None))
         return step(lambda: next(rows).to(place.device))
 
-    return {"clean": read(0), "planted": read(0.008 if place.late else 0)}
+    return {"clean": read(0), "planted": read(place.recipe.read_s if place.late else 0)}
 
 
 def ddp_longer_batch(place: Place) -> dict[str, Step]:
     """The planted ranks hold as many samples together as the clean ones."""
-    step = usual(place, LARGE)
-    least = 6
-    most = least + 2 * place.size
-    equal = texts(place, least + 2, LARGE[0])
-    own = texts(place, most if place.late else least, LARGE[0])
+    large, each, moved = place.recipe.large, place.recipe.batches[0], place.recipe.moved
+    step = usual(place, large)
+    equal = texts(place, each, large[0])
+    own = texts(place, each + moved * (place.size - 1) if place.late else each - moved, large[0])
     return {"clean": step(lambda: equal), "planted": step(lambda: own)}
 
 
 def ddp_lengths(place: Place) -> dict[str, Step]:
     """Another rank has the long batch in each step; together they hold as much as in the clean one."""
-    step = usual(place, LARGE)
-    equal = texts(place, 8, LARGE[0])
-    few, many = texts(place, 5, LARGE[0]), texts(place, 5 + 3 * place.size, LARGE[0])
+    large, each, moved = place.recipe.large, place.recipe.batches[0], place.recipe.moved + 1
+    step = usual(place, large)
+    equal = texts(place, each, large[0])
+    few, many = (texts(place, batch, large[0]) for batch in (each - moved, each + moved * (place.size - 1)))
     count = [0]
 
     def one() -> Tensor:
@@ -234,9 +295,26 @@ def ddp_lengths(place: Place) -> dict[str, Step]:
     return {"clean": step(lambda: equal), "planted": step(one)}
 
 
+def ddp_one_evaluates(place: Place) -> dict[str, Step]:
+    """One rank computes the loss of another batch in each step, as for a curve of validation."""
+    large = place.recipe.large
+    x = texts(place, place.recipe.batches[0], large[0])
+    model = parallel(place, blocks(place, *large))
+    plain = trained(model, lambda: x)
+
+    def evaluates() -> None:
+        if place.late:
+            with torch.no_grad():
+                model.module(x).float().square().mean()
+        plain()
+
+    return {"clean": plain, "planted": evaluates}
+
+
 def ddp_small_buckets(place: Place) -> dict[str, Step]:
-    x = texts(place, 2, SMALL[0])
-    return {"clean": usual(place, SMALL)(lambda: x), "planted": usual(place, SMALL, bucket_cap_mb=0.01)(lambda: x)}
+    small, bucket_mb = place.recipe.small, place.recipe.bucket_mb
+    x = texts(place, place.recipe.batches[1], small[0])
+    return {"clean": usual(place, small)(lambda: x), "planted": usual(place, small, bucket_cap_mb=bucket_mb)(lambda: x)}
 
 
 def after_backward(place: Place, size: tuple[int, int], batch: int) -> dict[str, Step]:
@@ -257,17 +335,18 @@ def after_backward(place: Place, size: tuple[int, int], batch: int) -> dict[str,
 
 
 def no_overlap(place: Place) -> dict[str, Step]:
-    return after_backward(place, SMALL, 2)
+    return after_backward(place, place.recipe.small, place.recipe.batches[1])
 
 
 def no_overlap_large(place: Place) -> dict[str, Step]:
-    return after_backward(place, LARGE, 8)
+    return after_backward(place, place.recipe.large, place.recipe.batches[0])
 
 
 def ddp_rank_0_logs(place: Place) -> dict[str, Step]:
     """Rank 0 reads the norm of each parameter in each step."""
-    x = texts(place, 4, LARGE[0])
-    model = parallel(place, blocks(place, LARGE[0], 3))
+    width, layers = place.recipe.large
+    x = texts(place, place.recipe.batches[0] // 2, width)
+    model = parallel(place, blocks(place, width, layers - 1))
     plain = trained(model, lambda: x)
 
     def logs() -> None:
@@ -279,38 +358,40 @@ def ddp_rank_0_logs(place: Place) -> dict[str, Step]:
 
 
 def ddp_shared_gpu(place: Place) -> dict[str, Step]:
-    x = texts(place, 8, LARGE[0])
-    step = usual(place, LARGE)(lambda: x)
+    x = texts(place, place.recipe.batches[0], place.recipe.large[0])
+    step = usual(place, place.recipe.large)(lambda: x)
     return {"clean": step, "planted": step}
 
 
 def limited_group(place: Place) -> Any:
-    """A process group whose messages go by one channel."""
+    """A process group whose messages go by few channels."""
     ranks = list(range(place.size))
     if not place.full:
         return dist.new_group(ranks)
     options = dist.ProcessGroupNCCL.Options()
-    options.config.min_ctas = options.config.max_ctas = 1
+    options.config.min_ctas = options.config.max_ctas = place.recipe.channels
     return dist.new_group(ranks, backend="nccl", pg_options=options)
 
 
 def ddp_one_channel(place: Place) -> dict[str, Step]:
-    x = texts(place, 4, LARGE[0])
+    large = place.recipe.large
+    x = texts(place, place.recipe.batches[0] // 2, large[0])
     return {
-        "clean": usual(place, LARGE)(lambda: x),
-        "planted": usual(place, LARGE, process_group=limited_group(place))(lambda: x),
+        "clean": usual(place, large)(lambda: x),
+        "planted": usual(place, large, process_group=limited_group(place))(lambda: x),
     }
 
 
 def ddp_no_peers(place: Place) -> dict[str, Step]:
-    x = texts(place, 8, LARGE[0])
-    return {"planted": usual(place, LARGE)(lambda: x)}
+    x = texts(place, place.recipe.batches[0], place.recipe.large[0])
+    return {"planted": usual(place, place.recipe.large)(lambda: x)}
 
 
 def pictures(place: Place, norm: Callable[[int], nn.Module], **options: Any) -> Step:
     torch.manual_seed(0)
-    side, channels = place.pick(64, 8), place.pick(128, 8)
-    model = Pictures(channels, 8, norm).to(place.device, memory_format=torch.channels_last)
+    pixels, wide, layers = place.recipe.picture
+    side, channels = place.pick(pixels, 8), place.pick(wide, 8)
+    model = Pictures(channels, layers, norm).to(place.device, memory_format=torch.channels_last)
     x = torch.randn(place.pick(32, 2), 16, side, side, device=place.device).to(memory_format=torch.channels_last)
     return trained(parallel(place, model, **options), lambda: x)
 
@@ -337,11 +418,11 @@ def sharded(place: Place, *, microbatches: int = 1, reshard: bool = True) -> Ste
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(place.device.type, (place.size,))
-    model = blocks(place, *LARGE)
+    model = blocks(place, *place.recipe.large)
     for block in model:
         fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, reshard_after_forward=reshard)
-    x = texts(place, 8 // microbatches, LARGE[0])
+    x = texts(place, max(place.recipe.batches[0] // microbatches, 1), place.recipe.large[0])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
 
     def step() -> None:
@@ -358,12 +439,32 @@ def fsdp2_clean(place: Place) -> dict[str, Step]:
 
 
 def fsdp2_gathers_again(place: Place) -> dict[str, Step]:
-    return {"clean": sharded(place, microbatches=4, reshard=False), "planted": sharded(place, microbatches=4)}
+    count = place.recipe.microbatches
+    return {"clean": sharded(place, microbatches=count, reshard=False), "planted": sharded(place, microbatches=count)}
+
+
+def fsdp2_late_host(place: Place) -> dict[str, Step]:
+    """A host that is late in a loop that waits for each step."""
+    step = sharded(place)
+
+    def waited(seconds: float) -> None:
+        busy_for(seconds)
+        step()
+        if place.full:
+            torch.cuda.synchronize()
+
+    late_s = 2 * place.recipe.late_s if place.late else 0
+    return {"clean": lambda: waited(0), "planted": lambda: waited(late_s)}
+
+
+def cut(place: Place) -> tuple[int, int, int]:
+    tokens, width = place.recipe.tokens
+    return place.pick(width, 64), 6, place.pick(tokens, 32)
 
 
 def gathered(place: Place, times: int) -> Step:
     """Layers of which each rank holds a part of the input: gathered once, or once for each reader."""
-    width, layers, length = place.pick(4096, 64), 6, place.pick(4096, 32)
+    width, layers, length = cut(place)
     wide = width // place.size
     make = [torch.randn(width, wide, device=place.device, dtype=place.dtype) * 0.02 for _ in range(2 * layers)]
     x = torch.randn(length // place.size, width, device=place.device, dtype=place.dtype)
@@ -391,7 +492,7 @@ def tp_gathers_twice(place: Place) -> dict[str, Step]:
 
 def tp_infer(place: Place) -> dict[str, Step]:
     """Layers cut over ranks: an all-reduce after each. The clean step has none: what hiding all would give."""
-    width, layers, length = place.pick(4096, 64), 6, place.pick(4096, 32)
+    width, layers, length = cut(place)
     wide = 4 * width // place.size
     up = [torch.randn(width, wide, device=place.device, dtype=place.dtype) * 0.02 for _ in range(layers)]
     down = [torch.randn(wide, width, device=place.device, dtype=place.dtype) * 0.02 for _ in range(layers)]
@@ -416,14 +517,16 @@ def tp_infer(place: Place) -> dict[str, Step]:
 def piped(place: Place, layers: Sequence[int]) -> Step:
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-    width = LARGE[0]
+    width = place.recipe.large[0]
     module = blocks(place, width, layers[place.rank])
     stage = PipelineStage(module, place.rank, place.size, place.device)
     last = place.rank == place.size - 1
     schedule = ScheduleGPipe(
-        stage, n_microbatches=4, loss_fn=lambda out, target: (out - target).float().square().mean()
+        stage,
+        n_microbatches=place.recipe.microbatches,
+        loss_fn=lambda out, target: (out - target).float().square().mean(),
     )
-    x = texts(place, 16, width)
+    x = texts(place, 4 * place.recipe.microbatches, width)
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-5)
 
     def step() -> None:
@@ -435,10 +538,9 @@ def piped(place: Place, layers: Sequence[int]) -> Step:
 
 
 def pp_uneven_stages(place: Place) -> dict[str, Step]:
-    uneven = [3] * place.size
-    uneven[0] -= 1
-    uneven[-1] += 1
-    return {"clean": piped(place, [3] * place.size), "planted": piped(place, uneven)}
+    even = [place.recipe.stages] * place.size
+    uneven = [even[0] - 1, *even[1:-1], even[-1] + 1]
+    return {"clean": piped(place, even), "planted": piped(place, uneven)}
 
 
 # -- experts -----------------------------------------------------------------------------------------------------------
@@ -476,7 +578,8 @@ def experts(place: Place, share: float) -> Step:
 
 
 def moe_overflow(place: Place) -> dict[str, Step]:
-    return {"clean": experts(place, 1 / place.size), "planted": experts(place, 0.5 + 0.5 / place.size)}
+    hot = place.recipe.hot
+    return {"clean": experts(place, 1 / place.size), "planted": experts(place, hot + (1 - hot) / place.size)}
 
 
 # -- all of them, those first that are worth most ----------------------------------------------------------------------
@@ -488,27 +591,29 @@ STAGE = ("stage_imbalance", "pipeline_bubble")
 
 JOBS: Sequence[PlantedJob] = (
     PlantedJob("ddp_clean", ddp_clean),
-    PlantedJob("ddp_late_host", ddp_late_host, HOST, 1),
-    PlantedJob("ddp_longer_batch", ddp_longer_batch, ("straggler_work",), 1),
-    PlantedJob("ddp_shared_gpu", ddp_shared_gpu, ("straggler_gpu",), 1),
-    PlantedJob("ddp_slow_loader", ddp_slow_loader, ("straggler_input",), 1),
+    PlantedJob("ddp_late_host", ddp_late_host, HOST, LATE),
+    PlantedJob("ddp_longer_batch", ddp_longer_batch, ("straggler_work",), LATE),
+    PlantedJob("ddp_shared_gpu", ddp_shared_gpu, ("straggler_gpu",), LATE),
+    PlantedJob("ddp_slow_loader", ddp_slow_loader, ("straggler_input",), LATE),
     PlantedJob("no_overlap", no_overlap, ("not_overlapped",), EVERYONE),
     PlantedJob("ddp_one_channel", ddp_one_channel, LINK, EVERYONE),
-    PlantedJob("moe_overflow", moe_overflow, ("expert_imbalance",), 0),
+    PlantedJob("moe_overflow", moe_overflow, ("expert_imbalance",), FIRST),
     PlantedJob("pp_uneven_stages", pp_uneven_stages, STAGE, EVERYONE),
     PlantedJob("fsdp2_clean", fsdp2_clean),
     PlantedJob("tp_infer", tp_infer, ("exposed_collective",), EVERYONE),
     PlantedJob("ddp_lengths", ddp_lengths, ("length_imbalance",), EVERYONE),
-    PlantedJob("ddp_small_buckets", ddp_small_buckets, ("small_messages", "not_overlapped"), EVERYONE),
-    PlantedJob("sync_batch_norm", sync_batch_norm, ("sync_batch_norm", "small_messages"), EVERYONE),
+    PlantedJob("ddp_small_buckets", ddp_small_buckets, ("small_collectives", "not_overlapped"), EVERYONE),
+    PlantedJob("sync_batch_norm", sync_batch_norm, ("sync_batch_norm", "small_collectives"), EVERYONE),
     PlantedJob("fsdp2_gathers_again", fsdp2_gathers_again, ("redundant_gather", "exposed_collective"), EVERYONE),
     PlantedJob("tp_gathers_twice", tp_gathers_twice, ("redundant_gather",), EVERYONE),
+    PlantedJob("ddp_one_evaluates", ddp_one_evaluates, WORK, LATE),
+    PlantedJob("fsdp2_late_host", fsdp2_late_host, HOST, LATE),
     PlantedJob("ddp_clean_small", ddp_clean_small),
     PlantedJob("no_overlap_large", no_overlap_large, ("not_overlapped", "exposed_collective"), EVERYONE),
-    PlantedJob("ddp_late_host_ahead", ddp_late_host_ahead, HOST, 1),
-    PlantedJob("broadcast_buffers", broadcast_buffers, ("buffers_broadcast", "small_messages"), EVERYONE),
-    PlantedJob("ddp_rank_0_logs", ddp_rank_0_logs, WORK, 0),
-    PlantedJob("ddp_collects_garbage", ddp_collects_garbage, HOST, 1),
+    PlantedJob("ddp_late_host_ahead", ddp_late_host_ahead, HOST, LATE),
+    PlantedJob("broadcast_buffers", broadcast_buffers, ("buffers_broadcast", "small_collectives"), EVERYONE),
+    PlantedJob("ddp_rank_0_logs", ddp_rank_0_logs, WORK, FIRST),
+    PlantedJob("ddp_collects_garbage", ddp_collects_garbage, HOST, LATE),
     PlantedJob("ddp_no_peers", ddp_no_peers, LINK, EVERYONE, session="no_peers", clean_is="ddp_clean"),
 )  # fmt: skip
 
@@ -516,15 +621,22 @@ JOBS: Sequence[PlantedJob] = (
 SESSIONS: dict[str, dict[str, str]] = {"usual": {}, "no_peers": {"NCCL_P2P_DISABLE": "1"}}
 
 
+def of_rank(job: PlantedJob, recipe: Recipe) -> int | str | None:
+    """Return the rank that a job's plant is of, or EVERYONE."""
+    ranks: dict[str | None, int] = {LATE: recipe.late, FIRST: 0}
+    return ranks.get(job.ranks, job.ranks)
+
+
 def by_name() -> dict[str, PlantedJob]:
     return {job.name: job for job in JOBS}
 
 
-def disturb(device: str, at: int, wanted: Any, ready: Any, ended: Any) -> None:
+def disturb(device: str, recipe: Recipe, wanted: Any, ready: Any, ended: Any) -> None:
     """Compute on a rank's GPU while wanted: another process that shares it."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    place = torch.device(device, at) if device == "cuda" else torch.device("cpu")
-    x = torch.randn(*((4096, 4096) if device == "cuda" else (128, 128)), device=place)
+    place = torch.device(device, recipe.late) if device == "cuda" else torch.device("cpu")
+    wide = recipe.disturbing if device == "cuda" else 128
+    x = torch.randn(wide, wide, device=place)
     while not ended.is_set():
         if not wanted.wait(0.2):
             continue

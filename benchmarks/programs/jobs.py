@@ -1,12 +1,13 @@
 """Record jobs of several ranks with one thing planted, and score what is found: `python benchmarks/programs/jobs.py`.
 
-    jobs.py record OUT [JOB...] [--ranks 2] [--device cpu] [--within 190]
+    jobs.py record OUT [JOB...] [--ranks 2] [--device cpu] [--within 190] [--set 2]
     jobs.py score OUT                             scan each job, and print what was found, missed and invented
 
 Recording needs torch alone: one process a rank on one host, kept over the jobs. Each job is timed without a profiler,
 with its plant and without, in blocks that alternate (steps in a row) and step by step (each between synchronisations),
 then both are recorded on all ranks. OUT/JOB/{planted,clean}/rankN.json.gz, OUT/JOB/meta.json. A job that raises or
-hangs ends its processes, and the next begins with new ones; after --within seconds nothing new begins.
+hangs ends its processes, and the next begins with new ones; after --within seconds nothing new begins. The sets have
+the same jobs with other models, sizes and plants: 0 and 1 were looked at, the next is to be when it is scored.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ LEFT_S = 8  # with less left nothing begins
 class Rank:
     """One process of a session: it builds, times and records the jobs that it is told to."""
 
-    def __init__(self, rank: int, size: int, device: str, meeting: str, shared: Any) -> None:
+    def __init__(self, rank: int, size: int, device: str, meeting: str, shared: Any, at: int) -> None:
         from datetime import timedelta
 
         import torch
         import torch.distributed as dist
 
-        from programs.job_programs import Place
+        from programs.job_programs import SETS, Place
 
         self.torch, self.dist, self.shared = torch, dist, shared
         torch.set_num_threads(2)
@@ -61,7 +62,7 @@ class Rank:
             "nccl" if device == "cuda" else "gloo", init_method=f"file://{meeting}", rank=rank, world_size=size,
             timeout=timedelta(seconds=60),
         )  # fmt: skip
-        self.place = Place(rank, size, here)
+        self.place = Place(rank, size, here, SETS[at])
         self.token = torch.zeros(1, device=here)
         self.meet()
 
@@ -162,7 +163,7 @@ class Rank:
         return packed.stat().st_size
 
 
-def serve(pipe: Connection, rank: int, size: int, device: str, meeting: str, out: str, shared: Any, env: Any) -> None:
+def serve(pipe: Connection, rank: int, size: int, device: str, meeting: str, out: str, more: Any, env: Any) -> None:
     """Be one rank of a session: answer each job's name with what was measured, or with why not."""
     # Without reductions in the switch, which some hosts have and others not.
     os.environ.update({"OMP_NUM_THREADS": "2", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "NCCL_NVLS_ENABLE": "0", **env})
@@ -172,7 +173,7 @@ def serve(pipe: Connection, rank: int, size: int, device: str, meeting: str, out
         pipe.send({"imported": True})
         if pipe.recv() is None:
             return
-        here = Rank(rank, size, device, meeting, shared)
+        here = Rank(rank, size, device, meeting, *more)
         versions = versions_of(device)
         pipe.send({"ready": True, **versions})
     except Exception:
@@ -205,14 +206,14 @@ def versions_of(device: str) -> dict[str, Any]:
 class Session:
     """The processes of one environment, one a rank. They import torch at once, and meet when the session begins."""
 
-    def __init__(self, out: Path, size: int, device: str, env: dict[str, str], shared: Any) -> None:
+    def __init__(self, out: Path, size: int, device: str, env: dict[str, str], more: Any) -> None:
         self.context = multiprocessing.get_context("spawn")
         self.versions: dict[str, Any] = {}
         meeting = out / f"meeting_{time.monotonic_ns()}"
         self.meeting, self.pipes, self.processes = meeting, [], []
         for rank in range(size):
             pipe, end = self.context.Pipe()
-            arguments = (end, rank, size, device, str(meeting.resolve()), str(out), shared, env)
+            arguments = (end, rank, size, device, str(meeting.resolve()), str(out), more, env)
             process = self.context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             self.pipes.append(pipe)
@@ -259,24 +260,24 @@ class Session:
         self.meeting.unlink(missing_ok=True)
 
 
-def record(out: Path, names: Sequence[str], size: int, device: str, within_s: float) -> None:
+def record(out: Path, names: Sequence[str], size: int, device: str, within_s: float, at: int) -> None:
     """Record jobs, those of one environment after those of another."""
-    from programs.job_programs import JOBS, SESSIONS, disturb
+    from programs.job_programs import JOBS, SESSIONS, SETS, disturb, of_rank
 
     until = time.monotonic() + within_s
     out.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     wanted, ready, ended = (context.Event() for _ in range(3))
-    disturber = context.Process(target=disturb, args=(device, 1, wanted, ready, ended), daemon=True)
+    disturber = context.Process(target=disturb, args=(device, SETS[at], wanted, ready, ended), daemon=True)
     disturber.start()
     chosen = [job for job in JOBS if not names or job.name in names]
     waiting: Session | None = None
     for environment, env in SESSIONS.items():
         left = [job for job in chosen if job.session == environment]
         later = [job for job in chosen if job.session != environment]
-        session, waiting = waiting or Session(out, size, device, env, (wanted, ready)), None
+        session, waiting = waiting or Session(out, size, device, env, ((wanted, ready), at)), None
         if environment == "usual" and later and len(SESSIONS) > 1:
-            waiting = Session(out, size, device, SESSIONS["no_peers"], (wanted, ready))
+            waiting = Session(out, size, device, SESSIONS["no_peers"], ((wanted, ready), at))
         while left and time.monotonic() < until - LEFT_S:
             if not session.versions and not session.begin():
                 print(f"{environment}: the ranks did not meet", file=sys.stderr, flush=True)
@@ -284,12 +285,12 @@ def record(out: Path, names: Sequence[str], size: int, device: str, within_s: fl
             job = left.pop(0)
             began = time.monotonic()
             said = session.asked(job.name, min(JOB_S[device], until - began))
-            wrote = write_meta(out, job, said, session.versions, size)
+            wrote = write_meta(out, job, of_rank(job, SETS[at]), said, {**session.versions, "set": at, "ranks": size})
             print(f"{job.name}: {wrote} ({time.monotonic() - began:.1f} s)", flush=True)
             if any("error" in each for each in said):
                 wanted.clear()
                 session.end(at_once=True)
-                session = Session(out, size, device, env, (wanted, ready))
+                session = Session(out, size, device, env, ((wanted, ready), at))
         session.end()
         for job in left:
             print(f"{job.name}: no time left", flush=True)
@@ -301,12 +302,12 @@ def record(out: Path, names: Sequence[str], size: int, device: str, within_s: fl
     disturber.kill()
 
 
-def write_meta(out: Path, job: Any, said: Sequence[dict[str, Any]], versions: dict[str, Any], size: int) -> str:
+def write_meta(out: Path, job: Any, ranks: Any, said: Sequence[dict[str, Any]], about: dict[str, Any]) -> str:
     """Write what was planted and measured, and return it in a line."""
     (out / job.name).mkdir(parents=True, exist_ok=True)
     errors = [each["error"] for each in said if "error" in each]
     meta: dict[str, Any] = {
-        "planted": {"rules": list(job.rules), "ranks": job.ranks, "clean_is": job.clean_is}, "ranks": size, **versions,
+        "planted": {"rules": list(job.rules), "ranks": ranks, "clean_is": job.clean_is}, **about,
         "held_out": held_out(job.name),
     }  # fmt: skip
     if errors:
@@ -347,9 +348,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--within", type=float, default=190)
+    parser.add_argument("--set", type=int, default=2)
     chosen = parser.parse_args()
     if chosen.what == "record":
-        record(chosen.out, chosen.jobs, chosen.ranks, chosen.device, chosen.within)
+        record(chosen.out, chosen.jobs, chosen.ranks, chosen.device, chosen.within, chosen.set)
     else:
         from programs.job_score import score
 

@@ -151,6 +151,18 @@ def test_of_two_recordings_of_a_rank_the_later_is_kept(tmp_path: Path) -> None:
     assert len(read.left_out) == 4 or set(read.left_out) == {f"rank{rank}.json" for rank in range(4)}
 
 
+def test_a_folder_of_several_jobs_is_an_error_that_says_how_to_scan_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("first", "second"):
+        write(Program(ranks=[Rank()] * 2), tmp_path / name)
+    assert main(["scan", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "holds 2 jobs of several ranks" in said
+    assert f"tracemine fleet {tmp_path}" in said
+    assert main(["scan", str(tmp_path / "first"), "-q"]) == 0
+
+
 def test_another_jobs_rank_is_left_out(tmp_path: Path) -> None:
     write(program(ranks=4), tmp_path)
     (other,) = write(program(ranks=6), tmp_path / "other")[5:]

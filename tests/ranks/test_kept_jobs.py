@@ -29,6 +29,8 @@ PLANTED = {
     "ddp_late_host_ahead": ("straggler_host", (1,), True),
     "ddp_longer_batch": ("straggler_work", (1,), True),
     "ddp_shared_gpu": ("straggler_gpu", (1,), True),
+    "ddp_shared_gpu_slices": ("straggler_gpu", (0,), True),
+    "ddp_one_evaluates": ("rank_dependent", (0,), True),
     "ddp_slow_loader": ("straggler_input", (1,), True),
     "ddp_no_peers": ("link_below_rate", EVERYONE, False),
     "ddp_one_channel": ("link_below_rate", EVERYONE, True),
@@ -39,7 +41,7 @@ PLANTED = {
     "pp_uneven_stages": ("stage_imbalance", EVERYONE, True),
     "ddp_rank_0_logs": ("rank_dependent", (0,), True),
     "ddp_lengths": ("length_imbalance", EVERYONE, True),
-    "broadcast_buffers": ("buffers_broadcast", EVERYONE, True),
+    "broadcast_buffers": ("buffers_broadcast", EVERYONE, False),
     "sync_batch_norm": ("sync_batch_norm", EVERYONE, True),
     "tp_gathers_twice": ("redundant_gather", EVERYONE, True),
 }
@@ -66,7 +68,7 @@ def test_what_was_planted_is_among_the_first_and_costs_what_was_measured(name: s
     rule, ranks, is_measured = PLANTED[name]
     found = job(name, "planted")
     assert found.replay_error_percent is not None
-    assert found.replay_error_percent < 2.5
+    assert found.replay_error_percent <= 1.5
     (finding,) = [one for one in found.findings[:3] if (one.rule, one.ranks) == (rule, ranks)]
     blamed = [one.rule for one in found.findings if one.rule.startswith(BLAMING)]
     assert blamed == [rule] * rule.startswith(BLAMING)
@@ -79,13 +81,22 @@ def test_what_was_planted_is_among_the_first_and_costs_what_was_measured(name: s
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_nobody_is_blamed_where_nothing_was_planted(name: str) -> None:
-    assert [one.title for one in job(name, "clean").findings if one.rule.startswith(BLAMING)] == []
+    found = job(name, "clean")
+    assert [one.title for one in found.findings if one.rule.startswith(BLAMING)] == []
+    assert found.replay_error_percent is not None
+    assert found.replay_error_percent <= 1.5
+
+
+@pytest.mark.parametrize("name", ["ddp_no_peers", "ddp_one_channel"])
+def test_what_a_slow_link_takes_is_claimed_once(name: str) -> None:
+    assert "exposed_collective" not in [one.rule for one in job(name, "planted").findings]
 
 
 def test_a_slower_device_costs_nothing_where_its_host_is_the_limit() -> None:
     ranks = read_ranks(sorted((FOLDER / "ddp_slow_loader" / "clean").glob("rank*.json.gz"))).ranks
     matches = matched(ranks)
-    replayed, usual = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks)), unprofiled(ranks)
+    replayed = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks))
+    usual = unprofiled(ranks, replayed)
     slow = replace(usual, busy=(usual.busy[0], usual.busy[0] * 1.3))
     excess = 0.3 * float(usual.busy[0].sum()) / ranks[0].steps
     for hosts, least, most in ((slow.host, 0.0, 0.1), (tuple(own * 0 for own in slow.host), 0.5, 1.0)):

@@ -120,7 +120,7 @@ def queued(ranks: list[RankSummary]) -> list[str]:
     matches = matched(ranks)
     job = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks))
     none = np.zeros(len(job.members), np.bool_)
-    return [one.rule for one in serialised(ranks, job, unprofiled(ranks), 20_000_000, none)]
+    return [one.rule for one in serialised(ranks, job, unprofiled(ranks, job), 20_000_000, none)]
 
 
 def test_a_collective_that_stands_behind_another_groups() -> None:

@@ -28,7 +28,8 @@ PLANTED = {
     "moe_imbalance": ("expert_imbalance", (0,)),
 }
 # What a step truly loses, measured without the profiler: steps in a row, and each alone; milliseconds.
-LOSS = {"ddp_late_host": (5.1, 8.4), "no_overlap": (12.7, 16.1), "moe_imbalance": (1.56, 1.56)}
+# no_overlap: said too low, as of how much longer a bucket's call takes than a gradient's; two H200s gain less.
+LOSS = {"ddp_late_host": (5.1, 8.4), "no_overlap": (0.85 * 12.7, 16.1), "moe_imbalance": (1.56, 1.56)}
 
 
 def job(name: str) -> Job:
@@ -68,5 +69,5 @@ def test_the_step_without_the_profiler_and_the_replay(name: str) -> None:
     assert found.step_ns.low <= true_ns * 1.05
     assert found.step_ns.high >= true_ns * 0.99
     assert found.replay_error_percent is not None
-    assert found.replay_error_percent < 4
+    assert found.replay_error_percent <= 1.5
     assert found.unmatched == {}

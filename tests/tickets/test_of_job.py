@@ -24,6 +24,7 @@ def test_a_cause_of_all_ranks_has_one_ticket(tmp_path: Path) -> None:
     drafts = tickets_of_job(job(tmp_path, late=9, overlapped=False), "model").drafts
     assert [draft.title.split(":")[0] for draft in drafts] == ["All-reduces that nothing hides, 6 a step"]
     assert "0, 1, 2, 3 of 4" in text_of(drafts[0])
+    assert "tracemine diff before/ after/" in text_of(drafts[0])
 
 
 def test_a_ticket_is_found_again_by_its_rank(tmp_path: Path) -> None:

@@ -52,10 +52,14 @@ def _drawn(
     if of_a_trace or damaged or not _may_hold_ranks(paths):
         return None
     from tracemine.ranks.find import find_and_draw
-    from tracemine.ranks.recognise import may_be_job, read_ranks
+    from tracemine.ranks.recognise import jobs_in_folders, may_be_job, read_ranks
 
     if not may_be_job(paths):
         return None
+    several = jobs_in_folders(paths)
+    if several:
+        hint = f"scan one, such as {several[0]}, or all: tracemine fleet {given[0]}"
+        raise UsageError(f"{given[0]} holds {len(several)} jobs of several ranks", hint=hint)
     cluster = None
     if ray is not None:
         from tracemine.ranks.cluster import read_on_ray

@@ -10,6 +10,7 @@ clocks.py      how far the ranks' clocks lie apart
 match.py       which collectives of the ranks are one and the same, proved by their clocks
 replay.py      the job again, with other times between collectives
 unprofiled.py  the job without the profiler
+contended.py   computing that collectives which wait slow down
 stragglers.py  ranks that hold the others up, each with a reason that the profiler does not make
 exposed.py     communication that nothing hides, and communication that need not be
 pipeline.py    stages of a pipeline

@@ -23,6 +23,7 @@ from tracemine.units import bytes_text, time_text
 _LEAST_SHARE = 0.01  # of the step
 _MANY, _SMALL_BYTES, _BUCKET_BYTES = 10, 1_000_000, 25 << 20
 _ALONE = 0.95  # of its time: nothing else runs
+_CALLS_OF_BUCKET = 2  # that of a bucket takes a host 157 us while recorded, that of a gradient 88
 
 
 class Exposed(Struct, frozen=True, kw_only=True):
@@ -57,17 +58,23 @@ class _Set(Struct, frozen=True):
 
 
 def exposed_communication(
-    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int, claimed: BoolArray
+    ranks: Sequence[RankSummary],
+    job: JobReplay,
+    without: JobUnprofiled,
+    step_ns: int,
+    claimed: BoolArray,
+    slow: BoolArray,
 ) -> list[Exposed]:
     """Return what communication costs the job and need not, each collective in one of them.
 
-    claimed: collectives of the job that have a cause already.
+    claimed: collectives of the job that have a cause already. slow: those whose link is slow: hiding them is no cure.
     """
     causes: list[Exposed] = []
     for same in _sets(ranks, job):
         unclaimed = ~claimed[same.jobs]
         for rule in (_not_overlapped, _exposed, _small):
-            cause, these = rule(same, unclaimed, job, without, step_ns)
+            free = unclaimed & ~slow[same.jobs] if rule is _exposed else unclaimed
+            cause, these = rule(same, free, job, without, step_ns)
             if cause is not None:
                 causes.append(cause)
                 unclaimed = unclaimed & ~these
@@ -114,26 +121,25 @@ def _not_overlapped(
         return None, these
     transfer = int(job.transfer[each.jobs[these]].sum() / rank.steps)
     nbytes = rank.collectives.nbytes[own[these]]
-    buckets = max(int(np.maximum(nbytes, 0).sum() / rank.steps) // _BUCKET_BYTES + 1, 1)
+    buckets = _buckets(nbytes[rank.step[own[these]] == rank.steps - 1])
     call = _call_ns(rank, own[these])
-    calls = int(max(count - buckets, 0) * call)
+    calls = int(max(count - _CALLS_OF_BUCKET * buckets, 0) * call)
     small = int(((nbytes >= 0) & (nbytes < _SMALL_BYTES)).sum() / rank.steps)
     facts = (
         f"Their transfers take {time_text(transfer)} a step; {buckets} buckets of 25 MB would do, and each further "
         f"call keeps its host for {time_text(call)}, what is done with each result included.",
         *((f"{small} of them are below 1 MB.",) if small else ()),
     )
-    # Reduced meanwhile, they slow the backward pass down by half of what they take where the device is the limit
-    # (assumed), and by no more than all of it; the hosts keep their other work. A host that is ahead of its device when
-    # the backward pass ends makes as many calls for nothing.
+    # Reduced meanwhile, they slow the backward pass down by half of what they take (assumed), and by no more than all;
+    # the hosts keep their other work. A host that is ahead of its device at the end of the backward pass makes as many
+    # calls for nothing.
     works = int(np.mean([one.hosting_ns for one in job.ranks]))
     busy = int(np.mean([one.by_step.busy.mean() for one in job.ranks]))
     ahead = max(busy - (works - int(count * call)), 0)
     room = max(step_ns - max(works - calls, busy + transfer), 0)
     least = gain_of_transfers(job, without, each.everywhere(these), 0.0).low
-    hides = transfer if works - calls >= busy + transfer else transfer // 2
-    likely = min(hides + max(calls - ahead, 0), room)
-    saving = Interval(min(least, likely), likely, max(min(transfer + calls * 3 // 2, room), likely))
+    likely = min(transfer // 2 + max(calls - ahead, 0), room)
+    saving = Interval(min(least, likely), likely, max(min(transfer + int(count * call), room), likely))
     return Exposed(
         rule="not_overlapped", kind=each.kind, group=each.group, count=float(count), saving=within(saving, step_ns),
         transfer_ns=transfer, facts=facts, evidence="measured",
@@ -189,13 +195,33 @@ def _small(
         return None, these
     call = _call_ns(rank, own[these])
     facts = (f"Each keeps its host for about {time_text(call)} and moves {bytes_text(int(np.median(nbytes[these])))}.",)
-    saving = within(Interval(0, int((count - 1) * call) // 2, int((count - 1) * call)), step_ns)
+    calls, transfer = int((count - 1) * call), int(job.transfer[each.jobs[these]].sum() / rank.steps)
+    saving = within(Interval(0, calls if _is_host_the_limit(job, transfer) else calls // 2, calls), step_ns)
     if saving.mid < _LEAST_SHARE * step_ns:
         return None, these & False
     return Exposed(
         rule="small_collectives", kind=each.kind, group=each.group, count=float(count), saving=saving,
-        transfer_ns=int(job.transfer[each.jobs[these]].sum() / rank.steps), facts=facts, evidence="measured",
+        transfer_ns=transfer, facts=facts, evidence="measured",
     ), these  # fmt: skip
+
+
+def _buckets(nbytes: IntArray) -> int:
+    """Return how many buckets gradients make: one is full once it holds 25 MB.
+
+    >>> _buckets(np.array([20 << 20, 20 << 20, 1 << 20]))
+    2
+    """
+    count, held = 1, 0
+    for size in nbytes.tolist():
+        count, held = (count + 1, 0) if held >= _BUCKET_BYTES else (count, held)
+        held += max(size, 0)
+    return count
+
+
+def _is_host_the_limit(job: JobReplay, transfer_ns: int) -> bool:
+    """Return whether hosts work for longer than their devices compute and send."""
+    ahead = [one.hosting_ns - float(one.by_step.busy.mean()) for one in job.ranks]
+    return bool(np.mean(ahead) >= transfer_ns)
 
 
 def _last_of_step(rank: RankSummary, own: IntArray) -> BoolArray:

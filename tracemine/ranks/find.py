@@ -45,7 +45,7 @@ def find_and_draw(read: RanksRead, name: str) -> tuple[Job, JobPicture]:
     clocks = clocks_of(ranks, matches.blocks)
     job = JobReplay(ranks, matches, clocks)
     error = job.error_percent()
-    without = unprofiled(ranks)
+    without = unprofiled(ranks, job)
     steps = ranks[0].steps
     step = _step(ranks, job, without)
     exact = error <= _MOST_ERROR and len(matches) > 0
@@ -78,8 +78,9 @@ def _findings(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofil
     known.
     """
     weighed = _of_ranks(ranks, job, without, step)
-    weighed += _of_communication(ranks, job, without, step)
-    weighed += [(link.saving.mid, _of_link(link)) for link in slow_links(ranks, job, without)]
+    links = slow_links(ranks, job, without)
+    weighed += [(link.saving.mid, _of_link(link)) for link in links]
+    weighed += _of_communication(ranks, job, without, step, links)
     weighed = [pair for pair in weighed if _worth(pair[1].step_saving_ns, step.mid)]
     weighed.sort(key=lambda pair: -pair[0])
     findings = [finding for _, finding in weighed]
@@ -119,7 +120,7 @@ def _barrier(ranks: Sequence[RankSummary], late: Straggler) -> JobFinding:
 
 
 def _of_communication(
-    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step: JobStep
+    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step: JobStep, links: Sequence[SlowLink]
 ) -> list[tuple[float, JobFinding]]:
     bubbles = pipeline_bubbles(ranks, job, without, step.mid)
     if bubbles:
@@ -127,7 +128,9 @@ def _of_communication(
     everyone = tuple(rank.rank for rank in ranks)
     causes, claimed = needless(ranks, job, without, step.mid)
     causes += serialised(ranks, job, without, step.mid, claimed)
-    causes += exposed_communication(ranks, job, without, step.mid, claimed)
+    slow = np.zeros(len(job.members), np.bool_)
+    slow[[k for link in links for k in link.jobs.tolist()]] = True
+    causes += exposed_communication(ranks, job, without, step.mid, claimed, slow)
     return [(_weight(cause), _of_exposed(cause, everyone)) for cause in causes]
 
 

@@ -40,9 +40,10 @@ def length_imbalance(
         return None
     if busy.shape[1] < _LEAST_STEPS and bool((busy.max(axis=0) < (1 + _FAR) * mean).any()):
         return None
-    factor = mean / np.maximum(busy, 1)
-    changed = {at: without.busy[at] * factor[place][_step_of(ranks[at])] for place, at in enumerate(members)}
-    (gain,) = saved(job, without, [{"busy": changed}])
+    equal: FloatArray = np.mean(
+        [without.busy[at] for at in members], axis=0
+    )  # the device may lag a step behind its host
+    (gain,) = saved(job, without, [{"busy": dict.fromkeys(members, equal)}])
     if gain.mid < least:
         return None
     spread = percent_text(float(np.median(busy.std(axis=0) / np.maximum(mean, 1))), 1)
@@ -57,10 +58,3 @@ def length_imbalance(
             f"ranks differ by {spread}.",
         ),
     )
-
-
-def _step_of(rank: RankSummary) -> FloatArray:
-    """Return the step of each stretch: that of the collective that ends it."""
-    inside = rank.step[rank.step >= 0]
-    found: FloatArray = np.append(inside, rank.steps - 1)
-    return found

@@ -25,11 +25,14 @@ _BEST = 0.9  # the best decile is what the link can do
 
 
 class SlowLink(Struct, frozen=True):
-    """A group whose messages take longer than others': by which rule, which kind, what a step gains, what is known."""
+    """A group whose messages take longer than others': by which rule, its kind and collectives of the job, what a step
+    gains, and what is known.
+    """
 
     rule: str
     kind: str
     ranks: tuple[int, ...]
+    jobs: IntArray
     gb_per_s: float
     saving: Interval
     facts: tuple[str, ...]
@@ -103,7 +106,7 @@ def _slower(
     )
     speed = bus_factor(kind, own.group.size or 0) / max(float(np.median(own.per_byte)), 1e-9)
     saving = gain_of_transfers(job, without, own.rows, 1 / ratio)
-    yield SlowLink("slow_link", kind, own.group.ranks or (), speed, saving, (fact,))
+    yield SlowLink("slow_link", kind, own.group.ranks or (), own.rows, speed, saving, (fact,))
 
 
 def _below_rate(
@@ -121,7 +124,7 @@ def _below_rate(
     saving = gain_of_transfers(job, without, every, best * 1e9 / (0.8 * rate))
     fact = f"The best of {len(rows)} messages of 16 MB and more; the link is sold for {rate / 1e9:.0f} GB/s each way."
     named = tuple(sorted({rank for each in groups for rank in each.group.ranks or ()}))
-    yield SlowLink("link_below_rate", kind, named, best, saving, (fact,))
+    yield SlowLink("link_below_rate", kind, named, every, best, saving, (fact,))
 
 
 def _by_kind(ranks: Sequence[RankSummary], job: JobReplay) -> dict[tuple[str, ProcessGroup], list[int]]:

@@ -12,6 +12,7 @@ from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
 _KEPT = 60  # names
+_PACE_NS, _LEAST_CALLERS = (1_000, 2_000, 4_000), 20  # at least, usual where so few are known, at most
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -29,6 +30,17 @@ def operators_of(timeline: Timeline, begin: int, end: int) -> dict[str, int]:
     begun = numbers(timeline.ops.column("start_ns"))
     count = np.bincount(code[(begun >= begin) & (begun < end) & (code >= 0)], minlength=len(names))
     return {names[at]: int(count[at]) for at in np.argsort(-count, kind="stable")[:_KEPT].tolist() if count[at]}
+
+
+def pace_ns(timeline: Timeline) -> float:
+    """Return how long it takes from an operator's begin to that of the first one that it calls, in the median."""
+    begin, parent = (numbers(timeline.ops.column(name), null=-1) for name in ("start_ns", "parent_row"))
+    called = np.argsort(begin, kind="stable")
+    called = called[parent[called] >= 0]
+    callers, first = np.unique(parent[called], return_index=True)
+    least, usual, most = _PACE_NS
+    took = begin[called[first]] - begin[callers]
+    return min(max(float(np.median(took)), least), most) if len(callers) >= _LEAST_CALLERS else usual
 
 
 def after_backward(timeline: Timeline, edges: IntArray, launched: IntArray, step: IntArray) -> BoolArray:

@@ -69,6 +69,20 @@ def may_be_job(paths: Sequence[Path]) -> bool:
     return len(set(known)) > 1 and 2 * len(known) > len(ranks)
 
 
+def jobs_in_folders(paths: Sequence[Path]) -> list[Path]:
+    """Return the folders of files that each hold a job of their own, if several do and have a rank in common."""
+    ranks: dict[Path, set[int]] = {}
+    for path in paths:
+        rank = announced(path)
+        if rank is not None:
+            ranks.setdefault(path.parent, set()).add(rank)
+    jobs = [folder for folder, of in ranks.items() if len(of) > 1]
+    has_common = len(jobs) > 1 and len(set().union(*(ranks[each] for each in jobs))) < sum(
+        len(ranks[each]) for each in jobs
+    )
+    return jobs if has_common else []
+
+
 def announced(path: Path) -> int | None:
     """Return the rank of a job of several that a file's beginning tells, else its name; None where neither does."""
     try:

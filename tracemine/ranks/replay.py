@@ -2,9 +2,10 @@
 
 Each rank is a device, one number line of own time, with events in order: a collective is issued, or is waited for, or
 its host meets it. A collective begins on each member when it is issued and the one before it on that member's stream
-has ended; it ends on all of them at the latest of these beginnings and the transfer; a wait holds the device until
-then. The host is a line of its own: it works ahead, the device is never ahead of it, and where it meets the device it
-waits for it. Ranks whose events have the same order are run as one, with lines each.
+has ended; it ends on all of them at the latest of these beginnings and the transfer, an all-to-all on each by as much
+later or earlier as recorded; a wait holds the device until then. The host is a line of its own: it works ahead, the
+device is never ahead of it, and where it meets the device it waits for it. Ranks whose events have the same order are
+run as one, with lines each.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _Events(Struct, frozen=True):
     what: IntArray
     stretch: IntArray
     collective: IntArray  # of the job, of each rank; -1: of none
+    apart: FloatArray  # of its transfer: by so much later it ends on each rank
     device: FloatArray  # share of the stretch's own time that passes since the event before, of each rank
     host: FloatArray  # of the host's time
 
@@ -52,17 +54,33 @@ class JobReplay:
         self.kind = [ranks[at].collectives.kind[i] for (at, i), *_ in self.members]
         self.transfer = _transfers(ranks, self.members, self.kind)
         self.of = {member: k for k, members in enumerate(self.members) for member in members}
-        self.events = [self._events(at) for at in range(len(ranks))]
+        apart = self._apart(clocks.offset_ns)
+        self.events = [self._events(at, apart) for at in range(len(ranks))]
         self.begin = np.array([rank.window[0] for rank in ranks]) + clocks.offset_ns
         self.end = np.array([rank.window[1] for rank in ranks]) + clocks.offset_ns
         self.before = self._before()
         self._together = True  # ranks of equal events are run as one
 
-    def _events(self, at: int) -> _Events:
+    def _apart(self, offset: IntArray) -> dict[tuple[int, int], float]:
+        """Return by how much later than a transfer after its last begin an all-to-all ends on members: each ends when
+        it has sent and received its own part.
+        """
+        found: dict[tuple[int, int], float] = {}
+        for k, members in enumerate(self.members[: self.matched]):
+            if self.kind[k] == "all_to_all":
+                begin = {(at, i): int(self.ranks[at].start[i] + offset[at]) for at, i in members}
+                last, whole = max(begin.values()), max(int(self.transfer[k]), 1)
+                found |= {
+                    one: (time + int(self.ranks[one[0]].dur[one[1]]) - last) / whole - 1 for one, time in begin.items()
+                }
+        return found
+
+    def _events(self, at: int, apart: dict[tuple[int, int], float]) -> _Events:
         rank = self.ranks[at]
         inside = np.flatnonzero(rank.step >= 0)
         edges = np.append(0, np.cumsum(rank.stretches.own))
         k = np.array([self.of[at, i] for i in inside.tolist()], np.int64)
+        later = np.array([apart.get((at, i), 0.0) for i in inside.tolist()])
         issue, wait, place = rank.issue[inside], rank.wait[inside], np.arange(len(inside))
         held, met = np.flatnonzero(wait >= 0), np.flatnonzero(rank.meetings.own >= 0)
         waited = np.clip(np.searchsorted(edges, wait[held], "left") - 1, place[held] + 1, len(inside))
@@ -75,11 +93,13 @@ class JobReplay:
         share[: len(issue)] = 1.0
         works = np.concatenate((place + 1.0, np.zeros(len(held)), met + rank.meetings.share[met]))
         order = np.lexsort((stretch, what, time))
+        joined, shares = (np.concatenate((of, of[held], np.full(len(met), -1)))[order][:, None] for of in (k, later))
         return _Events(
             np.array([at]),
             what[order],
             stretch[order],
-            np.concatenate((k, k[held], np.full(len(met), -1)))[order][:, None],
+            joined,
+            shares,
             _passing((stretch + share)[order]),
             _passing(works[order]),
         )
@@ -171,7 +191,7 @@ def _as_one(events: Sequence[_Events]) -> list[_Events]:
             same[0].stretch,
             *(
                 np.concatenate([getattr(each, name) for each in same], axis=1)
-                for name in ("collective", "device", "host")
+                for name in ("collective", "apart", "device", "host")
             ),
         )
         for same in equal.values()
@@ -255,7 +275,8 @@ class _Run:
             self._pass(number, int(events.stretch[at]), events.device[at][:, None], events.host[at][:, None])
             now = self.device[number]
             if what == AWAITED:
-                np.maximum(now, self.ended[ks if shared < 0 else shared], out=now)
+                of = ks if shared < 0 else shared
+                np.maximum(now, self.ended[of] + events.apart[at][:, None] * self.transfer[of], out=now)
             elif what == ISSUED and shared >= 0:
                 self.lacking[shared] -= len(ks)
                 np.maximum(self.issued[shared], now.max(axis=0), out=self.issued[shared])

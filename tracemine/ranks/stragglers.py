@@ -8,11 +8,12 @@ recording does not stretch: silence of its host, idling with work queued, slower
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 
+from tracemine.ranks.contended import Kernel, StepTimes, by_kernel
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
@@ -82,7 +83,9 @@ def _asked(
 ) -> Iterator[tuple[int, _Reason]]:
     """Yield by what ranks of one role exceed the others."""
     same = [at for at, other in enumerate(without.role) if other == role]
-    alike = _Alike([ranks[at] for at in same], [without.extra[at] for at in same])
+    alike = _Alike(
+        [ranks[at] for at in same], [without.extra[at] for at in same], [without.contended[at] for at in same]
+    )
     for place, at in enumerate(same if len(same) > 1 else ()):
         yield from ((at, reason) for reason in _reasons(alike, place, least) if reason.excess_ns >= least)
 
@@ -130,17 +133,17 @@ def _interval(plain: Interval, high: int, reason: _Reason) -> Interval:
 class _Alike:
     """Ranks of one role, side by side."""
 
-    def __init__(self, ranks: Sequence[RankSummary], extra: Sequence[FloatArray]) -> None:
+    def __init__(self, ranks: Sequence[RankSummary], extra: Sequence[FloatArray], contended: Sequence[float]) -> None:
         self.ranks, self.extra = ranks, extra
         steps = min(rank.steps for rank in ranks)
         self.by_step = {name: np.stack([getattr(rank.by_step, name)[:steps] for rank in ranks]) for name in _BY_STEP}
-        self._kernels: list[dict[_Kernel, _StepTimes]] = []
+        self.by_step["silent_over"] = np.stack([rank.silent_over_ns[:steps] for rank in ranks])
+        self.by_step["busy"] = self.by_step["busy"] * (1 - np.array(contended))[:, None]
 
-    @property
-    def kernels(self) -> list[dict[_Kernel, _StepTimes]]:
+    @cached_property
+    def kernels(self) -> list[dict[Kernel, StepTimes]]:
         """The kernels of each rank."""
-        self._kernels = self._kernels or [_by_kernel(rank) for rank in self.ranks]
-        return self._kernels
+        return [by_kernel(rank) for rank in self.ranks]
 
     def excess(self, at: int, name: str) -> int:
         """Return by how much a rank exceeds its peers' median in the median step; 0 unless it does in most of them.
@@ -168,40 +171,14 @@ class _Alike:
                 total += (own.alone - float(np.median(same))) * own.count
         return int(total / self.ranks[at].steps)
 
-    def beside_ns(self, at: int) -> int:
-        """Return by how much a step's kernels take longer next to collectives than on their peers next to theirs.
-
-        A rank that waits for others computes next to a collective for longer: that is no work of its own.
-        """
-        slower = []
-        for kernels in self.kernels:
-            alone = {key: own.alone or self._alone(key) for key, own in kernels.items()}
-            slower.append(sum(own.time_ns - alone[key] * own.count for key, own in kernels.items() if alone[key]))
-        more = slower[at] - float(np.median(np.delete(np.array(slower), at)))
-        return max(int(more / self.ranks[at].steps), 0)
-
-    def _alone(self, key: _Kernel) -> float:
-        times = [kernels[key].alone for kernels in self.kernels if key in kernels and kernels[key].alone]
-        return float(np.median(times)) if times else 0.0
-
-
-_Kernel: TypeAlias = tuple[str, int, int]
-
-
-class _StepTimes(Struct, frozen=True):
-    """A kernel of a rank: how often and for how long, and how long one of them takes alone; 0: none is."""
-
-    count: int
-    time_ns: int
-    alone: float
-
-
-def _by_kernel(rank: RankSummary) -> dict[_Kernel, _StepTimes]:
-    of = rank.kernels
-    alone = of.alone_ns / np.maximum(of.alone_count, 1)
-    keys = zip(of.name, of.blocks.tolist(), of.shapes.tolist(), strict=True)
-    times = map(_StepTimes, of.count.tolist(), of.time_ns.tolist(), alone.tolist())
-    return dict(zip(keys, times, strict=True))
+    def other_ns(self, at: int) -> int:
+        """Return how long a step kernels run that most peers do not run as often with equal blocks and shapes."""
+        others = [kernels for place, kernels in enumerate(self.kernels) if place != at]
+        total = 0
+        for key, own in self.kernels[at].items():
+            equal = sum(key in of and of[key].count == own.count for of in others)
+            total += own.time_ns if 2 * equal <= len(others) else 0
+        return total // self.ranks[at].steps
 
 
 def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
@@ -209,10 +186,10 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     rank, peers = alike.ranks[at], [peer for place, peer in enumerate(alike.ranks) if place != at]
     silent, queued, busy = (alike.excess(at, name) for name in _BY_STEP)
     computes = busy + max(queued, 0) >= least
-    busy -= alike.beside_ns(at) if computes else 0
     slower = max(min(alike.slower_ns(at), busy), 0) if computes else 0
+    slower = busy if alike.other_ns(at) < (1 - _OF_EXCESS) * busy else slower  # what never runs alone is slower as well
     reasons = []
-    if silent >= max(least, 1):
+    if min(silent, alike.excess(at, "silent_over")) >= max(least, 1):  # equal silences may lie about what counts as one
         reasons.append(_silent(rank, peers, silent))
     if queued > 0 or slower > _CHIPS_DIFFER * rank.by_step.busy.mean():
         says = _slow_text(slower, max(queued, 0))

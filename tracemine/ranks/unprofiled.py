@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from tracemine.ranks.contended import contended
 from tracemine.ranks.parts import NAMES
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
@@ -53,6 +54,7 @@ class JobUnprofiled(Struct, frozen=True):
     extra: tuple[FloatArray, ...]
     host: tuple[FloatArray, ...]
     role: tuple[int, ...]  # of each rank: ranks of one role have the same list of collectives
+    contended: tuple[float, ...] = ()  # which share of each rank's computing was lost to collectives that waited
 
     def of_rank(
         self, at: int, *, is_elastic: bool = False, slower: float = 1.0, **changed: dict[int, FloatArray]
@@ -110,7 +112,7 @@ def gains_of(
     return [Interval(*(int(ns) for ns in column)) for column in columns]
 
 
-def unprofiled(ranks: Sequence[RankSummary]) -> JobUnprofiled:
+def unprofiled(ranks: Sequence[RankSummary], job: JobReplay) -> JobUnprofiled:
     """Return the job's stretches without the profiler."""
     roles = _roles(ranks)
     host = [np.array(rank.stretches.host * _HOST_MORE, np.float64) for rank in ranks]
@@ -123,7 +125,9 @@ def unprofiled(ranks: Sequence[RankSummary]) -> JobUnprofiled:
     parts = {
         name: tuple(getattr(rank.stretches, field).astype(float) for rank in ranks) for name, field in _RECORDED.items()
     }
-    return JobUnprofiled(host=tuple(host), role=roles, extra=extra, **parts)
+    lost = contended(ranks, job)
+    parts["busy"] = tuple(busy * (1 - share) for busy, share in zip(parts["busy"], lost, strict=True))
+    return JobUnprofiled(host=tuple(host), role=roles, extra=extra, contended=lost, **parts)
 
 
 def more_operators(rank: RankSummary, peers: Sequence[RankSummary]) -> int:
@@ -145,8 +149,8 @@ def _extra(ranks: Sequence[RankSummary], host: Sequence[FloatArray], roles: Sequ
         excess = ranks[at].stretches.operators - usual
         order = np.argsort(-excess, kind="stable")
         chosen = order[: int(np.searchsorted(np.cumsum(excess[order]), _NEARLY_ALL * more)) + 1]
-        longer = host[at] - np.median([host[peer] for peer in peers], axis=0)
-        extra[chosen] = np.maximum(longer[chosen], 0)
+        share = excess / np.maximum(ranks[at].stretches.operators, 1)
+        extra[chosen] = (host[at] * share)[chosen]
     return extra
 
 

@@ -63,4 +63,4 @@ def _blocks(finding: JobFinding, job: Job, redact: bool) -> Iterator[Block]:
         yield Bullets(tuple((Text(fact),) for fact in facts))
     begin, rest = fix_blocks(finding.fix)
     yield from led("Fix", *begin, *rest)
-    yield how_to_check()
+    yield how_to_check(files=("before/", "after/"))
