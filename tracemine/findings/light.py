@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
 from tracemine.columns import from_numbers, sorted_unique, with_columns
+from tracemine.host.garbage import threads_of
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.host import threads
 from tracemine.rows.table import IntArray
@@ -37,8 +39,16 @@ def in_light(timeline: Timeline) -> Timeline:
     api = _moved((call_begin, call_end), of_calls, call_begin, call_end, of_calls, calls, bounds)
     api = _set(api, calls)
     activities = _on_device(_times(timeline.activities), _told(light, "activity_row", start, dur))
+    garbage = timeline.meta.garbage_ns
+    if garbage:  # collections, as operators are
+        place = dict(threads_of(timeline, np.concatenate((of_ops, of_calls))))
+        since, until, tid = np.array(garbage, np.int64).T
+        thread = np.array([place.get(each, -1) for each in tid.tolist()], np.int64)
+        spans = _moved((since, until), thread, call_begin, call_end, of_calls, calls, bounds)
+        garbage = tuple(zip(*(each.tolist() for each in (*spans, tid)), strict=True))
     return replace(
         timeline,
+        meta=msgspec.structs.replace(timeline.meta, garbage_ns=garbage),
         activities=_timed(timeline.activities, activities),
         ops=_timed(timeline.ops, ops),
         api=_timed(timeline.api, api),
