@@ -63,11 +63,12 @@ __all__ = [
     "read_counters_table",
 ]
 
-# Version 4 has no derived columns, versions 5 to 8 not all columns of _ADDED, versions 6 to 8 not all tables of
+# Version 4 has no derived columns, versions 5 to 9 not all columns of _ADDED, versions 6 to 8 not all tables of
 # _ADDED_TABLES; they are the same otherwise.
-_READ_VERSIONS = (4, 5, 6, 7, 8, SCHEMA_VERSION)
+_READ_VERSIONS = (4, 5, 6, 7, 8, 9, SCHEMA_VERSION)
 _ADDED = (
     ("api", "before_stack_row"),
+    ("ops", "since_stack_row"),
     *(("activities", name) for name in ("module", "stack_row", "calls", "stated_bytes", "stated_flops")),
     *(("instructions", name) for name in ("dtypes", "multiplies")),
 )

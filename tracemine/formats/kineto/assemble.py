@@ -184,19 +184,29 @@ def _activities_in_order(table: Columns, strings: list[str], dropped: Counter[st
 def _stack_rows(
     frames: Columns, ops: Columns, api: Columns, gpu: Columns, launch: Array, strings: list[str], dropped: Counter[str]
 ) -> CallPaths:
-    """Give ops and api their column `stack_row`, and api `before_stack_row`."""
+    """Give ops and api their column `stack_row`, api `before_stack_row`, ops `since_stack_row`."""
     api["before_stack_row"] = np.full(len(api["start_ns"]), -1, np.int64)
+    ops["since_stack_row"] = np.full(len(ops["start_ns"]), -1, np.int64)
     if len(frames["start_ns"]):
         moments = [(host["start_ns"], host["thread"]) for host in (ops, api)]
         stacks = FrameStacks.of(frames, dropped)
         late, since_ns = _late_calls(api, gpu, launch)
         lasting = stacks.lasting(since_ns, api["start_ns"][late], api["thread"][late])
-        paths, (ops["stack_row"], api["stack_row"], before) = stacks.paths_around(moments, (lasting,))
-        api["before_stack_row"][late] = before
+        follows, before_ns = _following(ops)
+        running = stacks.nesting.innermost(before_ns, ops["start_ns"][follows], ops["thread"][follows])
+        paths, found = stacks.paths_around(moments, (lasting, running))
+        ops["stack_row"], api["stack_row"], api["before_stack_row"][late], ops["since_stack_row"][follows] = found
     else:  # torch before 1.11 wrote the stack of each operator with it; a call has that of its operator
         paths, ops["stack_row"] = recorded_stacks(ops["call_stack"], strings)
         api["stack_row"] = take(ops["stack_row"], api["op_row"])
     return paths
+
+
+def _following(ops: Columns) -> tuple[Array, Array]:
+    """Return the operators that are not the first of their thread, and when the one before each began."""
+    order = np.argsort(ops["thread"], kind="stable")
+    same = np.diff(ops["thread"][order]) == 0
+    return order[1:][same], ops["start_ns"][order[:-1][same]]
 
 
 def _late_calls(api: Columns, gpu: Columns, launch: Array) -> tuple[Array, Array]:
@@ -309,6 +319,7 @@ def _ops_table(ops: Columns, strings: list[str], modules: list[str]) -> pa.Table
         row_numbers(ops.pop("stack_row")),
         row_numbers(absent),
         texts(absent, ()),
+        row_numbers(ops.pop("since_stack_row")),
     ]
     return pa.Table.from_arrays(columns, schema=TABLES["ops"].schema)
 
