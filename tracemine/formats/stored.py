@@ -18,6 +18,7 @@ _COUNTED_IN = {
     "stack_row": "stacks",
     "before_stack_row": "stacks",
     "since_stack_row": "stacks",
+    "holder_stack_row": "stacks",
     "activity_row": "activities",
     "api_row": "api",
 }

@@ -263,6 +263,21 @@ _TABLES = (
         derived=(ROW,),
     ),
     TableSchema(
+        "lock_waits",
+        "one time for which a thread stood still in Python, in no operator and no call, while another thread of its process began and ended frames: it waited for Python's lock. Times of 20 µs and longer, of exports with frames of several threads",
+        "start_ns",
+        (
+            ColumnSchema("start_ns", pa.int64(), "first of the other thread's moments, nanoseconds on the trace's clock"),
+            ColumnSchema("dur_ns", pa.int64(), "up to the last one, nanoseconds"),
+            ColumnSchema("pid", pa.int64(), "process id", "the export does not say"),
+            ColumnSchema("tid", pa.int64(), "the thread that waits", "the export does not say"),
+            ColumnSchema("stack_row", pa.int64(), "row of `stacks`: its innermost Python frame", "not known"),
+            ColumnSchema("holder_tid", pa.int64(), "the thread that runs Python", "the export does not say"),
+            ColumnSchema("holder_stack_row", pa.int64(), "row of `stacks`: its innermost frame in the middle of that time", "not known"),
+        ),
+        derived=(ROW,),
+    ),
+    TableSchema(
         "light",
         "one activity, call or step as it was in the light window of a capture, where the host was slowed down little; none where there is no such window, or its steps differ. Only launches and waits in steps have one",
         "start_ns",
