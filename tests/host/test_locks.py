@@ -67,7 +67,9 @@ def within_one_operator(events: list[dict[str, Any]], step: int) -> None:
 @pytest.mark.parametrize("change", [in_a_process_of_its_own, in_no_python, within_one_operator])
 def test_near_misses(tmp_path: Path, change: Callable[[list[dict[str, Any]], int], None]) -> None:
     trace = json.loads(gzip.decompress((RECORDED / "decoding.json.gz").read_bytes()))
-    events = [event for event in trace["traceEvents"] if event.get("cat") in ("cpu_op", "python_function", "user_annotation")]
+    events = [
+        event for event in trace["traceEvents"] if event.get("cat") in ("cpu_op", "python_function", "user_annotation")
+    ]
     (step,) = {event["tid"] for event in events if event["cat"] == "cpu_op"}
     (tmp_path / "same.json").write_text(json.dumps({**trace, "traceEvents": events}))
     assert open_trace(tmp_path / "same.json").lock_waits.num_rows > 0

@@ -87,7 +87,9 @@ def events_of(timeline: Timeline, calls: HostCalls, of_ops: IntArray) -> CallEve
         parts.append(_beside("garbage_collection", *told))
     if timeline.lock_waits.num_rows:
         parts.append(_beside("lock", *lock_waits(timeline, found.thread)))
-    return CallEvents(*(np.concatenate([getattr(part, name) for part in parts]) for name in CallEvents.__struct_fields__))
+    return CallEvents(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in CallEvents.__struct_fields__)
+    )
 
 
 def _beside(kind: Kind, begin: IntArray, end: IntArray, thread: IntArray, paths: IntArray) -> CallEvents:

@@ -244,7 +244,10 @@ class Calls:
         self.forward = np.concatenate((np.arange(span), np.full(len(readers), -1)))
         producer, consumer = np.array([call for call, _ in read]), span + np.arange(len(readers))
         self.graph = SimpleNamespace(
-            first_activity=np.arange(count), producer=producer, consumer=consumer, passed=np.full(len(read), not in_place)
+            first_activity=np.arange(count),
+            producer=producer,
+            consumer=consumer,
+            passed=np.full(len(read), not in_place),
         )
 
     def step_at(self, moment: Any) -> Any:

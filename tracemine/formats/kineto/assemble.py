@@ -17,7 +17,15 @@ from tracemine.formats.kineto.memory import memory_table, unsound
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.report import Seen, warnings
 from tracemine.formats.kineto.scan import ABSENT, Columns, RawTrace
-from tracemine.formats.kineto.stacks import MOST_OF, CallPaths, FrameStacks, decoded, in_python, recorded_stacks, stacks_table
+from tracemine.formats.kineto.stacks import (
+    MOST_OF,
+    CallPaths,
+    FrameStacks,
+    decoded,
+    in_python,
+    recorded_stacks,
+    stacks_table,
+)
 from tracemine.formats.kineto.values import integer_of
 from tracemine.formats.repetitions import repetition_notes, without_repetitions
 from tracemine.timeline import TABLES, IngestReport, Meta, Timeline

@@ -51,8 +51,8 @@ def _tree(top: HostTop) -> Table:
     return Table(
         id="host-tree",
         title="Time",
-        says=f"{time_text(top.host_ns / top.steps)} of host time {_per(top.per, top.window)}; critical: while no device was at "
-        "work and waited for the next launch",
+        says=f"{time_text(top.host_ns / top.steps)} of host time {_per(top.per, top.window)}; critical: "
+        "while no device was at work and waited for the next launch",
         columns=(("module, line, work", False), (unit, True), ("share", True), *((title, True) for title in sums)),
         rows=tuple((_name(row.name, row.instances), *_times(row, top, unit_ns, sums.values())) for row in rows),
         depths=tuple(row.depth for row in rows),
