@@ -7,6 +7,7 @@ statements of a function may call, or none, stays as it was recorded.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -15,8 +16,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from tracemine.findings.record import Finding, Scan, Source
+from tracemine.ops import lookup
 
 _MOST_BYTES: Final = 1 << 21
+_WAITS: Final = ("host_sync",)  # causes of idle time whose operators are the program's, not what was launched late
+# What neither torch's operators nor Python's builtins name, and launches nothing of another kind.
+_HARMLESS: Final = frozenset(
+    [
+        *("half", "cuda", "cpu", "numpy", "tolist", "bfloat16", "double", "size", "dim", "numel", "item", "type"),
+        *("append", "extend", "get", "items", "keys", "values", "pop", "update", "backward", "step", "parameters"),
+    ]
+)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _LOOPS: Final = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 # What operators are written as: names that are called, and signs.
@@ -57,7 +67,7 @@ _SIGNS: Final[Mapping[str, tuple[type[ast.AST], ...]]] = {
     "mm": (ast.MatMult,), "bmm": (ast.MatMult,), "addmm": (ast.MatMult,), "matmul": (ast.MatMult,), "neg": (ast.USub,),
     "bitwise_and": (ast.BitAnd,), "bitwise_or": (ast.BitOr,), "bitwise_not": (ast.Invert,), "lt": (ast.Lt,),
     "le": (ast.LtE,), "gt": (ast.Gt,), "ge": (ast.GtE,), "eq": (ast.Eq,), "ne": (ast.NotEq,),
-    "index": (ast.Subscript,), "index_put": (ast.Subscript,), "_index_put_impl": (ast.Subscript,),
+    "copy": (ast.Subscript,), "nonzero": (ast.Subscript,), "index": (ast.Subscript,), "index_put": (ast.Subscript,), "_index_put_impl": (ast.Subscript,),
 }  # fmt: skip
 
 
@@ -76,10 +86,13 @@ def _told(finding: Finding, parsed: Callable[[str], ast.Module | None]) -> Findi
             continue
         if at:
             leads = _calls((finding.source[at - 1].function,))
-        elif finding.loop is not None and finding.loop.source == source and finding.rule != "host_sync":
+        elif finding.loop is not None and finding.loop.source == source and finding.cause not in _WAITS:
             leads = _is_loop
-        else:
-            leads = _operators(finding.ops)
+        elif len(set(finding.ops)) == 1 and (finding.on_gpu or finding.cause in _WAITS):
+            leads = _operators(finding.ops[0])
+        else:  # several statements, or idle time, whose operators are what came late
+            told.append(source)
+            continue
         lines = {line for node, line in _statements(body) if leads(node)}
         told.append(replace(source, statement=lines.pop()) if len(lines) == 1 else source)
     return replace(finding, source=tuple(told))
@@ -129,6 +142,18 @@ def _statements(function: _Function | ast.Lambda) -> Iterator[tuple[ast.AST, int
         left += ast.iter_child_nodes(node)
 
 
+def _name(called: ast.expr) -> str:
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+
+
+def _unknown(node: ast.AST) -> bool:
+    """Return whether a node calls what may be anything: no method or function that torch or Python has."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = _name(node.func)
+    return not (hasattr(builtins, name) or name in _HARMLESS or lookup(f"aten::{name}") is not None)
+
+
 def _is_loop(node: ast.AST) -> bool:
     return isinstance(node, _LOOPS)
 
@@ -138,19 +163,16 @@ def _calls(names: Sequence[str]) -> Callable[[ast.AST], bool]:
     plain = {name.rpartition(".")[2] for name in names}
 
     def calls(node: ast.AST) -> bool:
-        called = node.func if isinstance(node, ast.Call) else None
-        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else None
-        return name in plain
+        return isinstance(node, ast.Call) and _name(node.func) in plain
 
     return calls
 
 
-def _operators(ops: Sequence[str]) -> Callable[[ast.AST], bool]:
-    """Return whether a node may call one of these operators."""
-    plain = {op.rpartition("::")[2].rstrip("_") for op in ops}
-    names = {name for op in plain for name in (op, f"{op}_", *_CALLED.get(op, ()))}
-    signs = tuple({sign for op in plain for sign in _SIGNS.get(op, ())})
-    called, asks = _calls(tuple(names)), bool(plain & _ASKED)
+def _operators(op: str) -> Callable[[ast.AST], bool]:
+    """Return whether a node may call an operator; what calls an object, or a function of the user's, may."""
+    plain = op.rpartition("::")[2].rstrip("_")
+    signs, asks = _SIGNS.get(plain, ()), plain in _ASKED
+    called = _calls((plain, f"{plain}_", *_CALLED.get(plain, ())))
 
     def does(node: ast.AST) -> bool:
         if asks and isinstance(node, (ast.If, ast.While, ast.IfExp)):
@@ -161,6 +183,6 @@ def _operators(ops: Sequence[str]) -> Callable[[ast.AST], bool]:
             (node.op,) if isinstance(node, (ast.BinOp, ast.AugAssign, ast.UnaryOp))
             else node.ops if isinstance(node, ast.Compare) else (node,) if isinstance(node, ast.Subscript) else ()
         )  # fmt: skip
-        return called(node) or any(isinstance(each, signs) for each in own)
+        return called(node) or any(isinstance(each, signs) for each in own) or (not asks and _unknown(node))
 
     return does
