@@ -66,6 +66,10 @@ NAMES = [
     *("rollouts_fitted", "boxes_matched", "centroids_moved", "drafts_checked", "timestamps_ruled", "areas_counted"),
     *("flow_refined", "chains_normalised", "decomposed_positions"),
     *("patches_hidden", "flips_averaged", "followed_over_lists", "experts_by_capacity", "blocks_searched"),
+    *("requests_batched", "stops_matched", "speech_translated", "worlds_imagined", "outputs_streamed"),
+    *("frames_stabilised", "speech_collapsed", "columns_binned", "tiles_augmented", "neighbours_sampled"),
+    *("rivers_routed", "preferences_fitted", "images_guided", "triples_embedded", "rates_by_depth"),
+    *("ranges_calibrated", "parts_accumulated", "images_unmasked", "beams_propagated", "passages_reranked"),
 ]
 
 

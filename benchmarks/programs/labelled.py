@@ -56,6 +56,7 @@ SETS = {
     "third": ("third.THIRD",),
     "fourth": ("fourth.FOURTH",),
     "fifth": ("fifth.FIFTH",),
+    "sixth": ("sixth.SIXTH",),
 }
 LATER = tuple(SETS)[3:]
 TABLE = Path(__file__).resolve().parent / "labelled.toml"
