@@ -28,7 +28,7 @@ _HARMLESS: Final = frozenset(
     ]
 )
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_LOOPS: Final = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
+_LOOPS: Final = (ast.For, ast.While, ast.AsyncFor, ast.ListComp)
 # What operators are written as: names that are called, and signs.
 _CALLED: Final[Mapping[str, tuple[str, ...]]] = {
     "_local_scalar_dense": ("item", "float", "int", "bool", "tolist"),
