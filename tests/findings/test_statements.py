@@ -11,7 +11,7 @@ from tracemine.findings.record import Source
 from tracemine.findings.statements import with_statements
 from tracemine.pipeline import scan
 
-SOURCE = '''import os
+SOURCE = """import os
 os.abort()
 
 def norm(x):
@@ -34,7 +34,7 @@ def step(x):
     if (x > 1).all():
         return x.item()
     return forward(x)
-'''
+"""
 
 
 def told(folder: Path, ops: tuple[str, ...], *frames: tuple[str, int], file: str = "app/model.py") -> list[int | None]:

@@ -67,7 +67,8 @@ _SIGNS: Final[Mapping[str, tuple[type[ast.AST], ...]]] = {
     "mm": (ast.MatMult,), "bmm": (ast.MatMult,), "addmm": (ast.MatMult,), "matmul": (ast.MatMult,), "neg": (ast.USub,),
     "bitwise_and": (ast.BitAnd,), "bitwise_or": (ast.BitOr,), "bitwise_not": (ast.Invert,), "lt": (ast.Lt,),
     "le": (ast.LtE,), "gt": (ast.Gt,), "ge": (ast.GtE,), "eq": (ast.Eq,), "ne": (ast.NotEq,),
-    "copy": (ast.Subscript,), "nonzero": (ast.Subscript,), "index": (ast.Subscript,), "index_put": (ast.Subscript,), "_index_put_impl": (ast.Subscript,),
+    "copy": (ast.Subscript,), "nonzero": (ast.Subscript,),
+    "index": (ast.Subscript,), "index_put": (ast.Subscript,), "_index_put_impl": (ast.Subscript,),
 }  # fmt: skip
 
 
