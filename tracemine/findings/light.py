@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
@@ -51,7 +50,7 @@ def in_light(timeline: Timeline) -> Timeline:
         garbage = tuple(zip(*(each.tolist() for each in (*beside((since, until), tid), tid)), strict=True))
     return replace(
         timeline,
-        meta=msgspec.structs.replace(timeline.meta, garbage_ns=garbage),
+        meta=replace(timeline.meta, garbage_ns=garbage),
         lock_waits=_timed(locks, beside(_times(locks), rows_of(locks["tid"]))),
         activities=_timed(timeline.activities, activities),
         ops=_timed(timeline.ops, ops),

@@ -25,7 +25,7 @@ from tracemine.findings.graphs.obstacles import Obstacles, find_obstacles
 from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, SpanPart, WayName, WayOutcome
 from tracemine.findings.graphs.savings import Unrecorded, graph_savings, with_savings
 from tracemine.findings.graphs.spans import Program, candidates, lines_of
-from tracemine.flow.record import Evidence
+from tracemine.flow import Evidence
 from tracemine.host.waits import Waits
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import taken
