@@ -38,6 +38,7 @@ NAMES = [
     *("late_interaction", "relative_positions", "adam_one_by_one", "grown_cache"),
     *("equal_layers", "library_lstm", "biased_by_library", "well_trained", "copied_ahead"),
     *("served_encoder", "served_pictures", "served_ranker"),
+    *("state_returned", "state_in_buffer", "errors_watched", "hidden_between", "cache_fixed", "given_back"),
     *("class_prototypes", "padded_clips", "many_heads", "noisy_gradients"),
     *("accuracy_each_part", "distinct_items", "shown_boxes", "scheduled_noise", "mask_from_host"),
     *("minimal_cell", "both_directions", "answered_words", "read_by_queries", "user_table"),

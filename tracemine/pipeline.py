@@ -26,6 +26,7 @@ from tracemine.findings.accounting import measure
 from tracemine.findings.compile_losses import compile_losses
 from tracemine.findings.measured import with_counters
 from tracemine.findings.notes import gpu_name, sm_count
+from tracemine.findings.statements import with_statements
 from tracemine.findings.tables import FINDINGS, OCCURRENCES, findings_table, occurrences_table
 from tracemine.findings.why_not import with_refusals
 from tracemine.flow import activity_edges, flow
@@ -84,6 +85,7 @@ class ScanOptions(Struct, frozen=True, kw_only=True):
     threshold: Threshold | None = None  # below which nothing is reported; None: as `find` says
     evidence: Evidence | None = None  # verdicts, whose measured savings take the place of predicted ones
     why_not: bool = False  # also what shares data and is not one kernel
+    source: Path | None = None  # a folder with the program's source: for lines within functions
     calibrations: Sequence[UserCalibration] | None = None  # not the package's; None: those of the user's data folder
 
 
@@ -169,7 +171,8 @@ def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
         notes.append(f"estimates are for {options.device.title}, as --gpu says")
     about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)
     found = replace(found, trace=about, warnings=(*found.warnings, *notes))
-    return _with_more(found, analysis, options, gpu)
+    found = _with_more(found, analysis, options, gpu)
+    return found if options.source is None else with_statements(found, options.source)
 
 
 def _rules_for(analysis: Analysis, options: ScanOptions) -> tuple[Rule, ...]:

@@ -50,6 +50,7 @@ SETS = {
     "thirty": ("loops.LOOPS", "waits.WAITING", "models.MODELS"),
     "near": ("near.NEAR",),
     "served": ("near.SERVED",),
+    "carried": ("carried.CARRIED",),
     "fresh": ("fresh.FRESH",),
     "unseen": ("unseen.UNSEEN",),
     "third": ("third.THIRD",),

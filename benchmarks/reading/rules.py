@@ -164,6 +164,7 @@ def synthetic_graph(count: int) -> Rows:
         producer=producer,
         evidence=proven,
         usable=np.ones(len(consumer), np.bool_),
+        passed=np.ones(len(consumer), np.bool_),
         read_begin=np.searchsorted(consumer, np.arange(count + 1)),
         read_buffer=producer,
         read_writer=producer,

@@ -46,6 +46,18 @@ def test_idle_time_is_the_light_windows_to_the_nanosecond(tmp_path: Path, name: 
     assert idle_ns(replace(light, activities=light.activities.take(in_steps))) == idle
 
 
+def test_a_light_window_that_was_unpacked_is_the_same(tmp_path: Path) -> None:
+    folder, _ = with_light_window(tmp_path / "run", DECODE)
+    packed = folder / "light.json.gz"
+    light = open_trace(folder).light
+    (folder / "light.json").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    assert open_trace(folder).light == light
+    assert light.num_rows
+    (folder / "light.json").unlink()
+    assert unused(open_trace(folder)) == "there is no such file."
+
+
 def test_each_launch_and_wait_has_its_own_time(tmp_path: Path) -> None:
     folder, _ = with_light_window(tmp_path / "run", DECODE, faster=2.0, more=0)
     timeline = open_trace(folder)

@@ -50,6 +50,7 @@ def test_what_was_written_is_read(directory: Path) -> None:
         ("ops", "stack_row"),
         ("api", "op_row"),
         ("api", "before_stack_row"),
+        ("ops", "since_stack_row"),
         ("stacks", "parent_row"),
     ],
 )

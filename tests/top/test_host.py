@@ -136,6 +136,30 @@ def test_garbage_collected_in_an_operator_counts_for_its_line_and_not_for_it() -
     assert (of_line["garbage_collection"], of_line["operator"]) == (30, 60)
 
 
+@pytest.mark.parametrize("steps", ["all", "one", "none"])
+def test_a_light_window_says_how_long_each_part_took(steps: str) -> None:
+    trace = Trace(with_stack=True, garbage_ns=((610, 630, 1),))
+    log = trace.frame("metrics.py(3): log")
+    marks = [trace.step(0, 1000), trace.step(1000, 1000)]
+    calls = []
+    for at in (0, 1000):
+        trace.kernel("add", at + 300, 100, launch=(at + 200, 50), op=trace.op("aten::add", at + 100, 200), stack=log)
+        item = trace.op("aten::_local_scalar_dense", at + 600, 300, stack_row=log)
+        calls.append(trace.call("cudaStreamSynchronize", at + 650, 200, op_row=item, stack_row=log))
+    shown = {"all": 2, "one": 1, "none": 0}[steps]
+    for at, mark, call in zip((0, 400), marks[:shown], calls[:shown], strict=False):
+        trace.add("light", start_ns=at, dur_ns=400, step_row=mark)
+        trace.add("light", start_ns=at + 330, dur_ns=50, api_row=call)
+    top = tables(analysed(trace.timeline()))["line"]
+    kinds = {kind.kind: kind.host_ns for kind in top.kinds}
+    if steps != "all":  # a step that the light window does not have leaves all as recorded
+        assert (top.window, top.host_ns, kinds["wait"], kinds["garbage_collection"]) == ("whole", 2000, 400, 20)
+        return
+    assert (top.window, top.host_ns, kinds["wait"]) == ("light", 800, 100)
+    assert kinds["garbage_collection"] == 10  # as all between the step's begin and the call: half of it
+    assert sum(row.own_ns for row in top.rows) == 800
+
+
 def test_threads_at_once_wait_for_no_lock_unless_ranges_say_so() -> None:
     def trace() -> Trace:
         found = Trace()

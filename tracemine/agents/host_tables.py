@@ -21,7 +21,7 @@ def host_answer(reader: Reader, ask: AskTop, read: Read, tops: Tops) -> TopAnswe
         entries, whole_ns, notes = [_host_entry(row, found.steps) for row in found.rows], found.host_ns, found.notes
     else:
         entries, whole_ns, notes = [_wait_entry(row, found) for row in found.rows], found.wait_ns, ()
-    window = "recorded" if isinstance(found, HostTop) or found.window == "whole" else "in the light window"
+    window = "recorded" if found.window == "whole" else "in the light window"
     rows, cursor = page(entries, ask.limit, ask.cursor, ("top", read.key, ask.by))
     return TopAnswer(
         per=found.per,

@@ -21,6 +21,7 @@ from tracemine.cli.options import (
     OutputOption,
     QuietOption,
     RulesOption,
+    SourceOption,
     check_format,
 )
 from tracemine.cli.request import FoundIn, asked, evidence_in, found_in, one_trace
@@ -41,6 +42,7 @@ def explain(
     output: OutputOption = None,
     gpu: GPUOption = None,
     rules: RulesOption = None,
+    source: SourceOption = None,
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
 ) -> int:
@@ -64,7 +66,9 @@ def explain(
         raise UsageError(f"FINGERPRINT: {fingerprint!r} is a file", hint=f"tracemine explain {path} {fingerprint}")
     stored = one_stored(Path(path))
     if stored is None:
-        request = asked(quiet=quiet, gpu=gpu, rules=rules, evidence=evidence, execution_trace=execution_trace)
+        request = asked(
+            quiet=quiet, gpu=gpu, rules=rules, evidence=evidence, execution_trace=execution_trace, source=source
+        )
         found = found_in(one_trace(path, quiet=quiet), request)
     else:
         verdicts = evidence_in(evidence or (), quiet=quiet)

@@ -116,6 +116,16 @@ GraphCaptureOption = Annotated[
         help="A trace of the same program capturing its CUDA graphs: replayed kernels get the operators it names.",
     ),
 ]
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--source",
+        metavar="FOLDER",
+        help="The program's source, to name lines within functions: profilers record where a function begins.",
+        exists=True,
+        file_okay=False,
+    ),
+]
 CountersOption = Annotated[
     list[Path] | None,
     typer.Option(

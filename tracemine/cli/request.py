@@ -75,8 +75,11 @@ def asked(
     graph_capture: Path | None = None,
     tables: Path | None = None,
     pictured: bool = False,
+    source: Path | None = None,
 ) -> ScanRequest:
     """Return what a command's options ask. Raise TracemineError where a value or a file is wrong."""
+    from msgspec.structs import replace
+
     from tracemine.scan_settings import ScanSettings
 
     settings = ScanSettings(
@@ -94,7 +97,7 @@ def asked(
         for note in notes:
             say(note)
     return ScanRequest(
-        options=options,
+        options=options if source is None else replace(options, source=source),
         quiet=quiet,
         execution_trace=execution_trace,
         graph_capture=graph_capture,

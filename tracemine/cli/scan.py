@@ -41,6 +41,7 @@ from tracemine.cli.options import (
     RuleOption,
     RulesOption,
     SkipOption,
+    SourceOption,
     TablesOption,
     WhyNotOption,
     check_top,
@@ -74,6 +75,7 @@ def scan(
     skip: SkipOption = None,
     execution_trace: ExecutionTraceOption = None,
     graph_capture: GraphCaptureOption = None,
+    source: SourceOption = None,
     counters: CountersOption = None,
     evidence: EvidenceOption = None,
     calibration: CalibrationOption = None,
@@ -106,13 +108,14 @@ def scan(
     request = asked(
         quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, min_saving=min_saving, evidence=evidence,
         calibration=calibration, counters=counters, why_not=why_not, execution_trace=execution_trace,
-        graph_capture=graph_capture, tables=tables, pictured=report in (*PICTURED, PERFETTO),
+        graph_capture=graph_capture, tables=tables, pictured=report in (*PICTURED, PERFETTO), source=source,
     )  # fmt: skip
     drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color), kept, quiet)
     given = {
         "--gpu": gpu, "--rules": rules, "--rule": rule, "--skip": skip, "--min-saving": min_saving,
         "--calibration": calibration, "--ncu": counters, "--et": execution_trace, "--graph-capture": graph_capture,
-        "--parquet": tables, f"--format {PERFETTO}": report == PERFETTO, "--save-baseline": save_baseline,
+        "--source": source, "--parquet": tables, f"--format {PERFETTO}": report == PERFETTO,
+        "--save-baseline": save_baseline,
     }  # fmt: skip
     named = [name for name, value in given.items() if value]
     sources = of_rank(_sources(paths, request, [name for name in named if name != "--save-baseline"]), rank)

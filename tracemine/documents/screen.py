@@ -224,7 +224,7 @@ def own_of(finding: Finding, frames: Mapping[str, Source]) -> Source | None:
 def place_of(finding: Finding, frames: Mapping[str, Source]) -> str:
     """Return the user's own line, else the module, else the operators."""
     if (own := own_of(finding, frames)) is not None:
-        line = f"{PurePath(own.file.replace(chr(92), '/')).name}:{own.line}"
+        line = f"{PurePath(own.file.replace(chr(92), '/')).name}:{own.statement or own.line}"
         if not finding.source:
             return f"{line} (backward)"
         within = finding.module is not None and not is_own(finding.source[0].file)

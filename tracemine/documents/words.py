@@ -285,7 +285,11 @@ def source_text(source: Source, file: str) -> str:
     'a/norm.py:70 forward() (line of def)'
     >>> source_text(Source(file="/a/norm.py", line=71, function="forward"), "a/norm.py")
     'a/norm.py:71 forward()'
+    >>> source_text(Source(file="/a/norm.py", line=70, function="forward", begins=True, statement=74), "a/norm.py")
+    'a/norm.py:74 in forward()'
     """
+    if source.statement is not None:
+        return f"{file}:{source.statement} in {source.function}()"
     if source.begins:
         return f"{file}:{source.line} {source.function}() (line of def)"
     return f"{file}:{source.line} {source.function}()"

@@ -7,6 +7,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tracemine.columns import from_numbers, sorted_unique, with_columns
+from tracemine.host.garbage import threads_of
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.host import threads
 from tracemine.rows.table import IntArray
@@ -37,8 +38,20 @@ def in_light(timeline: Timeline) -> Timeline:
     api = _moved((call_begin, call_end), of_calls, call_begin, call_end, of_calls, calls, bounds)
     api = _set(api, calls)
     activities = _on_device(_times(timeline.activities), _told(light, "activity_row", start, dur))
+    place = dict(threads_of(timeline, np.concatenate((of_ops, of_calls))))
+
+    def beside(times: tuple[IntArray, IntArray], tid: IntArray) -> tuple[IntArray, IntArray]:
+        thread = np.array([place.get(each, -1) for each in tid.tolist()], np.int64)
+        return _moved(times, thread, call_begin, call_end, of_calls, calls, bounds)
+
+    garbage, locks = timeline.meta.garbage_ns, timeline.lock_waits
+    if garbage:
+        since, until, tid = np.array(garbage, np.int64).T
+        garbage = tuple(zip(*(each.tolist() for each in (*beside((since, until), tid), tid)), strict=True))
     return replace(
         timeline,
+        meta=replace(timeline.meta, garbage_ns=garbage),
+        lock_waits=_timed(locks, beside(_times(locks), rows_of(locks["tid"]))),
         activities=_timed(timeline.activities, activities),
         ops=_timed(timeline.ops, ops),
         api=_timed(timeline.api, api),

@@ -57,6 +57,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     function: str
     begins: bool = False  # the line is where the function begins: profilers record that, not what was called from where
+    # The line in it of the one statement that leads on, by source that was at hand. Null: not asked, or several may.
+    statement: int | None = None
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from pyarrow import fs
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import opened, path_text
 from tracemine.fleet.places import filesystem, scheme_of, shown, without_secrets
-from tracemine.formats import ABOUT_NAME, EXECUTION_TRACE_NAMES, LIGHT_NAME, TRACE_NAMES, format_of, recording_in
+from tracemine.formats import ABOUT_NAME, EXECUTION_TRACE_NAMES, LIGHT_NAMES, TRACE_NAMES, format_of, recording_in
 from tracemine.formats.discover import traces
 from tracemine.formats.source import FileSource
 from tracemine.patterns import deferred
@@ -28,7 +28,7 @@ from tracemine.units import count_text
 
 _SUFFIXES = (".json", ".json.gz", ".sqlite")
 _MAGIC = deferred(r"[*\[]")
-_RECORDING = frozenset((*TRACE_NAMES, *EXECUTION_TRACE_NAMES, ABOUT_NAME, LIGHT_NAME))
+_RECORDING = frozenset((*TRACE_NAMES, *EXECUTION_TRACE_NAMES, ABOUT_NAME, *LIGHT_NAMES))
 _PLAIN_NAME = deferred(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 _CHUNK_BYTES = 1 << 22
 _SHOWN = 3  # names in a message

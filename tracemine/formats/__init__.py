@@ -69,7 +69,7 @@ NSYS_REPORTS = (".nsys-rep", ".qdrep")
 TRACE_NAMES = ("trace.json", "trace.json.gz")
 EXECUTION_TRACE_NAMES = ("et.json", "et.json.gz")
 ABOUT_NAME = "capture.json"
-LIGHT_NAME = "light.json.gz"
+LIGHT_NAMES = ("light.json.gz", "light.json")
 
 
 def recording_in(folder: Path) -> tuple[Path, Path | None] | None:
@@ -79,13 +79,13 @@ def recording_in(folder: Path) -> tuple[Path, Path | None] | None:
     >>> recording_in(Path("no/such/folder")) is None
     True
     """
-    found = [
-        next((folder / name for name in names if (folder / name).is_file()), None)
-        for names in (TRACE_NAMES, EXECUTION_TRACE_NAMES)
-    ]
-    trace, execution_trace = found
+    trace, execution_trace = _one_of(folder, TRACE_NAMES), _one_of(folder, EXECUTION_TRACE_NAMES)
     captured = execution_trace is not None or (folder / ABOUT_NAME).is_file()
     return (trace, execution_trace) if trace is not None and captured else None
+
+
+def _one_of(folder: Path, names: Sequence[str]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def open_trace(
@@ -149,7 +149,8 @@ def _read_file(
 def _timed(timeline: Timeline, about: Path, formats: Sequence[Format]) -> Timeline:
     """Return a timeline with what capture timed next to it."""
     timeline = with_step_times(timeline, about)
-    return with_light(timeline, about, about.parent / LIGHT_NAME, partial(open_trace, formats=formats))
+    light = _one_of(about.parent, LIGHT_NAMES) or about.parent / LIGHT_NAMES[0]
+    return with_light(timeline, about, light, partial(open_trace, formats=formats))
 
 
 def _traces_in(folder: Path) -> tuple[Path, Path | None]:

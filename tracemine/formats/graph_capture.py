@@ -231,7 +231,7 @@ def _joined(timeline: Timeline, capture: Timeline, chosen: Sequence[tuple[Array,
         "pid": integers(pid[call], pa.int64()),
         "tid": integers(tid[call], pa.int64()),
         "parent_row": integers(around[call], pa.int64()),
-        **dict.fromkeys(("external_id", "record_function_id", "execution_node_id"), nothing),
+        **dict.fromkeys(("external_id", "record_function_id", "execution_node_id", "since_stack_row"), nothing),
         "stack_row": row_numbers(np.where(stack >= 0, stack + timeline.stacks.num_rows, -1)),
     }
     copies = with_columns(capture.ops.take(integers(of, pa.int64())), changed)

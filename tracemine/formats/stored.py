@@ -17,6 +17,8 @@ _COUNTED_IN = {
     "step_row": "steps",
     "stack_row": "stacks",
     "before_stack_row": "stacks",
+    "since_stack_row": "stacks",
+    "holder_stack_row": "stacks",
     "activity_row": "activities",
     "api_row": "api",
 }

@@ -1,4 +1,4 @@
-"""Collections of Python's garbage, as a capture timed them: events of a thread like operators and calls."""
+"""What Python does beside the program, as events of a thread: collections of its garbage, waits for its lock."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def collections(
             one, other = (taken(stack_row, np.array([each])) for each in near)
             paths[at] = shared_path(parent, one, other)[0]
     return found[0], found[1], found[2], paths
+
+
+def lock_waits(timeline: Timeline, thread: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return begin, end and thread of each wait for Python's lock, and the call path that waits. thread: as above."""
+    place, table = dict(threads_of(timeline, thread)), timeline.lock_waits
+    begin, tid = rows_of(table["start_ns"]).astype(np.int64), rows_of(table["tid"]).tolist()
+    of = np.array([place.get(each, -1) for each in tid], np.int64)
+    return begin, begin + rows_of(table["dur_ns"]), of, rows_of(table["stack_row"]).astype(np.int64)
 
 
 def threads_of(timeline: Timeline, thread: IntArray) -> Iterable[tuple[int, int]]:

@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 from msgspec import Struct
 
-from tracemine.host.garbage import collections
+from tracemine.host.garbage import collections, lock_waits
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import WORK, HostCalls, named
@@ -56,7 +56,7 @@ def is_collection(name: str) -> bool:
 
 
 class CallEvents(Struct, frozen=True):
-    """Operators and annotations, then calls, then collections of garbage: one event each. −1: not known."""
+    """Operators and annotations, then calls, then collections of garbage and waits for Python's lock. −1: not known."""
 
     begin: IntArray
     end: IntArray
@@ -81,15 +81,20 @@ def events_of(timeline: Timeline, calls: HostCalls, of_ops: IntArray) -> CallEve
         api_row=np.concatenate((np.full(count, -1), np.arange(called))),
         stack_row=np.concatenate((rows_of(ops["stack_row"]), rows_of(api["stack_row"]))),
     )
-    if not timeline.meta.garbage_ns:
-        return found
-    told = collections(timeline, found.begin, found.end, found.thread, found.kind >= 0, found.stack_row)
-    since, until, thread, paths = told
-    none = np.full(len(since), -1)
-    kind = np.full(len(since), code("garbage_collection"))
-    garbage = CallEvents(since, until, thread, kind, none, none, paths)
-    names = CallEvents.__struct_fields__
-    return CallEvents(*(np.concatenate((getattr(found, name), getattr(garbage, name))) for name in names))
+    parts = [found]
+    if timeline.meta.garbage_ns:
+        told = collections(timeline, found.begin, found.end, found.thread, found.kind >= 0, found.stack_row)
+        parts.append(_beside("garbage_collection", *told))
+    if timeline.lock_waits.num_rows:
+        parts.append(_beside("lock", *lock_waits(timeline, found.thread)))
+    return CallEvents(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in CallEvents.__struct_fields__)
+    )
+
+
+def _beside(kind: Kind, begin: IntArray, end: IntArray, thread: IntArray, paths: IntArray) -> CallEvents:
+    none = np.full(len(begin), -1)
+    return CallEvents(begin, end, thread, np.full(len(begin), code(kind)), none, none, paths)
 
 
 def code(kind: Kind) -> int:
@@ -109,7 +114,7 @@ def unseen(timeline: Timeline) -> frozenset[Kind]:
     seen = {
         "allocator": timeline.api.num_rows > 0,
         "garbage_collection": collects or bool(named(names, marks["garbage_collection"]).any()),
-        "lock": bool(named(names, _OF_LOCK).any()),
+        "lock": timeline.lock_waits.num_rows > 0 or bool(named(names, _OF_LOCK).any()),
     }
     return frozenset(kind for kind in SOMETIMES if not seen[kind])
 

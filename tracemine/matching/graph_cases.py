@@ -70,6 +70,7 @@ def graph_of_table(cells: Cells, count: int) -> NodeGraph:
         producer=producer,
         evidence=sure[consumer],
         usable=np.ones(len(consumer), np.bool_),
+        passed=np.ones(len(consumer), np.bool_),
         read_begin=np.searchsorted(reader, np.arange(count + 1)),
         read_buffer=read,
         read_writer=np.where(read < count, read, -1),

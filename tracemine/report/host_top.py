@@ -10,6 +10,7 @@ from tracemine.report.top_lines import OWN, Shown, TableLine, about, amount, lin
 from tracemine.top import KIND_WORDS, HostRow, HostTop
 from tracemine.units import count_text, percent_text, time_text
 
+WINDOWS: Final[Mapping[str, str]] = {"whole": "as recorded", "light": "in the light window"}
 COLUMNS: Final[Mapping[str, str]] = {
     "critical": "critical_ns",
     "launching": "launch_ns",
@@ -41,7 +42,8 @@ def _head(top: HostTop) -> Iterator[str]:
         yield " · ".join(about(top))
         return
     each = "a step" if top.per == "step" else "in all that was recorded"
-    yield " · ".join([*about(top), f"{time_text(top.host_ns / top.steps)} of host time {each}, as recorded"])
+    spent = f"{time_text(top.host_ns / top.steps)} of host time {each}, {WINDOWS[top.window]}"
+    yield " · ".join([*about(top), spent])
     steps = count_text(top.steps, "step") if top.per == "step" else ""
     alone = "" if top.unprofiled_ns is None else f"a step takes {time_text(top.unprofiled_ns)} unprofiled"
     if said := ", recording stretches them: ".join(filter(None, (steps, alone))):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tracemine.report.escape import line, shorten
+from tracemine.report.host_top import WINDOWS
 from tracemine.report.top_lines import Shown, about, aligned, often
 from tracemine.top import WaitRow, WaitTop
 from tracemine.units import count_text, time_text
@@ -38,7 +39,6 @@ USES: Final[Mapping[str | None, str]] = {
     "check": "error",
     None: "?",
 }
-WINDOWS: Final[Mapping[str, str]] = {"whole": "as recorded", "light": "in the light window"}
 _SAVES = "saves: estimated, unprofiled; more than is waited where the GPU idles behind the wait"
 _NARROWEST = 24  # of a line's name
 _MOST_NAME = 400

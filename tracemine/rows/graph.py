@@ -67,6 +67,7 @@ class NodeGraph(Struct, frozen=True, kw_only=True, dict=True):
     producer: IntArray
     evidence: npt.NDArray[np.int8]  # flow.Evidence
     usable: BoolArray  # else something unknown may have written over it: it reads, perhaps
+    passed: BoolArray  # what is read was allocated in the recording: no parameter, or what else is written in place
     # What each node reads: node i has the entries read_begin[i]:read_begin[i + 1].
     read_begin: IntArray
     read_buffer: IntArray
@@ -183,7 +184,7 @@ def graph_of(flow: Flow) -> NodeGraph | None:
     told[reads.node[guessed]] = False
     # What comes from outside looks the same where it is inferred, and not known to be the same.
     evidence = np.where((writer < 0) & (reads.evidence < Evidence.PROVEN), Evidence.ADJACENT, reads.evidence)
-    consumer, producer, weakest, usable = _pairs(flow, count)
+    consumer, producer, weakest, usable, passed = _pairs(flow, count)
     return NodeGraph(
         activity=nodes.activity,
         activity_begin=nodes.activity_begin,
@@ -194,6 +195,7 @@ def graph_of(flow: Flow) -> NodeGraph | None:
         producer=producer,
         evidence=weakest,
         usable=usable,
+        passed=passed,
         read_begin=np.searchsorted(reads.node, np.arange(count + 1)),
         read_buffer=reads.buffer,
         read_writer=writer,
@@ -207,7 +209,7 @@ def graph_of(flow: Flow) -> NodeGraph | None:
     )
 
 
-def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.int8], BoolArray]:
+def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.int8], BoolArray, BoolArray]:
     """Return each pair of nodes once, with the best evidence of the reads that make it one."""
     edges, reads = flow.edges, flow.reads
     usable = np.isin(reads.source[edges.read], (*RESOLVED, Source.PARTLY_HOLE))
@@ -215,8 +217,11 @@ def _pairs(flow: Flow, count: int) -> tuple[IntArray, IntArray, npt.NDArray[np.i
     key = edges.consumer * count + edges.producer
     worse = np.where(usable, 0, len(Evidence)) + len(Evidence) - 1 - evidence  # the best of a pair stands first
     order = np.argsort(key * (2 * len(Evidence)) + worse, kind="stable")
-    first = order[np.concatenate(([True], key[order][1:] != key[order][:-1]))] if len(order) else order
-    return edges.consumer[first], edges.producer[first], evidence[first].astype(np.int8), usable[first]
+    begins = np.flatnonzero(np.concatenate(([True], key[order][1:] != key[order][:-1]))[: len(order)])
+    first = order[begins]
+    made = (flow.writes.made | flow.writes.fresh)[edges.write][order]
+    passed = np.logical_or.reduceat(made, begins) if len(begins) else made
+    return edges.consumer[first], edges.producer[first], evidence[first].astype(np.int8), usable[first], passed
 
 
 def _liveness(flow: Flow) -> tuple[BoolArray, bool]:

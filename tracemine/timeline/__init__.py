@@ -65,15 +65,16 @@ __all__ = [
     "warned",
 ]
 
-# Version 4 has no derived columns, versions 5 to 8 not all columns of _ADDED, versions 6 to 8 not all tables of
+# Version 4 has no derived columns, versions 5 to 9 not all columns of _ADDED, versions 6 to 9 not all tables of
 # _ADDED_TABLES; they are the same otherwise.
-_READ_VERSIONS = (4, 5, 6, 7, 8, SCHEMA_VERSION)
+_READ_VERSIONS = (4, 5, 6, 7, 8, 9, SCHEMA_VERSION)
 _ADDED = (
     ("api", "before_stack_row"),
+    ("ops", "since_stack_row"),
     *(("activities", name) for name in ("module", "stack_row", "calls", "stated_bytes", "stated_flops")),
     *(("instructions", name) for name in ("dtypes", "multiplies")),
 )
-_ADDED_TABLES = ("light", "collectives", "instructions")
+_ADDED_TABLES = ("light", "collectives", "instructions", "lock_waits")
 _LARGEST_META = 1 << 26  # bytes of a meta.json; real ones have some thousands
 
 _META = "meta.json"
@@ -103,6 +104,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     collectives: pa.Table = None
     instructions: pa.Table = None
     light: pa.Table = None
+    lock_waits: pa.Table = None
 
     def __post_init__(self) -> None:
         for table in TABLES.values():

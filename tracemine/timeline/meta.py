@@ -9,7 +9,7 @@ import msgspec
 
 from tracemine.files import path_text
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 _Says = msgspec.Meta  # of a field in meta.json, as Column.says of a table's; docs/ shows it
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.graphs import Unrecorded, answer, fused_of, graphs_of
 from tracemine.findings.inside import gaps_inside
+from tracemine.findings.light import in_light
 from tracemine.findings.members import activity_rows
 from tracemine.findings.record import Range, Scan, UnprofiledTime
 from tracemine.findings.steps import Steps, steps_of
@@ -124,6 +125,7 @@ class Tops:
             per="trace" if steps is None else "step",
             steps=1 if steps is None else len(steps),
             steps_source=None if steps is None else steps.source,
+            window=self._window[0],
             host_ns=_known(kind.host_ns for kind in kinds),
             critical_ns=_known(kind.critical_ns for kind in kinds),
             unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
@@ -186,8 +188,23 @@ class Tops:
 
     @cached_property
     def _host(self) -> HostOrigin:
-        steps = self._asked.accounts.counted if self._in_steps else None
-        return HostOrigin(self._origin, *(whole_span(self._asked.timeline) if steps is None else self._spans(steps)))
+        _, timeline, spans = self._window
+        return HostOrigin(self._origin, timeline, *spans)
+
+    @cached_property
+    def _window(self) -> tuple[Literal["whole", "light"], Timeline, tuple[IntArray, IntArray]]:
+        """The window that tells host times, the timeline with its times, and when the host worked on each step."""
+        timeline, steps = self._asked.timeline, self._asked.accounts.counted if self._in_steps else None
+        if steps is None:
+            return "whole", timeline, whole_span(timeline)
+        marks, light = rows_of(timeline.steps["start_ns"]), sorted_unique(rows_of(timeline.light["step_row"]))
+        told = light[light >= 0]
+        told = told[np.isin(marks[told], steps.begin_ns)]
+        if steps.host_begin_ns is not None or not len(told) or len(told) != len(steps):
+            return "whole", timeline, self._spans(steps)
+        timeline = in_light(timeline)
+        begin = rows_of(timeline.steps["start_ns"])[told]
+        return "light", timeline, (begin, begin + rows_of(timeline.steps["dur_ns"])[told])
 
     def _spans(self, steps: Iterations) -> tuple[IntArray, IntArray]:
         """Return when the host worked on each step; of one whose device was seen later, from where the host began."""

@@ -34,12 +34,9 @@ _SUMS: Final = ("operator", "launch", "wait", "python")  # the others are added 
 class HostOrigin:
     """Host time of steps, and where it comes from: of a backward pass the forward operator."""
 
-    def __init__(self, origin: Origin, begin_ns: IntArray, end_ns: IntArray) -> None:
+    def __init__(self, origin: Origin, timeline: Timeline, begin_ns: IntArray, end_ns: IntArray) -> None:
         self._origin, self._steps = origin, (begin_ns, end_ns)
-
-    @property
-    def timeline(self) -> Timeline:
-        return self._origin.timeline
+        self.timeline = timeline  # that of `origin`, with the times that are added up
 
     @property
     def engine_phases(self) -> Phases | None:

@@ -125,7 +125,10 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostTop(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the host's time goes, as recorded. Nanoseconds; sums over `steps` steps where `per` is `step`."""
+    """Where the host's time goes, in the window that was slowed down least.
+
+    Nanoseconds; sums over `steps` steps where `per` is `step`.
+    """
 
     schema_version: int = TOP_SCHEMA_VERSION
     by: str
@@ -134,6 +137,7 @@ class HostTop(msgspec.Struct, frozen=True, kw_only=True):
     per: Literal["step", "trace"]
     steps: int  # that are summed over; 1 where `per` is `trace`
     steps_source: str | None
+    window: Literal["whole", "light"]  # light: between two launches or waits time is shared out as in the whole one
     host_ns: int  # of all rows: the spans of the steps, to the nanosecond
     critical_ns: int
     unprofiled_ns: int | None  # how long a step takes where nothing records, estimated or timed alone

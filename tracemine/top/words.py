@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tracemine.rows.arrow import categories
+from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, Rows, number
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import Grouping
+from tracemine.top.lines import line_paths
 from tracemine.top.record import By, HostBy, HostKind, HostRow
 from tracemine.units import percent_text
 
@@ -51,6 +52,7 @@ _OF_FORMAT: Mapping[str, Mapping[str, str]] = {
     ),
 }
 
+_MOST_HOLDERS = 2
 _NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host --by operator adds up nodes' host times"}
 
 _NO_HOST: Mapping[str, str] = {
@@ -113,6 +115,19 @@ def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: S
         yield "no operators were recorded: what the host does in no call may be anything"
     if unseen := [KIND_WORDS[kind.kind] for kind in kinds if kind.host_ns is None]:
         yield f"not recorded, and so among the rest: {', '.join(unseen)}"
+    if any(kind.kind == "lock" and kind.host_ns for kind in kinds) and (holders := _holders(timeline)):
+        yield f"Python's lock was held by another thread, most in {', '.join(holders)}"
+
+
+def _holders(timeline: Timeline) -> list[str]:
+    """Return the lines of other threads that ran Python while one waited for its lock, for longest first."""
+    waits, paths = timeline.lock_waits, line_paths(timeline.stacks)
+    spent: dict[str, int] = {}
+    for row, dur in zip(rows_of(waits["holder_stack_row"]).tolist(), rows_of(waits["dur_ns"]).tolist(), strict=True):
+        if row >= 0 and paths.codes[row] >= 0:
+            name = paths.values[paths.codes[row]][0]
+            spent[name] = spent.get(name, 0) + dur
+    return sorted(spent, key=lambda name: -spent[name])[:_MOST_HOLDERS]
 
 
 def _of_recording(timeline: Timeline) -> Iterator[str]:

@@ -235,16 +235,19 @@ def test_programs_that_were_tried(folder: str, program: str, span: str) -> None:
 class Calls:
     """Four calls of a span, two a step of 100 ns, that each write one tensor; `read`: by whom it is, at what time."""
 
-    def __init__(self, *read: tuple[int, int]) -> None:
+    def __init__(self, *read: tuple[int, int], in_place: bool = False) -> None:
         begin, readers = np.array([0, 50, 100, 150]), np.array([at for _, at in read])
         span, count = len(begin), len(begin) + len(readers)
         self.rows, self.op_begin = np.arange(len(begin)), begin
         self.launched_ns = np.concatenate((begin + 1, readers))
         self.backward, self.place = np.zeros(count, np.bool_), np.arange(span)
         self.forward = np.concatenate((np.arange(span), np.full(len(readers), -1)))
-        producer = np.array([call for call, _ in read])
+        producer, consumer = np.array([call for call, _ in read]), span + np.arange(len(readers))
         self.graph = SimpleNamespace(
-            first_activity=np.arange(count), producer=producer, consumer=span + np.arange(len(readers))
+            first_activity=np.arange(count),
+            producer=producer,
+            consumer=consumer,
+            passed=np.full(len(read), not in_place),
         )
 
     def step_at(self, moment: Any) -> Any:
@@ -252,7 +255,7 @@ class Calls:
 
     def lost(self, *, by_step: bool) -> bool:
         calls: Any = np.arange(4)
-        return overwritten(self, calls, self.graph, by_step=by_step)  # type: ignore[arg-type]
+        return bool(len(overwritten(self, calls, self.graph, by_step=by_step)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -270,6 +273,8 @@ def test_a_mark_where_a_step_begins_keeps_results_until_the_next(
 ) -> None:
     calls = Calls(read)
     assert (calls.lost(by_step=False), calls.lost(by_step=True)) == (each_call, each_step)
+    in_place = Calls(read, in_place=True)  # as a cache of fixed size
+    assert not in_place.lost(by_step=False) and not in_place.lost(by_step=True)
 
 
 def test_an_answer_says_which_share_of_the_launches_is_held() -> None:

@@ -37,6 +37,7 @@ _STATIC: Final = (
     'model.generation_config.cache_implementation = "static"; '
     'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'
 )
+_ROWS: Final = "keys.index_copy_(2, position, new_keys)    # and values; not: keys = torch.cat((keys, new_keys), 2)"
 _ALREADY: Final = (
     "Graphs are replayed there already: another capture gains nothing.",
     "Graphs are being captured there: record a step that replays them.",
@@ -131,8 +132,10 @@ def _whole(graphs: Graphs, part: Span | None, way: WayName, steps: int, whole_ns
 def _of_decoding(graphs: Graphs, first: str) -> GraphAnswer:
     """Return the answer where a cache grows from token to token."""
     met = f" To be removed first: {first}." if first else ""
-    says = f"Not the loop over tokens.{met} One token's step can be a graph, with a cache of fixed size."
-    return GraphAnswer("part", says, _STATIC if graphs.generates else None)
+    says = (
+        f"Make the cache as long as it gets, once: then one token's step can be a graph, the loop over tokens not.{met}"
+    )
+    return GraphAnswer("part", says, _STATIC if graphs.generates else _ROWS)
 
 
 def _best(graphs: Graphs, least_ns: float, ways: Sequence[WayName]) -> tuple[Span | None, WayName]:

@@ -25,6 +25,7 @@ from tracemine.findings.graphs.obstacles import Obstacles, find_obstacles
 from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, SpanPart, WayName, WayOutcome
 from tracemine.findings.graphs.savings import Unrecorded, graph_savings, with_savings
 from tracemine.findings.graphs.spans import Program, candidates, lines_of
+from tracemine.flow import Evidence
 from tracemine.host.waits import Waits
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import taken
@@ -185,15 +186,22 @@ class _Judge:
         if differs is not None:
             (line,) = lines_of(self.timeline, rows_of(self.timeline.ops["stack_row"])[[differs.row]])
             yield _obstacle(differs.kind, differs.what, line, differs.times)
-        if calls < _SEVERAL * self.program.steps or unit.paths is None:
-            return
         graph, often = self.activities.graph, f"{calls / self.program.steps:,.0f}"
+        several = unit.paths is not None and calls >= _SEVERAL * self.program.steps
         if graph is None or not len(graph.activity):
-            yield _obstacle("perhaps_several", often, unit.line, calls)
-        elif overwritten(self.program, unit.calls, graph):
+            if several:
+                yield _obstacle("perhaps_several", often, unit.line, calls)
+            return
+        if several and len(overwritten(self.program, unit.calls, graph)):
             yield _obstacle("several_calls", often, unit.line, calls)
-            if overwritten(self.program, unit.calls, graph, by_step=True):
-                yield _obstacle("read_later", often, unit.line, calls)
+        proven = several | (graph.evidence == Evidence.PROVEN)  # of one call a step a guess is no obstacle
+        kept = overwritten(self.program, unit.calls, replace(graph, passed=graph.passed & proven), by_step=True)
+        made_by = self.program.forward[graph.first_activity[kept]]
+        times: dict[str | None, int] = {}
+        for line in lines_of(self.timeline, taken(rows_of(self.timeline.ops["stack_row"]), made_by)):
+            times[line] = times.get(line, 0) + 1
+        for line, count in times.items():
+            yield _obstacle("kept" if unit.paths is None else "read_later", "", line, count)
 
 
 def _obstacle(kind: str, what: str, line: str | None, times: int) -> Obstacle:
@@ -249,11 +257,14 @@ def listed(program: Program, parts: Sequence[IntArray]) -> list[tuple[SpanPart, 
     return sorted(found, key=lambda pair: -pair[0].launches)
 
 
-def overwritten(program: Program, calls: IntArray, graph: NodeGraph, *, by_step: bool = False) -> bool:
-    """Return whether something reads what a call of a span wrote after a later call took its memory.
+def overwritten(program: Program, calls: IntArray, graph: NodeGraph, *, by_step: bool = False) -> IntArray:
+    """Return the nodes of a span's calls whose results something reads after a later call took their memory.
 
+    What is written in place, as parameters and a cache of fixed size are, lies in memory that no call takes.
     calls: of each forward operator the call of the span, −1: none; by_step: the program says where its steps begin.
     """
+    if not (calls >= 0).any():
+        return np.zeros(0, np.int64)
     first = np.unique(calls[calls >= 0], return_index=True)[1]
     rows = program.rows[np.flatnonzero(calls >= 0)[first]]
     begin = program.op_begin[rows]
@@ -264,12 +275,12 @@ def overwritten(program: Program, calls: IntArray, graph: NodeGraph, *, by_step:
     generation = program.step_at(begin) if by_step else _generations(begin, moments)
     at = np.where(back, generation[np.searchsorted(begin, time, side="right") - 1], taken(generation, own))
     made, read = graph.producer, graph.consumer
-    inside = own[made] >= 0
+    inside = (own[made] >= 0) & graph.passed
     made, read = made[inside], read[inside]
     read_at = np.where((own[read] >= 0) & ~back[read], taken(generation, own[read]), -1)
     later = np.searchsorted(begin, time[read], side="right") - 1
     now = np.where(read_at >= 0, read_at, generation[later])
-    return bool(((now > at[made]) & (time[read] >= 0)).any())
+    return sorted_unique(made[(now > at[made]) & (time[read] >= 0)])
 
 
 def _generations(begin: IntArray, backward: IntArray) -> IntArray:

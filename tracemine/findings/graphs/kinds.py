@@ -64,7 +64,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         "{what} calls a step, of which an earlier one's results are read after a later one began", "--O-O"
     ),
     "perhaps_several": _kind("{what} calls a step, and what reads their results was not recorded", "--?-?"),
-    "read_later": _kind("{what} calls a step, of which results are read in a later step", "---O-"),
+    "read_later": _kind("a result that a later step reads", "--OOO"),
+    "kept": _kind("a result that a later step reads", "T-OOO"),
     "replayed": _kind("graphs are replayed there already", "GGGGG"),
     "captured": _kind("graphs are being captured: a recording of their replay tells more", "GGGGG"),
 }

@@ -24,7 +24,6 @@ from tracemine.timeline import Timeline
 _SHARE: Final = 0.05  # of all launches
 _MOST_SPANS: Final = 24
 _MODULE: Final = deferred(r"^nn\.Module: (.+)$")
-_LONGEST_BODY, _FEWEST_TURNS = 512, 2
 
 
 class SpanCandidate(Struct, frozen=True):
@@ -38,7 +37,7 @@ class SpanCandidate(Struct, frozen=True):
 
     def calls(self, program: Program) -> IntArray:
         """Return the call that each of the program's forward operators is part of, −1: none."""
-        return program.calls_of(self.paths[program.stack])
+        return program.calls_of(self.paths[program.stack], self.paths)
 
 
 class Program:
@@ -98,55 +97,21 @@ class Program:
         place[self.rows] = np.arange(len(self.rows))
         return taken(place, self.top)
 
-    @cached_property
-    def code(self) -> IntArray:
-        """A number for the name of each forward operator."""
-        return categories(self.timeline.ops["name"]).codes[self.rows].astype(np.int64)
+    def calls_of(self, member: BoolArray, paths: BoolArray) -> IntArray:
+        """Return the call that each forward operator is part of. paths: call paths that lead through what is called.
 
-    def calls_of(self, member: BoolArray) -> IntArray:
-        """Return the call that each forward operator is part of; what runs between them distinguishes calls.
-
-        Where nothing does, a stretch that repeats whole is as many calls as it has iterations, if none reads what
-        another wrote and what is not in it reads of several: else a loop in one call looks the same.
+        Where nothing says when frames begin, what runs between them distinguishes calls.
         """
         count = len(member)
         edge = (self.step[1:] != self.step[:-1]) | (self.thread[self.rows[1:]] != self.thread[self.rows[:-1]])
+        since = rows_of(self.timeline.ops["since_stack_row"])
+        if (since >= 0).any():
+            order = np.argsort(self.thread, kind="stable")
+            begun = np.zeros(len(since), np.int64)
+            begun[order] = np.cumsum(~paths[since[order]])
+            edge |= np.diff(begun[self.rows]) > 0
         begins = member & np.concatenate(([True], ~member[:-1] | edge))[:count]
-        for at in np.flatnonzero(begins).tolist():
-            after = np.flatnonzero(~member[at:] | np.append(False, edge)[at:])
-            after = after[after > 0]
-            end = at + int(after[0]) if len(after) else count
-            begins[at : end : self._turn(at, end)] = True
         return np.where(member, np.cumsum(begins) - 1, -1)
-
-    def _turn(self, begin: int, end: int) -> int:
-        """Return the length of what a stretch repeats, operator by operator and path by path; all of it: nothing."""
-        pair = codes(self.code[begin:end], self.stack[begin:end])
-        length = end - begin
-        for period in np.flatnonzero(pair == pair[0])[1:].tolist():
-            if period > _LONGEST_BODY or length < _FEWEST_TURNS * period:
-                break
-            if length % period == 0 and (pair[period:] == pair[:-period]).all():
-                return int(period) if self._apart(begin, end, period) else length
-        return length
-
-    def _apart(self, begin: int, end: int, period: int) -> bool:
-        """Return whether no iteration of a stretch reads what another wrote, and something else reads of several."""
-        made, read = self._links
-        own = (made >= begin) & (made < end)
-        turn, within = (made[own] - begin) // period, (read[own] >= begin) & (read[own] < end)
-        other = (read[own] - begin) // period
-        return bool((turn[within] == other[within]).all()) and len(sorted_unique(turn[~within & (read[own] >= 0)])) > 1
-
-    @cached_property
-    def _links(self) -> tuple[IntArray, IntArray]:
-        """Which forward operator wrote, and which read it; −1: none of those."""
-        graph = self.graph
-        if graph is None:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        op = rows_of(self.timeline.activities["op_row"])[graph.first_activity]
-        place = np.where(taken(self.engine, op) >= 0, -1, taken(self.place, op))
-        return place[graph.producer], place[graph.consumer]
 
 
 def candidates(program: Program) -> Iterator[SpanCandidate]:

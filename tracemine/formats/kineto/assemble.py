@@ -12,11 +12,20 @@ from tracemine.columns import Array, codes
 from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, table_of, take, texts, triples
 from tracemine.formats.kineto import header, launches, names
 from tracemine.formats.kineto.collectives import collectives_table
+from tracemine.formats.kineto.locks import lock_table, lock_waits
 from tracemine.formats.kineto.memory import memory_table, unsound
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.report import Seen, warnings
 from tracemine.formats.kineto.scan import ABSENT, Columns, RawTrace
-from tracemine.formats.kineto.stacks import MOST_OF, CallPaths, FrameStacks, decoded, recorded_stacks, stacks_table
+from tracemine.formats.kineto.stacks import (
+    MOST_OF,
+    CallPaths,
+    FrameStacks,
+    decoded,
+    in_python,
+    recorded_stacks,
+    stacks_table,
+)
 from tracemine.formats.kineto.values import integer_of
 from tracemine.formats.repetitions import repetition_notes, without_repetitions
 from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
@@ -60,7 +69,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     )
     steps = _steps_table(ops, step_rows, strings)
 
-    paths = _stack_rows(raw.frames, ops, api, gpu, launch, strings, dropped)
+    paths, waits = _stack_rows(raw.frames, ops, api, gpu, launch, strings, dropped)
     stacks, module_of_path, modules = stacks_table(paths, strings)
     for host in (ops, api):
         host["module"] = take(module_of_path, host["stack_row"])
@@ -87,6 +96,7 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
         stacks=stacks,
         memory=memory,
         collectives=collectives,
+        lock_waits=waits,
     )
 
 
@@ -183,20 +193,45 @@ def _activities_in_order(table: Columns, strings: list[str], dropped: Counter[st
 
 def _stack_rows(
     frames: Columns, ops: Columns, api: Columns, gpu: Columns, launch: Array, strings: list[str], dropped: Counter[str]
-) -> CallPaths:
-    """Give ops and api their column `stack_row`, and api `before_stack_row`."""
+) -> tuple[CallPaths, pa.Table]:
+    """Give ops and api their column `stack_row`, api `before_stack_row`, ops `since_stack_row`; return all paths, and
+    waits for Python's lock.
+    """
+    waits = table_of("lock_waits", {}, 0)
     api["before_stack_row"] = np.full(len(api["start_ns"]), -1, np.int64)
+    ops["since_stack_row"] = np.full(len(ops["start_ns"]), -1, np.int64)
     if len(frames["start_ns"]):
         moments = [(host["start_ns"], host["thread"]) for host in (ops, api)]
+        pid_of, tid_of = _who(ops, api, frames)
         stacks = FrameStacks.of(frames, dropped)
         late, since_ns = _late_calls(api, gpu, launch)
         lasting = stacks.lasting(since_ns, api["start_ns"][late], api["thread"][late])
-        paths, (ops["stack_row"], api["stack_row"], before) = stacks.paths_around(moments, (lasting,))
-        api["before_stack_row"][late] = before
+        follows, before_ns = _following(ops)
+        running = stacks.nesting.innermost(before_ns, ops["start_ns"][follows], ops["thread"][follows])
+        operators = {name: ops[name][ops["category"] != _ANNOTATION] for name in ("start_ns", "end_ns", "thread")}
+        locks = lock_waits(stacks, pid_of, in_python(stacks.name, strings), operators, api)
+        paths, found = stacks.paths_around(moments, (lasting, running, locks[:, 3], locks[:, 5]))
+        ops["stack_row"], api["stack_row"], api["before_stack_row"][late], ops["since_stack_row"][follows] = found[:4]
+        waits = lock_table(pid_of, tid_of, locks, *found[4:])
     else:  # torch before 1.11 wrote the stack of each operator with it; a call has that of its operator
         paths, ops["stack_row"] = recorded_stacks(ops["call_stack"], strings)
         api["stack_row"] = take(ops["stack_row"], api["op_row"])
-    return paths
+    return paths, waits
+
+
+def _who(*tables: Columns) -> tuple[Array, Array]:
+    """Return of each thread its process and its number there."""
+    found = np.zeros((2, 1 + max(int(table["thread"].max(initial=-1)) for table in tables)), np.int64)
+    for table in tables:
+        found[:, table["thread"]] = table["pid"], table["tid"]
+    return found[0], found[1]
+
+
+def _following(ops: Columns) -> tuple[Array, Array]:
+    """Return the operators that are not the first of their thread, and when the one before each began."""
+    order = np.argsort(ops["thread"], kind="stable")
+    same = np.diff(ops["thread"][order]) == 0
+    return order[1:][same], ops["start_ns"][order[:-1][same]]
 
 
 def _late_calls(api: Columns, gpu: Columns, launch: Array) -> tuple[Array, Array]:
@@ -309,6 +344,7 @@ def _ops_table(ops: Columns, strings: list[str], modules: list[str]) -> pa.Table
         row_numbers(ops.pop("stack_row")),
         row_numbers(absent),
         texts(absent, ()),
+        row_numbers(ops.pop("since_stack_row")),
     ]
     return pa.Table.from_arrays(columns, schema=TABLES["ops"].schema)
 

@@ -76,6 +76,7 @@ class FrameStacks(msgspec.Struct, frozen=True):
     name: Array
     start_ns: Array
     end_ns: Array
+    thread: Array
 
     @staticmethod
     def of(frames: Columns, dropped: Counter[str]) -> FrameStacks:
@@ -86,7 +87,7 @@ class FrameStacks(msgspec.Struct, frozen=True):
         start = columns["start_ns"]
         end = start + columns["dur_ns"]
         nesting = Nesting(start, end, columns["thread"])
-        return FrameStacks(nesting, nesting.parents(), columns["name"], start, end)
+        return FrameStacks(nesting, nesting.parents(), columns["name"], start, end, columns["thread"])
 
     def lasting(self, begin: Array, end: Array, thread: Array) -> Array:
         """Return for each [begin, end] the innermost frame that lasts for four fifths of it, -1 if none.
@@ -199,6 +200,14 @@ def stacks_table(paths: CallPaths, strings: list[str]) -> tuple[pa.Table, Array,
         texts(module, names),
     ]
     return pa.Table.from_arrays(columns, schema=TABLES["stacks"].schema), module, names
+
+
+def in_python(frames: Array, strings: list[str]) -> Array:
+    """Return which frames are a function's or a module's, and no built-in's."""
+    flags = np.zeros(len(strings), np.bool_)
+    for i in sorted_unique(frames).tolist():
+        flags[i] = strings[i].startswith(_MODULE) or _FRAME.fullmatch(strings[i]) is not None
+    return flags[frames]
 
 
 def _part(frame: str, part: str) -> str | None:

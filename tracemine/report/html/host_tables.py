@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from tracemine.findings.record import Finding, Loop
 from tracemine.report.escape import shorten
-from tracemine.report.host_top import COLUMNS
+from tracemine.report.host_top import COLUMNS, WINDOWS
 from tracemine.report.html.tables import Cell, Table, number_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, LONGEST_NAME, MOST_ROWS, kernel_text
 from tracemine.report.top_lines import amount, often, percent, unit_of
-from tracemine.report.waits import KINDS, USES, WINDOWS
+from tracemine.report.waits import KINDS, USES
 from tracemine.top import HostRow, HostTop, WaitRow, WaitTop
 from tracemine.units import count_text, time_text
 
@@ -51,8 +51,8 @@ def _tree(top: HostTop) -> Table:
     return Table(
         id="host-tree",
         title="Time",
-        says=f"{time_text(top.host_ns / top.steps)} of host time {_per(top.per)}; critical: while no device was at "
-        "work and waited for the next launch",
+        says=f"{time_text(top.host_ns / top.steps)} of host time {_per(top.per, top.window)}; critical: "
+        "while no device was at work and waited for the next launch",
         columns=(("module, line, work", False), (unit, True), ("share", True), *((title, True) for title in sums)),
         rows=tuple((_name(row.name, row.instances), *_times(row, top, unit_ns, sums.values())) for row in rows),
         depths=tuple(row.depth for row in rows),
