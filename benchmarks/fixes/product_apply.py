@@ -24,7 +24,8 @@ from benchmarks.recordings.own_step import record
 STEPS = Path(__file__).parent / "steps_of_heads"
 RULES = {"sparse_encoder": "vocabulary_maximum", "causal_language_model": "logits_written"}
 PAGES = {"sparse_encoder": "vocabulary_max", "causal_language_model": "linear_losses"}
-ENDS_S = 40  # what `apply` may take beyond its budget: it ends what it has begun
+ENDS_S = 30.0  # what `apply` may take beyond its budget: it ends what it has begun
+WRITES_S = 15.0  # what an interrupted command may take: `apply` writes what it knows
 CHANGES = {  # as a person makes them of the advice
     "sparse_encoder": (
         ("from torch import nn\n", "from torch import nn\n\nfrom vocabulary_max import vocabulary_max\n"),
@@ -68,25 +69,32 @@ class Taken:
         shutil.copy(STEPS / f"{name}.py", self.out / "source")
 
     def ran(self, part: str, *given: str, to: str = "") -> bytes:
-        """Run this package's command, or this file; write a line of what it did."""
+        """Run this package's command, or this file; write a line of what it did. It is interrupted in time."""
         begun, left = time.monotonic(), self.until - time.monotonic()
         said: dict[str, Any] = {"step": self.name, "part": part}
         pipe = subprocess.PIPE
         with subprocess.Popen(
             [sys.executable, "-m", *given], stdout=pipe, stderr=pipe, start_new_session=True
         ) as running:
-            try:
-                found, errors = running.communicate(timeout=max(left, 1))
-            except subprocess.TimeoutExpired:
-                os.killpg(running.pid, signal.SIGKILL)  # and what it has started
-                found, errors = running.communicate()
-                said["raised"] = "took too long"
+            for seconds, signalled in ((max(left - WRITES_S, 1), signal.SIGINT), (WRITES_S, signal.SIGKILL), (None, 0)):
+                try:
+                    found, errors = running.communicate(timeout=seconds)
+                    break
+                except subprocess.TimeoutExpired:
+                    said["raised"] = "took too long"
+                    to_all = signalled == signal.SIGKILL  # what it has started too
+                    os.killpg(running.pid, signalled) if to_all else running.send_signal(signalled)
         said |= {"code": running.returncode, "said": errors.decode("utf-8", "replace")[-400:]}
         if to:
             (self.out / to).write_bytes(found)
-        with self.log.open("a") as file:
-            file.write(json.dumps({**said, "seconds": round(time.monotonic() - begun, 1)}) + "\n")
+        self.note(**said, seconds=round(time.monotonic() - begun, 1))
         return found
+
+    def note(self, **said: Any) -> None:
+        """Write a line."""
+        with self.log.open("a") as file:
+            file.write(json.dumps(said) + "\n")
+        print(said.get("part"), said.get("seconds"), flush=True)
 
     def go(self, verify_s: float) -> None:
         """Take it from the recording to what `apply` says, and `verify` of the fix alone."""
@@ -101,10 +109,13 @@ class Taken:
         page, change = PAGES[self.name], self.out / f"{self.name}.diff"
         (source / f"{page}.py").write_text(page_text(page))
         change.write_text(diff_of((source / f"{self.name}.py").read_text(), self.name))
+        results = self.out / "applied.jsonl"
         command = ["apply", here, "--entry", f"{self.name}:build", "--source", str(source), "--try", "compile"]
-        command += ["--edit", f"{rule}={change}", "-o", str(self.out / "applied.jsonl"), "--format", "json"]
+        command += ["--edit", f"{rule}={change}", "-o", str(results), "--format", "json"]
         budget = max(self.until - time.monotonic() - verify_s - ENDS_S, 20)
         self.ran("apply", "tracemine", *command, "--budget", f"{budget:.0f}s", to="applied.json")
+        for line in results.read_text().splitlines()[-1:] if results.exists() else ():
+            self.note(step=self.name, part="applied", results=json.loads(line))
         if verify_s:
             told = ("--quick", "--format", "json", "--quiet")
             self.ran("verify", "tracemine", "verify", here, "--rule", rule, *told, to="verdicts.json")
@@ -123,6 +134,7 @@ def main() -> int:
         record(given.out / "source", given.record, given.out / "run")
         return 0
     given.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # where it was ignored commands would ignore it too
     until = time.monotonic() + given.seconds
     for k, name in enumerate(given.steps):
         now = time.monotonic()
