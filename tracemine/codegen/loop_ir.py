@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeVar
 
 FLOAT, INT, LONG, BOOL = "float32", "int32", "int64", "bool"  # what is computed in, whatever is stored
@@ -40,6 +41,11 @@ class Axis:
         'n2'
         """
         return f"n{self.number}"
+
+
+def elements(axes: Iterable[Axis]) -> int:
+    """Return the product of the sizes of axes."""
+    return prod(axis.size for axis in axes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,6 +241,11 @@ class LoopKernel:
     contracted: tuple[Axis, ...] = ()  # what its products sum over
     after: frozenset[str] = frozenset()  # inputs of which it reads what an earlier kernel wrote in place
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many rows, columns and batches there are, and how many numbers its products sum."""
+        return tuple(map(elements, (self.rows, self.columns, self.batch, self.contracted)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopProgram:
@@ -325,9 +336,19 @@ def nodes_of(kernel: LoopKernel) -> list[LoopNode]:
     return list(found)
 
 
+def every(kernel: LoopKernel, kind: type[N]) -> list[N]:
+    """Return every node of a kind that a kernel has, once."""
+    return [n for n in nodes_of(kernel) if isinstance(n, kind)]
+
+
 def loads(kernel: LoopKernel) -> list[Load]:
     """Return every load of a kernel, once."""
-    return [n for n in nodes_of(kernel) if isinstance(n, Load)]
+    return every(kernel, Load)
+
+
+def accesses(kernel: LoopKernel) -> list[tuple[str, tuple[LoopNode, ...]]]:
+    """Return what a kernel loads, then what it stores: the buffer, and the index in it."""
+    return [(each.buffer, each.index) for each in (*loads(kernel), *kernel.stores)]
 
 
 def below(node: LoopNode) -> Iterator[LoopNode]:
@@ -335,11 +356,6 @@ def below(node: LoopNode) -> Iterator[LoopNode]:
     for child in children(node):
         yield child
         yield from below(child)
-
-
-def contractions(kernel: LoopKernel) -> list[Contraction]:
-    """Return every product of a kernel, once."""
-    return [n for n in nodes_of(kernel) if isinstance(n, Contraction)]
 
 
 def buffers_of(node: LoopNode) -> set[str]:

@@ -131,7 +131,7 @@ def _planned(
 
 def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role: str) -> KernelBuffer:
     dims = tuple(tuple(p.axes.axis(leaf) for leaf in p.axes.leaves(dim)) for dim in tensor.dims)
-    shape = tuple(prod(a.size for a in dim) for dim in dims)
+    shape = tuple(map(ir.elements, dims))
     return KernelBuffer(name=name, dtype=tensor.dtype, dims=dims, shape=shape, strides=tuple(strides), role=role)
 
 
@@ -296,7 +296,7 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduct
 
 def _with_product(kernel: LoopKernel) -> LoopKernel:
     """Return a kernel with what its products sum over, and the rows of which a program has one place."""
-    found = ir.contractions(kernel)
+    found = ir.every(kernel, ir.Contraction)
     if not found:
         return kernel
     if len({node.axes for node in found}) > 1:

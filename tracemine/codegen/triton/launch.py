@@ -10,9 +10,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
 
-from tracemine.codegen.loop_ir import Axis, LoopKernel, LoopProgram, Random, loads, nodes_of
+from tracemine.codegen.loop_ir import Axis, LoopKernel, LoopProgram, Random, every, loads
 from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import AxisRun, runs
 from tracemine.codegen.products import PRODUCT, TileConfigs, product_tiles
@@ -59,7 +58,7 @@ class KernelLaunch:
         if first.mode == IN_TURN:
             return turn_configs(first.schedule.options.longest_row)
         most = max(len(loads(part.kernel)) for part in self.parts)
-        length = prod(axis.size for axis in first.kernel.columns)
+        _, length, *_ = first.kernel.sizes
         fills = length / (1 << (length - 1).bit_length()) if length else 1.0
         ragged = most <= _FEW_LOADS and (fills <= _RAGGED_SHARE or length > WIDE_ROW)
         again, parts = first.long and first.body.loops > 1, first.kernel.split is not None
@@ -73,7 +72,7 @@ class KernelLaunch:
             again=again,
             parts=parts,
             windows=any(reads_windows(part.kernel) for part in self.parts),
-            draws=any(isinstance(node, Random) for part in self.parts for node in nodes_of(part.kernel)),
+            draws=any(every(part.kernel, Random) for part in self.parts),
         )
 
     @property

@@ -5,7 +5,8 @@ Where a program stands in rows and columns, and in which loop of them, is body.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from tracemine.codegen import loop_ir as ir
@@ -61,6 +62,16 @@ class Printer:
         """Print a line, with the call that a node comes from as a comment."""
         origin = self.program.origins.get(node) if node is not None else None
         self.lines.append("    " * self._indent + text + (f"  # {origin}" if origin else ""))
+
+    @contextmanager
+    def inside(self, head: str) -> Iterator[None]:
+        """Print a line, and below it what is said inside: what is named there is forgotten after it."""
+        self.say(head)
+        before = dict(self._names)
+        self._indent += 1
+        yield
+        self._indent -= 1
+        self._names = before
 
     def _named(self, node: LoopNode, text: str, name: str | None = None) -> str:
         origin = self.program.origins.get(node, "")

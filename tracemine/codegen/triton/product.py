@@ -135,26 +135,20 @@ class ProductBody(Body):
         found = self._reductions()
         runs = {node: self._fresh("online" if _is_online(node) else node.kind.partition("_")[0]) for node in found}
         runs |= {node: runs[_twin(node, found)] for node in found if _is_online(node)}
-        for node in dict.fromkeys(_twin(n, found) for n in found):
+        firsts = dict.fromkeys(_twin(n, found) for n in found)  # of those that one walk gives together
+        for node in firsts:
             self._begin_run(node, runs[node])
-        self.say(f"for walked in range({first}, tl.cdiv(columns, RBLOCK), {step}):")
-        before = dict(self._names)
-        self._indent += 1
-        self._say_columns("walked")
-        for node in found:
-            self.value(node)
-        blocks = {node: self._names[node] for node in found}
-        for node in sorted(dict.fromkeys(_twin(n, found) for n in found), key=is_place, reverse=True):
-            self._join(node, runs, blocks)
-        self._indent -= 1
-        self._names = before | {n: f"{runs[n]}_{n.kind.partition('_')[2]}" if _is_online(n) else runs[n] for n in found}
+        with self.inside(f"for walked in range({first}, tl.cdiv(columns, RBLOCK), {step}):"):
+            self._say_columns("walked")
+            blocks = {node: self.value(node) for node in found}
+            for node in sorted(firsts, key=is_place, reverse=True):
+                self._join(node, runs, blocks)
+        self._names |= {n: f"{runs[n]}_{n.kind.partition('_')[2]}" if _is_online(n) else runs[n] for n in found}
 
     def _begin_run(self, node: ir.Reduce, name: str) -> None:
-        if _is_online(node):
-            for part, start in (("max", "-float('inf')"), ("sum", "0.0")):
-                self.say(f"{name}_{part} = tl.full((XBLOCK, 1), {start}, tl.float32)")
-            return
-        self.say(f"{name} = tl.full((XBLOCK, 1), {table().reductions[node.kind].other}, {TRITON_TYPE[node.type]})")
+        online = {"_max": "-float('inf')", "_sum": "0.0"}
+        for part, start in (online if _is_online(node) else {"": table().reductions[node.kind].other}).items():
+            self.say(f"{name}{part} = tl.full((XBLOCK, 1), {start}, {TRITON_TYPE[node.type]})")
 
     def _join(self, node: ir.Reduce, runs: dict[ir.Reduce, str], blocks: dict[ir.Reduce, str]) -> None:
         names = {"run": runs[node], "block": blocks[node], "top": self._fresh("top"), "better": self._fresh("better")}
@@ -175,7 +169,7 @@ class ProductBody(Body):
 
     def _contract(self, node: ir.Contraction) -> str:
         """Print the loop of all products: they share what they have in common."""
-        found = [n for n in ir.contractions(self.kernel) if n not in self._names][::-1]
+        found = [n for n in ir.every(self.kernel, ir.Contraction)[::-1] if n not in self._names]
         names = {n: self._fresh("product") for n in found}
         split = self.kernel.split is not None and not self.walked
         before = dict(self._names)
@@ -186,10 +180,8 @@ class ProductBody(Body):
             self.say(f"{name} = tl.zeros((XBLOCK, RBLOCK), tl.float32)")
         parts = self.names.axis(self.kernel.split) if split and self.kernel.split else ""
         first, step = ("part * KBLOCK", f"{parts} * KBLOCK") if split else ("0", "KBLOCK")
-        self.say(f"for start in range({first}, {self._inner}, {step}):")
-        self._indent += 1
-        self._add_products(names)
-        self._indent -= 1
+        with self.inside(f"for start in range({first}, {self._inner}, {step}):"):
+            self._add_products(names)
         self._names = before | names
         return names[node]
 
@@ -271,7 +263,7 @@ class ProductBody(Body):
         """Return whether a descriptor may read what is loaded: all of it, once, along one axis that is summed."""
         if product_class(self.kernel) == FEW:  # nothing is gained by them
             return False
-        uses = [*(n.buffer for n in ir.loads(self.kernel)), *(s.buffer for s in self.kernel.stores)]
+        uses = [buffer for buffer, _ in ir.accesses(self.kernel)]
         return node.guard is None and uses.count(node.buffer) == 1 and len(self.kernel.contracted) == 1
 
     def _describes(self, node: ir.Load, side: str) -> Described | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from tracemine.codegen.loop_ir import Axis
+from tracemine.codegen.loop_ir import Axis, elements
 from tracemine.codegen.products import PRODUCT
 from tracemine.codegen.schedule import INNER, LOOPED, PERSISTENT, POINTWISE, SHARE, Schedule, writes_outer_contiguous
 from tracemine.codegen.triton.body import Body
@@ -72,7 +72,7 @@ class SubKernel:
 
         A mask that may end anywhere leaves reads of one element: 392 rows next to each other took an H200 75 µs so.
         """
-        count = prod(axis.size for axis in self.kernel.rows)
+        count = elements(self.kernel.rows)
         return Parameter("rows", self.contiguity != INNER and count % 16 != 0 and count % 2 == 0)
 
     @property
