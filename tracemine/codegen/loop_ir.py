@@ -311,6 +311,14 @@ class Nodes:
         return self.make(IndexArithmetic, symbol, left, right)
 
 
+def mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """Return a field of a node with what it has of a kind changed, alone or in a tuple; the same where nothing is."""
+    if isinstance(value, kind):
+        return change(value)
+    after = tuple(change(v) if isinstance(v, kind) else v for v in value) if isinstance(value, tuple) else ()
+    return after if any(a is not b for a, b in zip(after, value if after else (), strict=True)) else value
+
+
 def children(node: LoopNode) -> tuple[LoopNode, ...]:
     """Return the nodes that a node is made of, in order."""
     found: list[LoopNode] = []

@@ -12,7 +12,7 @@ from tracemine.codegen.axes import Axes, Dim
 from tracemine.codegen.choice import refusal
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.inline import ColumnTile, Inliner
-from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel, LoopNode, LoopProgram, Nodes, Store
+from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel, LoopNode, LoopProgram, Nodes, Store, mapped
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.lowering.product import PRODUCTS
@@ -206,9 +206,7 @@ def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: KernelBuffe
 
 def _scratch(p: _Planner, name: str, tensor: Tensor) -> KernelBuffer:
     made = _buffer(p, name, tensor, (), "scratch")
-    return KernelBuffer(
-        name=name, dtype=tensor.type, dims=made.dims, shape=made.shape, strides=contiguous(made.shape), role="scratch"
-    )
+    return replace(made, dtype=tensor.type, strides=contiguous(made.shape))
 
 
 def _columns(p: _Planner, tensor: Tensor, buffer: KernelBuffer) -> Dim:
@@ -335,16 +333,9 @@ def rebuilt(
     found = memo.get(node)
     if found is not None:
         return found
-    fields: list[object] = []
-    for name in type(node).__dataclass_fields__:
-        value = getattr(node, name)
-        if isinstance(value, LoopNode):
-            value = rebuilt(nodes, value, memo, names, origins)
-        elif isinstance(value, tuple):
-            value = tuple(rebuilt(nodes, v, memo, names, origins) if isinstance(v, LoopNode) else v for v in value)
-        elif name == "buffer":
-            value = names.get(value, value)
-        fields.append(value)
+    before = {name: getattr(node, name) for name in type(node).__dataclass_fields__}
+    before |= {"buffer": names.get(node.buffer, node.buffer)} if isinstance(node, ir.Load) else {}
+    fields = (mapped(value, LoopNode, lambda n: rebuilt(nodes, n, memo, names, origins)) for value in before.values())
     found = memo[node] = nodes.make(type(node), *fields)
     if node in origins:
         origins.setdefault(found, origins[node])

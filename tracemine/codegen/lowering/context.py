@@ -266,6 +266,14 @@ class Lowering:
         """Return a tensor with dimensions of one element added or dropped."""
         return Reshape(dims=dims, dtype=tensor.dtype, origin=self.at, arg=tensor)
 
+    def per_channel(self, tensor: Tensor, rank: int) -> Tensor:
+        """Return one element a channel, for a tensor whose second dimension they are; as it is for a rank of 0."""
+        return self.with_dims(tensor, (tensor.dims[0], *((),) * (rank - 2))) if rank else tensor
+
+    def weighted(self, given: CallArgs, tensor: Tensor, rank: int = 0) -> Tensor:
+        """Return a tensor times a call's weight, where it has one. rank: of what has a weight a channel."""
+        return self.op("mul", tensor, self.per_channel(given.tensor("weight"), rank)) if "weight" in given else tensor
+
     def num_elements(self, tensor: Tensor, over: Sequence[int]) -> NumElements:
         """Return how many elements some dimensions of a tensor have."""
         return NumElements(dims=(), dtype=FLOAT, origin=self.at, over=tuple(a for d in over for a in tensor.dims[d]))

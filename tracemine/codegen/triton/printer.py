@@ -18,12 +18,8 @@ from tracemine.codegen.tensor_ir import CODES
 from tracemine.codegen.triton.expressions import Names, constant, index, sizes, tensor, typed
 
 COLUMN = "column"
-_MASKS = {
-    (True, True): "mask",
-    (True, False): "column_mask",
-    (False, True): "row_mask",
-    (False, False): "",
-}  # across, down
+# By whether what is masked changes across the columns, and down the rows.
+_MASKS = {(True, True): "mask", (True, False): "column_mask", (False, True): "row_mask", (False, False): ""}
 
 
 class Printer:
@@ -279,12 +275,9 @@ class Printer:
         across = self._outer(*store.index)
         pointer = self._pointer(buffer, store.index, across, down)
         assert isinstance(node, ir.Value)  # noqa: S101
-        # A number is no tensor: it takes the buffer's type as it is stored, but for codes and truths: a half is true.
+        # A number is no tensor: it takes the buffer's type as it is stored. But no integer is a code, no half a truth.
         plain = isinstance(node, ir.Constant | ir.KernelScalar | ir.SizeValue)
-        if isinstance(node, ir.KernelScalar) and buffer.dtype in (
-            *CODES,
-            BOOL,
-        ):  # an integer becomes no code, and a half no truth
+        if isinstance(node, ir.KernelScalar) and (buffer.dtype in CODES or buffer.dtype == BOOL):
             plain, value = False, tensor(value, node.type)
         text = value if plain else typed(value, node.type, buffer.dtype)
         if isinstance(node, ir.KernelScalar) and text == self.names.other(node.name) and self._is_whole(node):

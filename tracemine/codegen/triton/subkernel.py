@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
@@ -22,8 +22,7 @@ class Parameter(NamedTuple):
     name: str
     constexpr: bool = False  # known to the compiler
 
-    @property
-    def text(self) -> str:
+    def __str__(self) -> str:
         """Return it as a signature has it."""
         return f"{self.name}: tl.constexpr" if self.constexpr else self.name
 
@@ -118,8 +117,3 @@ class SubKernel:
                 if not self.kernel.columns[0].pinned:
                     found.append(f"{name}.stride({outer}) == {sizes(inner, names)}")
         return found
-
-
-def texts(parameters: Sequence[Parameter]) -> list[str]:
-    """Return parameters as a signature has them."""
-    return [parameter.text for parameter in parameters]
