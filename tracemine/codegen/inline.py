@@ -7,9 +7,10 @@ way (a reduction over other axes, or one needed at another row) is demanded of a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
+
+import msgspec
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
@@ -45,8 +46,7 @@ from tracemine.codegen.tensor_ir import (
 _REPEATS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnTile:
+class ColumnTile(msgspec.Struct, frozen=True):
     """A part of an axis that is as long as the kernel's columns, and begins at `start`."""
 
     leaf: int

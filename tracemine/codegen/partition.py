@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import permutations
 from math import gcd, prod
+
+from msgspec.structs import replace
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
@@ -333,7 +335,7 @@ def rebuilt(
     found = memo.get(node)
     if found is not None:
         return found
-    before = {name: getattr(node, name) for name in type(node).__dataclass_fields__}
+    before = {name: getattr(node, name) for name in node.__struct_fields__}
     before |= {"buffer": names.get(node.buffer, node.buffer)} if isinstance(node, ir.Load) else {}
     fields = (mapped(value, LoopNode, lambda n: rebuilt(nodes, n, memo, names, origins)) for value in before.values())
     found = memo[node] = nodes.make(type(node), *fields)

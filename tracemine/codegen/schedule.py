@@ -34,7 +34,7 @@ def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_
     """Return which of the schedules a kernel has: see body.py. Raises Unsupported for too long a running sum."""
     if ir.every(kernel, ir.RowSum):
         return IN_TURN
-    runs, (_, length, *_) = ir.every(kernel, ir.RunningSum), kernel.sizes
+    runs, (_, length, *_) = bool(ir.every(kernel, ir.RunningSum)), kernel.sizes
     if kernel.contracted:
         if runs or ir.every(kernel, ir.Random):
             raise Unsupported("a running sum, or random numbers, behind a product in one loop")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tracemine.codegen.axes import Axes, Dims
 from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Unsupported, mutated
@@ -42,8 +43,7 @@ def rule(*names: str, of: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
     return register
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lowered:
+class Lowered(msgspec.Struct, frozen=True, kw_only=True):
     """Expressions for all that the graph's kernels must write."""
 
     axes: Axes

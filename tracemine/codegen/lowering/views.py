@@ -150,7 +150,7 @@ def _roll(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 def _padded(given: CallArgs, name: str) -> list[tuple[int, int, int]]:
     """Return the dimensions that a call pads, the last first, and by how many elements before and behind."""
     rank, pad = len(given.tensor("self").dims), given.integers(name) or ()
-    return [(rank - 1 - back, *pad[2 * back : 2 * back + 2]) for back in range(len(pad) // 2)]
+    return [(rank - 1 - at // 2, pad[at], pad[at + 1]) for at in range(0, len(pad), 2)]
 
 
 @rule("constant_pad_nd")

@@ -7,7 +7,7 @@ beginning: each element is loaded once, whichever half it is in, and computed on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import BOOL, LONG, LoopNode, Nodes
@@ -17,8 +17,7 @@ class _DifferError(Exception):
     """Two members differ in more than which half they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class RotatedHalf:
+class RotatedHalf(msgspec.Struct, frozen=True):
     """A join at `place` of two members of `half` elements each; `guard`: what must hold for either to be wanted.
 
     guards: what must hold for each of them. origins: the call that each node is of.

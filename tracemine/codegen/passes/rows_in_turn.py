@@ -8,8 +8,9 @@ fixed, so the result is the same each time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
+
+from msgspec.structs import replace
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel, Nodes, Store

@@ -7,7 +7,8 @@ the same at each run. How many parts there are, the launcher decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import fields, replace
+
+from msgspec.structs import replace
 
 from tracemine.codegen.axes import Dim
 from tracemine.codegen.loop_ir import FLOAT, mapped
@@ -39,7 +40,7 @@ class _SplitReductions:
     def __call__(self, tensor: Tensor) -> Tensor:
         found = self._known.get(tensor)
         if found is None:
-            before = {each.name: getattr(tensor, each.name) for each in fields(tensor)}
+            before = {name: getattr(tensor, name) for name in tensor.__struct_fields__}
             after = {name: mapped(value, Tensor, self) for name, value in before.items()}
             found = replace(tensor, **after) if any(after[name] is not before[name] for name in before) else tensor
             if tensor in self.chosen:

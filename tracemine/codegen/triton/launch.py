@@ -9,8 +9,9 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+import msgspec
 
 from tracemine.codegen.loop_ir import Axis, LoopKernel, LoopProgram, Random, every, loads
 from tracemine.codegen.options import CodegenOptions
@@ -34,8 +35,7 @@ _SMALL = 2  # a part of so many times fewer elements than the first costs less w
 _TURNED = f"block = tl.num_programs(0) - 1 - {PROGRAM}"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelLaunch:
+class KernelLaunch(msgspec.Struct, frozen=True):
     """One kernel of the source: a part, or several that share a launch."""
 
     name: str
@@ -194,13 +194,11 @@ class KernelLaunch:
         buffers = self.parts[0].program.buffers
         known = {name: what for part in self.parts for name, what in part.known.items()}.values()
         found: list[tuple[bool, str]] = []  # whether it is a tensor, of which all strides are taken in order
-        for of, group in groupby(known, lambda what: what if isinstance(what, Axis) else what[0]):
-            if isinstance(of, Axis):
-                found.append((False, names.axis(of)))
-                continue
-            dims = [what[1] for what in group if not isinstance(what, Axis)]
-            whole = dims == [*range(len(buffers[of].dims))]
-            found += [(True, of)] if whole else [(False, f"{of}.stride({d})") for d in dims]
+        for of, group in groupby(known, lambda what: "" if isinstance(what, Axis) else what[0]):
+            taken = [*group]
+            whole = bool(of) and taken == [(of, d) for d in range(len(buffers[of].dims))]
+            texts = (names.axis(t) if isinstance(t, Axis) else f"{of}.stride({t[1]})" for t in taken)
+            found += [(True, of)] if whole else [(False, text) for text in texts]
         runs_of = ((whole, [text for _, text in run]) for whole, run in groupby(found, lambda each: each[0]))
         return [text for whole, run in runs_of for text in ([f"*_strides({', '.join(run)})"] if whole else run)]
 

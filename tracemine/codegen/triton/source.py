@@ -7,7 +7,9 @@ that the graph does not fix, strides and scalars are arguments; what the kernels
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from tracemine.codegen.graph import Graph, GraphError
 from tracemine.codegen.loop_ir import LoopProgram
@@ -25,8 +27,7 @@ _DESCRIPTORS = "\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
 _QUANTIZED = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceText:
+class SourceText(msgspec.Struct, frozen=True, kw_only=True):
     """Generated source.
 
     masks: how many of what `fused` gives back are what dropout kept, after the live values. ulp: how far expressions
