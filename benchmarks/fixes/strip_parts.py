@@ -6,6 +6,8 @@ strips of several sizes. OUT/strip_parts.jsonl: a line a variant, as soon as it 
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -21,51 +23,77 @@ from tracemine.verify.gpu import linear_losses, strips
 
 
 @triton.jit
+def _exponentials(z, base, GROUP: tl.constexpr):
+    """Return sums of a thread's exponentials, less a base, both times log2(e)."""
+    raised = tl.exp2(z.to(tl.float32) * 1.4426950408889634 - base)
+    return tl.sum(tl.reshape(raised, (z.shape[0] // GROUP, GROUP), can_reorder=True), 1)
+
+
+@triton.jit
 def _forms(
     logits, stride, labels, losses, sums, factors, rows, words, ignored,
-    BLOCK: tl.constexpr, BACK: tl.constexpr, HINT: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK: tl.constexpr, AHEAD: tl.constexpr, GROUP: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     first_policy: tl.constexpr = "evict_last" if HINT else ""
     second_policy: tl.constexpr = "evict_first" if HINT else ""
     blocks = tl.cdiv(words, BLOCK)
+    lane = tl.arange(0, BLOCK)
     for row in range(tl.program_id(0), rows, tl.num_programs(0)):
         here = logits + tl.cast(row, tl.int64) * stride
         label = tl.load(labels + row)
         counted = label != ignored
         inside = (label >= 0) & (label < words)
         at_label = tl.load(here + label, mask=inside, other=float("nan")).to(tl.float32)
-        column = tl.arange(0, BLOCK)
-        z = tl.load(here + column, mask=column < words, other=-float("inf")).to(tl.float32)
-        base = tl.max(z, 0)
+        z = tl.load(here + lane, mask=lane < words, other=-float("inf"), eviction_policy=first_policy)
+        base = tl.max(z, 0).to(tl.float32) * 1.4426950408889634
         base = tl.where(base == -float("inf"), 0.0, base)
-        largest, total = z, tl.exp(z - base)
-        for k in tl.range(1, blocks, num_stages=STAGES):
-            column = k * BLOCK + tl.arange(0, BLOCK)
-            z = tl.load(here + column, mask=column < words, other=-float("inf"), eviction_policy=first_policy).to(
-                tl.float32
-            )
-            largest = tl.maximum(largest, z)
-            total += tl.exp(z - base)
-        top, found = tl.max(largest, 0), tl.sum(total, 0)
-        if tl.abs(top - base) > 64.0:
-            base = tl.where(top == -float("inf"), 0.0, top)
+        total = tl.zeros((BLOCK // GROUP,), tl.float32)
+        for k in range(1, blocks):
+            if AHEAD:
+                after = tl.load(
+                    here + k * BLOCK + lane, mask=k * BLOCK + lane < words, other=-float("inf"),
+                    eviction_policy=first_policy,
+                )  # fmt: skip
+                total += _exponentials(z, base, GROUP)
+                z = after
+            else:
+                total += _exponentials(z, base, GROUP)
+                z = tl.load(
+                    here + k * BLOCK + lane, mask=k * BLOCK + lane < words, other=-float("inf"),
+                    eviction_policy=first_policy,
+                )  # fmt: skip
+        found = tl.sum(total + _exponentials(z, base, GROUP), 0)
+        if (found == 0.0) | (found == float("inf")):
+            top = -float("inf")
+            for k in range(blocks):
+                each = tl.load(here + k * BLOCK + lane, mask=k * BLOCK + lane < words, other=-float("inf"))
+                top = tl.maximum(top, tl.max(each, 0).to(tl.float32))
+            base = tl.where(top == -float("inf"), 0.0, top) * 1.4426950408889634
             found = 0.0
             for k in range(blocks):
-                column = k * BLOCK + tl.arange(0, BLOCK)
-                z = tl.load(here + column, mask=column < words, other=-float("inf")).to(tl.float32)
-                found += tl.sum(tl.exp(z - base), 0)
-        found = base + tl.log(found)
-        tl.store(sums + row, found)
-        tl.store(losses + row, tl.where(counted, found - at_label, 0.0))
+                each = tl.load(here + k * BLOCK + lane, mask=k * BLOCK + lane < words, other=-float("inf"))
+                found += tl.sum(_exponentials(each, base, GROUP), 0)
+        whole = base + tl.log2(found)
+        tl.store(sums + row, whole * 0.6931471805599453)
+        tl.store(losses + row, tl.where(counted, whole * 0.6931471805599453 - at_label, 0.0))
         factor = tl.where(counted, tl.load(factors).to(tl.float32), 0.0)
-        for k in tl.range(0, blocks, num_stages=STAGES):
-            at = (blocks - 1 - k) if BACK else k
-            column = at * BLOCK + tl.arange(0, BLOCK)
-            z = tl.load(here + column, mask=column < words, other=-float("inf"), eviction_policy=second_policy).to(
-                tl.float32
-            )
-            gradient = tl.exp(z - found) - tl.where(column == label, 1.0, 0.0)
-            tl.store(here + column, (gradient * factor).to(logits.dtype.element_ty), mask=column < words)
+        for k in range(0, blocks):
+            at = (blocks - 1 - k) * BLOCK
+            if AHEAD:
+                after = tl.load(
+                    here + at - BLOCK + lane, mask=lane >= BLOCK - at, other=-float("inf"),
+                    eviction_policy=second_policy,
+                )  # fmt: skip
+            gradient = tl.exp2(z.to(tl.float32) * 1.4426950408889634 - whole) * factor
+            gradient -= tl.where(at + lane == label, factor, 0.0)
+            tl.store(here + at + lane, gradient.to(logits.dtype.element_ty), mask=at + lane < words)
+            if AHEAD:
+                z = after
+            else:
+                z = tl.load(
+                    here + at - BLOCK + lane, mask=lane >= BLOCK - at, other=-float("inf"),
+                    eviction_policy=second_policy,
+                )  # fmt: skip
 
 
 @triton.jit
@@ -79,14 +107,14 @@ def _scaled(tensor, factor, size, BLOCK: tl.constexpr):
 
 
 CORES = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU else 4
-SHAPES = ((4096, 4), (4096, 8), (8192, 8), (8192, 16), (16384, 16), (16384, 32))
+SHAPES = ((2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32), (16384, 32))
 
 
-def run_form(z: Any, labels: Any, one: Any, block: int, warps: int, programs: int, back: bool, hint: bool, stages: int) -> Any:
+def run_form(z: Any, labels: Any, one: Any, block: int, warps: int, programs: int, ahead: bool, group: int, hint: bool) -> Any:
     losses, sums = (torch.empty(len(z), dtype=torch.float32, device=z.device) for _ in range(2))
     _forms[(min(programs * CORES, len(z)) if programs else len(z),)](
         z, z.stride(0), labels, losses, sums, one, len(z), z.shape[1], -100,
-        BLOCK=block, BACK=back, HINT=hint, STAGES=stages, num_warps=warps,
+        BLOCK=block, AHEAD=ahead, GROUP=group, HINT=hint, num_warps=warps,
     )  # fmt: skip
     return losses
 
@@ -100,12 +128,12 @@ def kernels(report: Report, rows: int, words: int, seconds: float) -> None:
     wanted = own.strip(z, slice(0, rows), one)
     right = z.clone()
     works: dict[str, Work] = {"as it is": lambda: own.strip(z, slice(0, rows), one), "copied": lambda: z.copy_(kept)}
-    every = [(True, hint, programs, 1, shape) for shape in SHAPES for hint, programs in ((0, 0), (1, 0), (1, 1), (1, 2))]
-    every += [(False, 0, 0, 1, shape) for shape in SHAPES[1:4:2]] + [(True, 0, 0, 3, shape) for shape in SHAPES[1:3]]
-    for back, hint, programs, stages, (block, warps) in every:
-        name = f"{block}, {warps} warps" + " back" * back + " hint" * hint + f" {programs} a core" * bool(programs)
-        name += f" {stages} stages" * (stages > 1)
-        works[name] = partial(run_form, z, labels, one, block, warps, programs, back, bool(hint), stages)
+    every = [(ahead, 8, False, programs, shape) for shape in SHAPES for ahead in (False, True) for programs in (0, 1, 2)]
+    every += [(True, 8, True, 0, shape) for shape in SHAPES[1::2]] + [(True, 16, False, 0, shape) for shape in SHAPES[2:]]
+    for ahead, group, hint, programs, (block, warps) in every:
+        name = f"{block}, {warps} warps" + " ahead" * ahead + " hint" * hint + f" {programs} a core" * bool(programs)
+        name += f" group {group}" * (group != 8)
+        works[name] = partial(run_form, z, labels, one, block, warps, programs, ahead, group, hint)
     for name, work in list(works.items())[2:]:
         if name.startswith("4096, 8") or not ON_GPU:
             z.copy_(kept)
@@ -115,36 +143,56 @@ def kernels(report: Report, rows: int, words: int, seconds: float) -> None:
     compared(report, f"kernel {rows}x{words}", works, seconds)
 
 
-def parts(report: Report, width: int, words: int, every: tuple[int, ...], seconds: float) -> None:
-    """Time the products of a strip by its rows, and what follows them."""
-    hidden, weight, _ = (t.detach() for t in head(max(every), width, words))
-    buffer, made = weight.new_empty(max(every), words), torch.zeros_like(weight)
-    one, works = torch.ones((), device=DEVICE), dict[str, Work]()
-    buffer.normal_()
-    found = torch.empty_like(hidden)
-    for rows in every:
-        g, h, out = buffer[:rows], hidden[:rows], found[:rows]
-        works[f"logits {rows}"] = lambda g=g, h=h: torch.mm(h, weight.t(), out=g)
-        works[f"of hidden {rows}"] = lambda g=g, out=out: torch.mm(g, weight, out=out)
-        works[f"of weight {rows} beta 0"] = lambda g=g, h=h: made.addmm_(g.t(), h, beta=0)
-        works[f"of weight {rows} beta 1"] = lambda g=g, h=h: made.addmm_(g.t(), h, beta=1)
-    works["multiplied"] = lambda: strips._multiply_by(made, one)
-    size = made.numel()
-    works["multiplied, few programs"] = lambda: _scaled[(8 * CORES,)](made, one, size, BLOCK=4096)
-    compared(report, f"parts {width}x{words}", works, seconds)
+class Narrow(strips.Gradients):
+    """Adds up the weight's gradient in its own type, of however many strips."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given[:-1], min(given[-1], 2))
 
 
-def whole(report: Report, rows: int, width: int, words: int, every: tuple[int, ...], seconds: float) -> None:
-    """Time all of it by strips of several sizes, next to torch.compile."""
+def fastest(report: Report) -> tuple[Any, ...]:
+    """Return the form that was fastest at the first size."""
+    lines = [json.loads(line) for line in report.path.read_text().splitlines()]
+    told = [d for d in lines if d["case"].startswith("kernel 1024x128256") and d.get("ms") and "warps" in d["variant"]]
+    name = min(told, key=lambda d: d["ms"])["variant"] if told else "4096, 8 warps"
+    block, warps = (int(part) for part in re.findall(r"(\d+), (\d+) warps", name)[0])
+    programs = re.findall(r"(\d) a core", name)
+    return block, warps, int(programs[0]) if programs else 0, "ahead" in name, 16 if "group 16" in name else 8, "hint" in name
+
+
+def whole(report: Report, rows: int, width: int, words: int, seconds: float) -> None:
+    """Time all of it by strips of several sizes, next to torch.compile, and with the fastest form of the kernel."""
     hidden, weight, labels = head(rows, width, words)
+    form, kept = fastest(report), (linear_losses._Words.strip, linear_losses.Gradients)
+    report.line(case="fastest form", variant=str(form))
 
     def eager(h: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(torch.nn.functional.linear(h, w).float(), labels)
 
+    def stripped(self: Any, logits: Any, place: slice, factor: Any, *_: Any) -> Any:
+        return run_form(logits, self.labels[place], factor, *form)
+
+    def called(n: int, narrow: bool, formed: bool) -> Work:
+        def loss(h: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            linear_losses.Gradients = Narrow if narrow else kept[1]
+            linear_losses._Words.strip = stripped if formed else kept[0]
+            try:
+                return linear_losses.linear_cross_entropy(h, w, labels, rows=n)
+            finally:
+                linear_losses._Words.strip, linear_losses.Gradients = kept
+
+        return products.trained(loss, (hidden, weight))
+
+    half, third, quarter = rows // 2, -(-rows // 384) * 128, rows // 4
     works = {"compiled": products.trained(torch.compile(eager, dynamic=False), (hidden, weight))}
-    for n in every:
-        loss = partial(linear_losses.linear_cross_entropy, labels=labels, rows=n)
-        works[f"strips of {n}"] = products.trained(lambda h, w, loss=loss: loss(h, w), (hidden, weight))
+    works |= {f"strips of {n}, narrow": called(n, True, False) for n in (half, third, quarter)}
+    works |= {f"strips of {n}, narrow, best form": called(n, True, True) for n in (rows, half, quarter)}
+    truth = products.true_gradients(hidden, weight, labels)
+    plain = {"eager": products.trained(eager, (hidden, weight))}
+    for name, work in (plain | {k: v for k, v in works.items() if k != "compiled"}).items():
+        products.trained_errors(report, f"whole errors {words}", name, work, truth)
+    del truth
+    products.release()
     compared(report, f"whole {rows}x{width}x{words}", works, seconds)
 
 
@@ -155,12 +203,10 @@ def main() -> None:
     report.path = out / "strip_parts.jsonl"
     products.MOST = 15
     sizes = (128_256, 256_000, 32_768) if ON_GPU else (3000, 700)
-    steps = [partial(kernels, report, 1024 if ON_GPU else 8, words, 4.0) for words in sizes]
-    rows = (2048, 2688, 2752, 2816, 3072, 3968, 4096, 8192) if ON_GPU else (16, 24)
-    steps.insert(1, partial(parts, report, 2048 if ON_GPU else 16, sizes[0], rows, 4.0))
-    given = (8192, 2048, sizes[0], (8192, 4096, 2816, 2752, 2048)) if ON_GPU else (40, 16, 300, (16, 40))
-    steps.insert(2, partial(whole, report, *given, 4.0))
-    for step in steps:
+    every = [partial(kernels, report, 1024 if ON_GPU else 8, words, 3.0) for words in sizes]
+    wide = [(8192, 2048, words) for words in sizes] if ON_GPU else [(40, 16, 500)]
+    both = [partial(whole, report, *given, 4.0) for given in wide]
+    for step in (every[0], *both[:2], *every[1:], *both[2:]):
         if report.left > 0:
             step()
 
