@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
 
@@ -27,8 +26,7 @@ _UNCHANGED = {("+", 0), ("-", 0), ("*", 1), ("//", 1)}
 _SIGN = {"+": 1, "-": -1}
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """One axis that a kernel loops over. `pinned`: its size is part of the kernel; else the launcher reads it."""
 
     number: int

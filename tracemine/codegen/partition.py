@@ -169,7 +169,8 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
         return known
     if tensor not in p.homes:
         p.homes[tensor] = f"scratch{sum(b.role == 'scratch' for b in p.buffers.values())}"
-        p.buffers[p.homes[tensor]] = _scratch(p, p.homes[tensor], tensor)
+        made = _buffer(p, p.homes[tensor], tensor, (), "scratch")
+        p.buffers[made.name] = replace(made, dtype=tensor.type, strides=contiguous(made.shape))
     columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
     part = tensor.part if isinstance(tensor, Reduction) else ()
     rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
@@ -185,8 +186,8 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
         columns = (p.axes.part(columns[0], column_tiles[1].start),)
     behind = frozenset(n.buffer for n in needs).union(*(n.behind for n in needs))
     reads = frozenset(ir.buffers_of(stored.value))
-    made = _Target(tensor, p.homes[tensor], columns, rows, part, level, behind, reads, column_tiles)
-    return p.targets.setdefault(tensor, made)
+    target = _Target(tensor, p.homes[tensor], columns, rows, part, level, behind, reads, column_tiles)
+    return p.targets.setdefault(tensor, target)
 
 
 def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: KernelBuffer) -> tuple[ColumnTile, ...]:
@@ -204,11 +205,6 @@ def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: KernelBuffe
     if not p.axes.axis(columns[0]).pinned or size < _SHORTEST_COLUMN_TILE or whole > size * _MOST_COLUMN_TILES:
         return ()
     return tuple(ColumnTile(columns[0], start) for start in range(0, whole, size))
-
-
-def _scratch(p: _Planner, name: str, tensor: Tensor) -> KernelBuffer:
-    made = _buffer(p, name, tensor, (), "scratch")
-    return replace(made, dtype=tensor.type, strides=contiguous(made.shape))
 
 
 def _columns(p: _Planner, tensor: Tensor, buffer: KernelBuffer) -> Dim:

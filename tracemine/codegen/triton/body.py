@@ -95,8 +95,9 @@ class Body(Printer):
         early = [s for s in self.kernel.stores if self._in_loop(s) and self._early(s, deepest)]
         inside = [s for s in self.kernel.stores if self._in_loop(s) and s not in early]
         self.loops = deepest + bool(inside)
+        found = ir.every(self.kernel, ir.Reduce)[::-1]
         for depth in range(1, 1 + deepest):
-            self._reduce_pass([r for r in self._reductions() if self._depth(r) == depth], early if depth == 1 else [])
+            self._reduce_pass([r for r in found if self._depth(r) == depth], early if depth == 1 else [])
         self._store_all([s for s in self.kernel.stores if not self._in_loop(s)])
         if inside:
             self._hoist(_stored(inside))
@@ -199,9 +200,6 @@ class Body(Printer):
             self._depths[node] = below + isinstance(node, ir.Reduce)
         return self._depths[node]
 
-    def _reductions(self) -> list[ir.Reduce]:
-        return ir.every(self.kernel, ir.Reduce)[::-1]
-
     def _load_first(self) -> None:
         """Print first all whose index needs no other load: after a reduction or a store, memory is waited for again."""
         waits = (ir.Load, ir.Reduce, ir.RunningSum, ir.Random)
@@ -223,7 +221,7 @@ class Body(Printer):
 
     def _load_rows(self) -> None:
         """Print early what rows have one of each, as a target's score: its wait overlaps with the loop over columns."""
-        first = [n for n in ir.loads(self.kernel)[::-1] if self._depth(n) == 0 and not self._outer(n)]
+        first = [n for n in ir.loads(self.kernel)[::-1] if self._depth(n) == 0 and not self.outer(n)]
         if len(first) <= _MOST_HELD:
             self._value_all(first)
 
@@ -237,7 +235,7 @@ class Body(Printer):
             if node in seen or node in self._names:
                 return
             seen.add(node)
-            if isinstance(node, ir.Value) and not self._outer(node):
+            if isinstance(node, ir.Value) and not self.outer(node):
                 self.value(node)
                 return
             for child in ir.children(node):

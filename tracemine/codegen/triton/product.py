@@ -104,7 +104,7 @@ class ProductBody(Body):
         """Print which part of a sum, batch and block of rows and columns a tile is of."""
         batches, split = sizes(self.kernel.batch, self.names), self.kernel.split
         self._note_sizes((*self.kernel.batch, *([split] if split else [])))
-        apart = [batches] * bool(self.kernel.batch) + [self.names.axis(split) if split else ""] * bool(split)
+        apart = self.apart(self.names)
         blocks = "1" if reduces(self.kernel) else "tl.cdiv(columns, RBLOCK)"
         for line in _TILE:
             self.say(line.format(column_blocks=blocks, apart=" * ".join(apart) or "1"))
@@ -121,6 +121,11 @@ class ProductBody(Body):
         for line in _PLACE if reduces(self.kernel) else (*_PLACE, _COLUMN_BLOCK):
             self.say(line.format(block=block))
 
+    def apart(self, names: Names) -> list[str]:
+        """Return how many batches there are, and how many parts of a sum, where there are such."""
+        batch, split = self.kernel.batch, self.kernel.split
+        return [*[sizes(batch, names)] * bool(batch), *([names.axis(split)] if split else [])]
+
     def _say_columns(self, begin: str) -> None:
         for line in _COLUMN:
             self.say(line.format(begin=begin))
@@ -132,7 +137,7 @@ class ProductBody(Body):
         """Print a loop over blocks of columns, and how each reduction joins what they give."""
         split = self.kernel.split
         first, step = ("part", self.names.axis(split)) if split else ("0", "1")
-        found = self._reductions()
+        found = ir.every(self.kernel, ir.Reduce)[::-1]
         runs = {node: self._fresh("online" if _is_online(node) else node.kind.partition("_")[0]) for node in found}
         runs |= {node: runs[_twin(node, found)] for node in found if _is_online(node)}
         firsts = dict.fromkeys(_twin(n, found) for n in found)  # of those that one walk gives together
@@ -235,7 +240,7 @@ class ProductBody(Body):
         if node in self._raw:
             return self._raw[node]
         fits = self._describes(node, side)
-        across, down = self._outer(*node.index), self._down(*node.index)
+        across, down = self.outer(*node.index), self._down(*node.index)
         buffer = self.program.buffers[node.buffer]
         pointer = self._pointer(buffer, node.index, across, down)
         name = self._fresh(self.names.other(buffer.name))

@@ -115,11 +115,10 @@ PRODUCT_TAKES = ("rows", "columns", "index", "xblock", "rblock", "*tile", "bool(
 
 def product_lines(part: SubKernel, tile_config: str, given: Sequence[str], names: Names) -> list[str]:
     """Return a plan's lines that say how a kernel around products is divided. given: what it takes of a call."""
-    body, split = part.body, part.kernel.split
+    body = part.body
     assert isinstance(body, ProductBody)  # noqa: S101  (what a kernel of this schedule has)
     loop = [tile_config, *(sizes(axes, names) for axes in (part.kernel.rows, part.kernel.columns))]
-    apart = [sizes(part.kernel.batch, names)] * bool(part.kernel.batch) + ([names.axis(split)] if split else [])
-    loop += [" * ".join(apart)] * bool(apart) + ["held=True"] * bool(body.held)
+    loop += [" * ".join(body.apart(names))] * bool(body.apart(names)) + ["held=True"] * bool(body.held)
     loop += ["reduced=True"] * reduces(part.kernel)
     blocks = []
     for place, name in enumerate(given):
@@ -180,18 +179,14 @@ def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     if part.mode == POINTWISE:
         return [f"{tile_configs} = _tiles_outer({', '.join([tile_config, loop, *beside])})"]
     if part.mode == PERSISTENT:
-        return [f"{tile_configs} = _persistent_tiles({', '.join([tile_config, loop, *_least_rows(part), *beside])})"]
+        # Rows next to each other that a block has at least: 16 bytes of what is read across, 32 of what is written.
+        least = "16" if writes_outer_contiguous(part.program.buffers, part.kernel) else "8"
+        beside = [*[least] * (part.contiguity != INNER), *beside]
+        return [f"{tile_configs} = _persistent_tiles({', '.join([tile_config, loop, *beside])})"]
     rows = _high(part, names)
     more = [f"max_columns={_max_columns(part)}", "max_warps=32"] if part.contiguity == INNER else [f"min_rows={rows}"]
     more += [f"splits={names.axis(kernel.split)}"] if kernel.split else []
     return [f"{tile_configs} = _looped_tiles({', '.join([tile_config, loop, *more, *beside])})"]
-
-
-def _least_rows(part: SubKernel) -> list[str]:
-    """Return how many rows next to each other a block has: 16 bytes of what is read across, 32 of what is written."""
-    if part.contiguity == INNER:
-        return []
-    return ["16" if writes_outer_contiguous(part.program.buffers, part.kernel) else "8"]
 
 
 def _high(part: SubKernel, names: Names) -> str:
@@ -203,6 +198,6 @@ def _high(part: SubKernel, names: Names) -> str:
 
 def _max_columns(part: SubKernel) -> int:
     """Return how many columns a block has at most of rows that are looped over: the fewer inputs, the more."""
-    along = sum(part.body.changes_along_columns(load) for load in loads(part.kernel))
+    along = sum(part.body.outer(*load.index) for load in loads(part.kernel))
     most = part.schedule.options.longest_row if part.kernel.split else _MAX_COLUMNS.get(along, 4096)
     return min(most, part.schedule.options.longest_row)

@@ -21,7 +21,10 @@ FUSED: Final = "F.scaled_dot_product_attention("
 SAYS: Final = "flex_attention with its score function, compiled"
 HEAD: Final = """from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-attention = torch.compile(flex_attention, dynamic=False) if torch.cuda.is_available() else flex_attention"""
+attention, find_blocks = (
+    torch.compile(each, dynamic=False) if torch.cuda.is_available() else each
+    for each in (flex_attention, create_block_mask)
+)"""
 _PRODUCTS: Final = frozenset({"aten::bmm", "aten::baddbmm"})
 _VIEWS: Final = frozenset(f"aten::{n}" for n in ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"))
 _SAME: Final = _VIEWS | {"aten::_to_copy", "aten::clone", "aten::detach", "aten::alias", "aten::expand"}
@@ -55,7 +58,7 @@ _MASKED: Final = """def masked({given}):
     def seen(batch, head, query, key):
         return ~hidden{index}
 
-    return [*inputs, create_block_mask(seen, {sizes}, device=hidden.device)]
+    return [*inputs, find_blocks(seen, {sizes}, device=hidden.device)]
 
 
 """
