@@ -110,7 +110,9 @@ CORES = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU else
 SHAPES = ((2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32), (16384, 32))
 
 
-def run_form(z: Any, labels: Any, one: Any, block: int, warps: int, programs: int, ahead: bool, group: int, hint: bool) -> Any:
+def run_form(
+    z: Any, labels: Any, one: Any, block: int, warps: int, programs: int, ahead: bool, group: int, hint: bool
+) -> Any:
     losses, sums = (torch.empty(len(z), dtype=torch.float32, device=z.device) for _ in range(2))
     _forms[(min(programs * CORES, len(z)) if programs else len(z),)](
         z, z.stride(0), labels, losses, sums, one, len(z), z.shape[1], -100,
@@ -128,8 +130,12 @@ def kernels(report: Report, rows: int, words: int, seconds: float) -> None:
     wanted = own.strip(z, slice(0, rows), one)
     right = z.clone()
     works: dict[str, Work] = {"as it is": lambda: own.strip(z, slice(0, rows), one), "copied": lambda: z.copy_(kept)}
-    every = [(ahead, 8, False, programs, shape) for shape in SHAPES for ahead in (False, True) for programs in (0, 1, 2)]
-    every += [(True, 8, True, 0, shape) for shape in SHAPES[1::2]] + [(True, 16, False, 0, shape) for shape in SHAPES[2:]]
+    every = [
+        (ahead, 8, False, programs, shape) for shape in SHAPES for ahead in (False, True) for programs in (0, 1, 2)
+    ]
+    every += [(True, 8, True, 0, shape) for shape in SHAPES[1::2]] + [
+        (True, 16, False, 0, shape) for shape in SHAPES[2:]
+    ]
     for ahead, group, hint, programs, (block, warps) in every:
         name = f"{block}, {warps} warps" + " ahead" * ahead + " hint" * hint + f" {programs} a core" * bool(programs)
         name += f" group {group}" * (group != 8)
@@ -157,7 +163,14 @@ def fastest(report: Report) -> tuple[Any, ...]:
     name = min(told, key=lambda d: d["ms"])["variant"] if told else "4096, 8 warps"
     block, warps = (int(part) for part in re.findall(r"(\d+), (\d+) warps", name)[0])
     programs = re.findall(r"(\d) a core", name)
-    return block, warps, int(programs[0]) if programs else 0, "ahead" in name, 16 if "group 16" in name else 8, "hint" in name
+    return (
+        block,
+        warps,
+        int(programs[0]) if programs else 0,
+        "ahead" in name,
+        16 if "group 16" in name else 8,
+        "hint" in name,
+    )
 
 
 def whole(report: Report, rows: int, width: int, words: int, seconds: float) -> None:

@@ -146,7 +146,7 @@ def split_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
         return []
     loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     if part.mode == IN_TURN:
-        return [f"{kernel.split.name} = _turns(*{tile_config}, {loop})[0]"]
+        return [f"{kernel.split.name}, *{kernel.split.name}_tile = _turns(*{tile_config}, {loop})"]
     if part.mode == PRODUCT:
         flight = reduces(kernel)
         along, blocks, least = (kernel.columns, 128, 1024) if flight else (kernel.contracted, FEW_ROWS, 512)
@@ -170,8 +170,9 @@ def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     beside = [] if kernel.rows else ["many_rows=False"]
     tile_configs = "rows, columns, blocks, xblock, rblock, warps"
-    if part.mode == IN_TURN:
-        return [f"rows, columns = {loop}", f"blocks, xblock, rblock, warps = _turns({tile_config}, rows, columns)"]
+    if kernel.split is not None and part.mode == IN_TURN:  # `split_lines` has asked for its tile
+        found = f"{kernel.split.name}, *{kernel.split.name}_tile"
+        return [f"rows, columns, blocks, xblock, rblock, warps = {loop}, {found}"]
     if part.mode == POINTWISE and part.contiguity == INNER:
         dense = [" and ".join(part.dense(names)) or "True"] if part.flat else []
         tile_configs = f"rows, columns, {'blocks_per_row' if part.flat else '_'}, blocks, xblock, rblock, warps"
