@@ -127,12 +127,20 @@ def long_attention(length: int) -> tuple[Graph, list[Any]]:
     return b.done(b.call("aten::bmm", *flat)), [*(torch.randn(1, 1, length, WIDTH) for _ in range(3)), mask]
 
 
+@pytest.mark.parametrize("length", [384, 300])
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("", ""), ("return ~hidden[query, key]", "return ~hidden[key, query]"), (" & ~hidden.all(-1, keepdim=True)", "")],
+    [
+        ("", ""),
+        ("return ~hidden[query, key]", "return ~hidden[key, query]"),
+        (" & ~hidden.all(-1, keepdim=True)", ""),
+        ("(seen_of > 0) & ~full", "(seen_of > 9999) & ~full"),
+        ("full = seen_of == side * side", "full = seen_of > 0"),
+        ("descending=True", "descending=False"),
+    ],
 )
-def test_blocks_that_a_mask_hides_are_left_out_and_no_others(old: str, new: str) -> None:
-    graph, given = long_attention(384)
+def test_blocks_that_a_mask_hides_are_left_out_and_no_others(old: str, new: str, length: int) -> None:
+    graph, given = long_attention(length)
     space: dict[str, Any] = {"torch": pytest.importorskip("torch")}
     exec(attended(graph, Around()).source.replace(old, new), space)  # noqa: S102
     whole, inputs = space["fixed"](*given)[0], space["masked"](given)
