@@ -112,21 +112,17 @@ def _planned(
     kernels = _ordered(p, rows_in_turn(p.nodes, p.buffers, kernels))
     _check_in_place(p, kernels)
     _check_stored(p, kernels)
-    scalars = tuple((s.name, s.value) for s in graph.scalars)
-    origins = {node: f"{graph.calls[call].label}" for node, call in p.origins.items()}
-    if lowered.drawn:
-        scalars = (*scalars, ("seed", 0))
     program = LoopProgram(
         name=graph.name,
         buffers=p.buffers,
         kernels=tuple(kernels),
         outputs=outputs,
-        scalars=scalars,
+        scalars=(*((s.name, s.value) for s in graph.scalars), *[("seed", 0)] * bool(lowered.drawn)),
         unknown=tuple(s.name for s in graph.scalars if not s.recorded),
         masks=len(outputs) - len(graph.live),
         ulp=lowered.ulp,
         draws=bool(lowered.drawn),
-        origins=origins,
+        origins={node: graph.calls[call].label for node, call in p.origins.items()},
     )
     return program, starved
 

@@ -118,14 +118,15 @@ def far_logits(space: Space) -> Iterator[str]:
     labels = torch.randint(64, WORDS, (ROWS,), generator=torch.Generator().manual_seed(6))
 
     def eager(h: Any, w: Any, b: Any) -> Any:
-        return F.cross_entropy(F.linear(h, w, b), labels)
+        logits = F.linear(h, w, b)
+        return F.cross_entropy(logits if logits.dtype == torch.float64 else logits.float(), labels)
 
     def ours(h: Any, w: Any, b: Any) -> Any:
         return space.linear_cross_entropy(h, w, labels, b, rows=STRIP)
 
     for first, others in ((0.0, 300.0), (-torch.inf, -300.0), (300.0, 0.0), (-torch.inf, 0.0)):
-        hidden, weight, bias = _drawn(torch.float32, bias=True)
-        bias = bias + torch.where(torch.arange(WORDS) < 64, first, others)
+        hidden, weight, bias = _drawn(torch.bfloat16, bias=True)
+        bias = bias + torch.where(torch.arange(WORDS) < 64, first, others).bfloat16()
         yield from _faults(f"logits {first} and {others} off", [hidden, weight, bias], ours, eager)
 
 
