@@ -52,7 +52,7 @@ def linear_cross_entropy(
     """Compute cross-entropy of a linear layer's logits. hidden: [..., width]; labels: [...]; weight: [words, width].
 
     The loss is in float32. Of a mean or a sum gradients are made in the forward pass, and those of the weight added up
-    in float32 of more than two strips; of "none" logits are computed again in the backward pass. rows: of a strip.
+    in float32 of many strips; of "none" logits are computed again in the backward pass. rows: of a strip.
     """
     hidden, weight, bias = cast(hidden, weight, bias)
     flat, words = hidden.flatten(0, -2), labels.flatten()
