@@ -23,7 +23,7 @@ _MOST_FEW: Final = {_FLOAT8: 0, _INT8: 16}  # rows, of which the library takes m
 
 
 class _Side(NamedTuple):
-    """An operand as it was quantised: its axis that is not summed, and its scale; whether that has one for each line."""
+    """An operand as it was quantised: its axis that is not summed, its scale, and whether that is one for each line."""
 
     value: int
     axis: int

@@ -322,7 +322,7 @@ def _cross_entropy(
         tl.store(losses + row, tl.where(counted, count * found - chosen * at_label - spread * smooth, 0.0))
     if GRADIENT:
         factor = tl.load(factors + row * factor_step).to(tl.float32)
-        for back in range(0, blocks):
+        for back in range(blocks):
             first = (blocks - 1 - back) * BLOCK
             column = first + lane
             gradient = count * tl.exp2(z.to(tl.float32) * LOG2_E - log_sum) - tl.where(column == label, chosen, 0.0)
