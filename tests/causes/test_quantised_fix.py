@@ -67,7 +67,7 @@ def test_the_library_multiplies_what_was_quantised(name: str, tmp_path: Path) ->
         ("float8 by rows", ", bias=bias", ""),
         ("float8 turned", "as_tensor(other", "as_tensor(2 * other"),
         ("int8 by columns", " * (scale_w", " * 2 * (scale_w"),
-        ("int8 turned", " + bias", ""),
+        ("int8 turned", "* (other)", "* (2 * other)"),
     ],
 )
 def test_a_mistake_in_the_product_is_seen(name: str, old: str, new: str, tmp_path: Path) -> None:
