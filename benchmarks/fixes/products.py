@@ -241,7 +241,7 @@ def blocks(report: Report) -> None:
         one = torch.ones((), device=DEVICE)
 
         def run(block: int, warps: int, z: Any = z, of: Any = of, one: Any = one) -> None:
-            linear_losses.row_block = lambda _: {"BLOCK": block, "num_warps": warps}
+            linear_losses.row_block = lambda *_: {"BLOCK": block, "num_warps": warps}
             of.strip(z, slice(0, 1024), one)
 
         shapes = ((4096, 4), (4096, 8), (8192, 8), (8192, 16), (16384, 16), (16384, 32), (32768, 16), (32768, 32))

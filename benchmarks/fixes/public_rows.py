@@ -36,11 +36,12 @@ from fixes.products import ON_GPU, Report, compared, errors, release, took
 from programs.run import machine
 from tests.codegen.catalogue import (
     BF16,
-    F32,
     add_rms_norm,
     cross_entropy_trained,
     geglu_tanh,
     layer_norm,
+    layer_norm_backward,
+    long_cross_entropy,
     rms_norm,
     rms_norm_backward,
     rope,
@@ -81,20 +82,8 @@ def softmax(rows: int, columns: int) -> Graph:
     return b.done(b.call("aten::_softmax", b.input("x", (rows, columns), BF16), -1, False))
 
 
-def cross_entropy(rows: int, columns: int) -> Graph:
-    b = GraphBuilder("cross_entropy")
-    logits, y = b.input("logits", (rows, columns), BF16), b.input("y", (rows,), "int64", below=columns)
-    scores = b.call("aten::_log_softmax", b.call("aten::_to_copy", logits, dtype=F32), 1, False)
-    return b.done(b.call("aten::nll_loss_forward", scores, y, None, 1, -100)[0])
-
-
 def layer_norm_gradient(rows: int, columns: int) -> Graph:
-    b = GraphBuilder("layer_norm_gradient")
-    grad, x = b.input("grad", (rows, columns), BF16), b.input("x", (rows, columns), BF16)
-    mean, scale = b.input("mean", (rows, 1), F32), b.input("scale", (rows, 1), F32)
-    weight, bias = b.input("weight", (columns,), BF16), b.input("bias", (columns,), BF16)
-    given = (grad, x, [columns], mean, scale, weight, bias, [True] * 3)
-    return b.done(*b.call("aten::native_layer_norm_backward", *given))
+    return layer_norm_backward((rows,), columns, residual=False)
 
 
 # -- what a model runs -------------------------------------------------------------------------------------------------
@@ -225,7 +214,7 @@ def rows() -> list[Row]:
         ("GeGLU", ((4096, 14336), (16384, 8192)), geglu_tanh, eager_geglu, gelu),
         ("rotary embedding", ((4, 2048), (4, 8192)), rotary, eager_rope, turn),
         ("softmax", ((4096, 4096), (8192, 16384), (4096, 32768)), softmax, partial(torch.softmax, dim=-1), soft),
-        ("cross-entropy", words, cross_entropy, eager_cross_entropy, entropy),
+        ("cross-entropy", words, long_cross_entropy, eager_cross_entropy, entropy),
         ("cross-entropy with its gradient", words, cross_entropy_trained, eager_trained, liger_trained),
         ("RMSNorm's gradient", norms, partial(rms_norm_backward, dtype=BF16), eager_rms_norm_gradient,
          liger_rms_norm_gradient),

@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tracemine.causes import CAUSES
+from tracemine.codegen.graph import Graph
 from tracemine.pipeline import analyse, mined
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.pipeline import fusable
@@ -50,7 +51,7 @@ sys.meta_path.insert(0, _Without())
 class Plain(Emitter):
     """Compiles nothing: registers of cuts are a comment in a line that is there anyway."""
 
-    def fitted(self, text: str) -> str:
+    def fitted(self, text: str, graph: Graph) -> str:
         return text
 
 

@@ -458,9 +458,9 @@ def long_layer_norm() -> Graph:
 
 
 @entry
-def long_cross_entropy() -> Graph:
+def long_cross_entropy(rows: int = 5, classes: int = 300) -> Graph:
     b = GraphBuilder("long_cross_entropy")
-    logits, target = b.input("logits", (5, 300), BF16), b.input("target", (5,), "int64", below=300)
+    logits, target = b.input("logits", (rows, classes), BF16), b.input("target", (rows,), "int64", below=classes)
     scores = b.call("aten::_log_softmax", _f32(b, logits), 1, False)
     return b.done(b.call("aten::nll_loss_forward", scores, target, None, 1, -100)[0])
 
@@ -571,15 +571,16 @@ def batch_norm_backward() -> Graph:
 
 
 @entry
-def layer_norm_backward() -> Graph:
+def layer_norm_backward(rows: tuple[int, ...] = (3, 5), hidden: int = 60, residual: bool = True) -> Graph:
     b = GraphBuilder("layer_norm_backward")
-    grad, x = b.input("grad", (3, 5, 60), BF16), b.input("x", (3, 5, 60), BF16)
-    mean, scale = b.input("mean", (3, 5, 1), F32), b.input("scale", (3, 5, 1), F32)
-    weight, bias = b.input("weight", (60,), BF16), b.input("bias", (60,), BF16)
-    residual = b.input("residual", (3, 5, 60), BF16)
-    given = (grad, x, [60], mean, scale, weight, bias, [True, True, True])
+    grad, x = b.input("grad", (*rows, hidden), BF16), b.input("x", (*rows, hidden), BF16)
+    mean, scale = b.input("mean", (*rows, 1), F32), b.input("scale", (*rows, 1), F32)
+    weight, bias = b.input("weight", (hidden,), BF16), b.input("bias", (hidden,), BF16)
+    beside = [b.input("residual", (*rows, hidden), BF16)] if residual else []
+    given = (grad, x, [hidden], mean, scale, weight, bias, [True, True, True])
     into, by_weight, by_bias = b.call("aten::native_layer_norm_backward", *given)
-    return b.done(b.call("aten::add.Tensor", residual, into), by_weight, by_bias)
+    into = b.call("aten::add.Tensor", *beside, into) if residual else into
+    return b.done(into, by_weight, by_bias)
 
 
 @entry

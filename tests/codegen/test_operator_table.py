@@ -76,7 +76,7 @@ def _is_used(row: PointwiseRow, names: set[str], operations: set[str]) -> bool:
 
 def test_every_name_has_an_expression() -> None:
     named = {name for row in table().pointwise for name in (row.operation, row.short) if name is not None}
-    rows = [row.operation for row in table().pointwise if row.expr is not None]
+    rows = [row.operation for row in table().pointwise if row.expr]
     assert all(expression(name).expr for name in named | {*table().powers.values()})
     assert len({*rows, *table().expressions}) == len(rows) + len(table().expressions), "two have one name"
     code = "".join(path.read_text("utf-8") for path in (ROOT / "tracemine" / "codegen").rglob("*.py"))

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from math import prod
 
 import msgspec
 from msgspec import Struct
 
 from tracemine.codegen import loop_ir as ir
+from tracemine.codegen import products
 from tracemine.codegen.loop_ir import LoopKernel, LoopProgram
 from tracemine.codegen.options import DEFAULT
-from tracemine.codegen.products import (
-    FEW,
-    HELD,
-    MULTIPROCESSORS,
-    TWO,
-    WALKED,
-    fits,
-    predicted,
-    product_class,
-    product_tiles,
-)
+from tracemine.codegen.products import FEW, HELD, MULTIPROCESSORS, TWO, WALKED
 from tracemine.tables import table_beside
 
 _LAUNCH_US = 3.0
@@ -62,11 +52,10 @@ def refusal(program: LoopProgram) -> str | None:
     row = _rates()[_class(program, kernel)]
     if row.refused is not None or row.kind.startswith(FEW):
         return row.refused
-    takes = min(predicted(program.buffers, kernel, tile) for tile in product_tiles(program.buffers, kernel, DEFAULT))
-    if not fits(*takes):
-        return (
-            f"its tile would take {takes[0]} registers of a thread, or {takes[1]:,} bytes of shared memory: it spills"
-        )
+    tiles = products.product_tiles(program.buffers, kernel, DEFAULT)
+    takes = min(products.predicted(program.buffers, kernel, tile) for tile in tiles)
+    if not products.fits(*takes):
+        return f"a tile takes {takes[0]} registers of a thread, or {takes[1]:,} bytes of shared memory: it spills"
     ours, others = times_us(kernel, row)
     if others >= ours * _LEAST_GAIN:
         return None
@@ -75,10 +64,10 @@ def refusal(program: LoopProgram) -> str | None:
 
 def _class(program: LoopProgram, kernel: LoopKernel) -> str:
     """Return the class that a kernel was measured in: codes of 8 bits are one of their own."""
-    found = product_class(kernel)
+    found = products.product_class(kernel)
     if _has_codes(program, kernel):
         return f"{FEW}, codes" if found == FEW else "many rows, codes"
-    dear = any(isinstance(n, ir.Reduce) and n.kind not in _CHEAP for n in ir.nodes_of(kernel))
+    dear = any(n.kind not in _CHEAP for n in ir.every(kernel, ir.Reduce))
     return "exponentials in flight" if found == WALKED and dear else found
 
 
@@ -88,11 +77,9 @@ def _has_codes(program: LoopProgram, kernel: LoopKernel) -> bool:
 
 def times_us(kernel: LoopKernel, row: ClassRates) -> tuple[float, float]:
     """Return what a kernel is predicted to take, and the library's product with a kernel behind it, in microseconds."""
-    rows, columns, batch, inner = (
-        prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns, kernel.batch, kernel.contracted)
-    )
+    rows, columns, batch, inner = kernel.sizes
     elements = rows * columns * batch
-    flops = 2e-6 * elements * inner * len(ir.contractions(kernel))
+    flops = 2e-6 * elements * inner * len(ir.every(kernel, ir.Contraction))
     high, wide = _TILES[row.kind]
     wide = min(wide, max(16, 1 << (columns - 1).bit_length()))
     tiles = -(-rows // high) * -(-columns // wide) * batch

@@ -5,7 +5,6 @@ indices of a kernel run along several of its axes at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim, Dims
@@ -109,4 +108,4 @@ def span_of(kernel: LoopKernel, node: LoopNode) -> Span | None:
 def _is_size_of(by: LoopNode, axes: tuple[Axis, ...]) -> bool:
     if isinstance(by, ir.Size):
         return by.axes == axes
-    return isinstance(by, ir.Int) and all(a.pinned for a in axes) and by.value == prod(a.size for a in axes)
+    return isinstance(by, ir.Int) and all(a.pinned for a in axes) and by.value == ir.elements(axes)

@@ -7,46 +7,26 @@ way (a reduction over other axes, or one needed at another row) is demanded of a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
 
+import msgspec
+
 from tracemine.codegen import loop_ir as ir
+from tracemine.codegen import tensor_ir as tir
 from tracemine.codegen.axes import Axes, Dim
 from tracemine.codegen.contraction import ProductMath
 from tracemine.codegen.indexing import Index
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG, LoopNode, Nodes
 from tracemine.codegen.operators import expression
 from tracemine.codegen.passes.rotate_half import RotatedHalf
-from tracemine.codegen.tensor_ir import (
-    NARROW,
-    TYPE_OF,
-    Cast,
-    Concat,
-    CumulativeSum,
-    Gather,
-    Input,
-    Iota,
-    NumElements,
-    Permute,
-    Pointwise,
-    RandomBits,
-    Reduction,
-    Reshape,
-    ScalarArg,
-    SliceOf,
-    Tensor,
-    columns_of,
-    expensive_parts,
-    nearest_reductions,
-)
+from tracemine.codegen.tensor_ir import Tensor
 
 # Elements that are asked for so often, and take long to compute, are computed once, stored and loaded.
 _REPEATS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnTile:
+class ColumnTile(msgspec.Struct, frozen=True):
     """A part of an axis that is as long as the kernel's columns, and begins at `start`."""
 
     leaf: int
@@ -83,7 +63,7 @@ class Inliner(ProductMath):
     def store(self, tensor: Tensor, buffer: str, tile: ColumnTile | None = None) -> ir.Store:
         """Store an expression's element at its own index; of `tile` alone, where the columns are a part of an axis."""
         self._root = tensor
-        self._part = tensor.part if isinstance(tensor, Reduction) else ()
+        self._part = tensor.part if isinstance(tensor, tir.Reduction) else ()
         leaves = {*self.axes.flat(tensor.dims)}
         self._elements = self.axes.size(leaves if tile is not None else leaves | {*self.columns})
         index = self.own(tensor, tile)
@@ -119,23 +99,23 @@ class Inliner(ProductMath):
 
     def foreign(self, tensor: Tensor) -> bool:
         """Return whether it loops over other columns than this kernel."""
-        return set(columns_of(self.axes, tensor)) != set(self.columns)
+        return set(tir.columns_of(self.axes, tensor)) != set(self.columns)
 
     def _belongs_elsewhere(self, tensor: Tensor, index: Index) -> bool:
         """Return whether to load: expensive and repeated, or built on reductions over other columns and no larger.
 
         Also what is written in place and built on such: what it is computed of is gone by then.
         """
-        if tensor in self.in_place and any(self.foreign(t) for t in nearest_reductions(tensor)):
+        if tensor in self.in_place and any(self.foreign(t) for t in tir.nearest_reductions(tensor)):
             return True
-        if not isinstance(tensor, Pointwise | Cast):
+        if not isinstance(tensor, tir.Pointwise | tir.Cast):
             return False
         if self._is_table(tensor, index):
             return True
         others = [
             t
-            for t in nearest_reductions(tensor)
-            if self.foreign(t) and not (isinstance(t, Reduction) and t.part) and not self.met_once(t)
+            for t in tir.nearest_reductions(tensor)
+            if self.foreign(t) and not (isinstance(t, tir.Reduction) and t.part) and not self.met_once(t)
         ]
         leaves = set(self.axes.flat(tensor.dims))
         return bool(others) and all(leaves <= set(self.axes.flat(t.dims)) for t in others)
@@ -147,7 +127,7 @@ class Inliner(ProductMath):
             self.free_axes(node) & {*self.columns} for node in index
         ):
             return False
-        return any(self.elements_of(t) == size for t in expensive_parts(tensor))
+        return any(self.elements_of(t) == size for t in tir.expensive_parts(tensor))
 
     def demand(self, tensor: Tensor, index: Index, guard: LoopNode | None) -> LoopNode:
         buffer = self.demanded.setdefault(tensor, f"part_{id(tensor)}")
@@ -155,13 +135,13 @@ class Inliner(ProductMath):
 
     # One method a kind of expression.
 
-    def input(self, tensor: Input, index: Index, guard: LoopNode | None) -> LoopNode:
+    def input(self, tensor: tir.Input, index: Index, guard: LoopNode | None) -> LoopNode:
         return self.nodes.make(ir.Load, tensor.type, tensor.buffer, self.by_dim(tensor.dims, index), guard)
 
-    def pointwise(self, tensor: Pointwise, index: Index, guard: LoopNode | None) -> LoopNode:
+    def pointwise(self, tensor: tir.Pointwise, index: Index, guard: LoopNode | None) -> LoopNode:
         args: list[LoopNode] = []
         for place, arg in enumerate(tensor.args):
-            if isinstance(arg, ScalarArg):
+            if isinstance(arg, tir.ScalarArg):
                 args.append(self._number(arg, LONG if place in tensor.as_is else tensor.compute))
             else:
                 there = self.broadcast(tensor.dims, index, arg.dims)
@@ -171,7 +151,7 @@ class Inliner(ProductMath):
             return args[0]
         return self.nodes.op(tensor.dtype, tensor.operation, *args)
 
-    def _number(self, number: ScalarArg, type_: str) -> LoopNode:
+    def _number(self, number: tir.ScalarArg, type_: str) -> LoopNode:
         """Return a number in a type of computing; of a float among integers the integer part, as eager."""
         if number.name is None:
             return self.nodes.make(ir.Constant, type_, number.value)
@@ -179,12 +159,12 @@ class Inliner(ProductMath):
         made = self.nodes.make(ir.KernelScalar, FLOAT if cut else type_, number.name)
         return self.converted(made, type_)
 
-    def cast(self, tensor: Cast, index: Index, guard: LoopNode | None) -> LoopNode:
+    def cast(self, tensor: tir.Cast, index: Index, guard: LoopNode | None) -> LoopNode:
         value = self.value(tensor.arg, index, guard)
-        target = TYPE_OF[tensor.dtype]
+        target = tir.TYPE_OF[tensor.dtype]
         if isinstance(value, ir.Constant) and value.value in (0, 1):
             return self.converted(value, target)
-        if tensor.dtype in NARROW and not (self.rounds or tensor.always):
+        if tensor.dtype in tir.NARROW and not (self.rounds or tensor.always):
             return self.converted(self._brief(value), target)
         if tensor.dtype == target or (isinstance(value, ir.Rounded) and value.dtype == tensor.dtype):
             return self.converted(value, target)
@@ -196,7 +176,7 @@ class Inliner(ProductMath):
             return self.nodes.op(node.type, node.name, *node.args, brief=True)
         return node
 
-    def reduction(self, tensor: Reduction, index: Index, guard: LoopNode | None) -> LoopNode:
+    def reduction(self, tensor: tir.Reduction, index: Index, guard: LoopNode | None) -> LoopNode:
         here = tensor.part in ((), self._part) and guard is None and self.met_once(tensor)
         if here and (made := self.contraction(tensor, index)) is not None:
             return made
@@ -211,7 +191,7 @@ class Inliner(ProductMath):
             return self.risen(arg, {*self.columns})
         return self.nodes.make(ir.Reduce, tensor.dtype, tensor.kind, arg)
 
-    def scan(self, tensor: CumulativeSum, index: Index, guard: LoopNode | None) -> LoopNode:
+    def scan(self, tensor: tir.CumulativeSum, index: Index, guard: LoopNode | None) -> LoopNode:
         columns = tuple(self.nodes.make(ir.LoopIndex, self.axes.axis(leaf)) for leaf in self.columns)
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         rest = [node for d, group in enumerate(groups) if d != tensor.along for node in group]
@@ -222,16 +202,16 @@ class Inliner(ProductMath):
         self.scans = True
         return self.nodes.make(ir.RunningSum, tensor.dtype, arg)
 
-    def reshape(self, tensor: Reshape, index: Index, guard: LoopNode | None) -> LoopNode:
+    def reshape(self, tensor: tir.Reshape, index: Index, guard: LoopNode | None) -> LoopNode:
         return self.value(tensor.arg, index, guard)
 
-    def permute(self, tensor: Permute, index: Index, guard: LoopNode | None) -> LoopNode:
+    def permute(self, tensor: tir.Permute, index: Index, guard: LoopNode | None) -> LoopNode:
         groups = [group for group, _ in self.groups(tensor.dims, index)]
         place = {d: at for at, d in enumerate(tensor.source) if d is not None}
         inner = tuple(n for d in range(len(tensor.arg.dims)) for n in (groups[place[d]] if d in place else ()))
         return self.value(tensor.arg, inner, guard)
 
-    def slice(self, tensor: SliceOf, index: Index, guard: LoopNode | None) -> LoopNode:
+    def slice(self, tensor: tir.SliceOf, index: Index, guard: LoopNode | None) -> LoopNode:
         make = self.nodes.arithmetic
         inner: list[LoopNode] = []
         for d, (group, leaves) in enumerate(self.groups(tensor.dims, index)):
@@ -245,7 +225,7 @@ class Inliner(ProductMath):
             inner.extend(self.spread(place, self.axes.leaves(tensor.arg.dims[d])))
         return self.value(tensor.arg, tuple(inner), guard)
 
-    def concat(self, tensor: Concat, index: Index, guard: LoopNode | None) -> LoopNode:
+    def concat(self, tensor: tir.Concat, index: Index, guard: LoopNode | None) -> LoopNode:
         groups = self.groups(tensor.dims, index)
         place = self.linear(*groups[tensor.dim])
         ends = tuple(accumulate(tensor.sizes))
@@ -282,7 +262,7 @@ class Inliner(ProductMath):
         return found
 
     def _turned(
-        self, tensor: Concat, place: LoopNode, guards: Sequence[LoopNode | None], first: LoopNode, second: LoopNode
+        self, tensor: tir.Concat, place: LoopNode, guards: Sequence[LoopNode | None], first: LoopNode, second: LoopNode
     ) -> LoopNode | None:
         """Return both members of a join at once, if they are two halves of one tensor that change places.
 
@@ -315,7 +295,7 @@ class Inliner(ProductMath):
             return first or second
         return self.nodes.op(BOOL, "logical_and", first, second)
 
-    def gather(self, tensor: Gather, index: Index, guard: LoopNode | None) -> LoopNode:
+    def gather(self, tensor: tir.Gather, index: Index, guard: LoopNode | None) -> LoopNode:
         groups = self.groups(tensor.dims, index)
         asked = tuple(n for d in tensor.asked for n in groups[d][0])
         asked_dims = tuple(tensor.dims[d] for d in tensor.asked)
@@ -332,7 +312,7 @@ class Inliner(ProductMath):
             inner.extend(self.spread(fetched, leaves))
         return self.value(tensor.table, tuple(inner), guard)
 
-    def random_bits(self, tensor: RandomBits, index: Index, guard: LoopNode | None) -> LoopNode:
+    def random_bits(self, tensor: tir.RandomBits, index: Index, guard: LoopNode | None) -> LoopNode:
         """Return each row of the innermost dimension has fours of its own."""
         make = self.nodes.arithmetic
         *outer, (group, leaves) = self.groups(tensor.dims, index) or [((), ())]
@@ -342,26 +322,26 @@ class Inliner(ProductMath):
         before = self.nodes.make(ir.Int, 0) if row is None else make("*", row, quarters)
         return self.nodes.make(ir.Random, INT, tensor.seed, tensor.stream, before, column)
 
-    def iota(self, tensor: Iota, index: Index, guard: LoopNode | None) -> LoopNode:
+    def iota(self, tensor: tir.Iota, index: Index, guard: LoopNode | None) -> LoopNode:
         return self.nodes.make(ir.IndexValue, LONG, self.linear(*self.groups(tensor.dims, index)[tensor.along]))
 
-    def num_elements(self, tensor: NumElements, index: Index, guard: LoopNode | None) -> LoopNode:
+    def num_elements(self, tensor: tir.NumElements, index: Index, guard: LoopNode | None) -> LoopNode:
         leaves = self.axes.leaves(tensor.over)
         return self.nodes.make(ir.SizeValue, FLOAT, tuple(self.axes.axis(leaf) for leaf in leaves))
 
 
 _INLINE: dict[type[Tensor], Callable[[Inliner, Any, Index, LoopNode | None], LoopNode]] = {
-    Input: Inliner.input,
-    Pointwise: Inliner.pointwise,
-    Cast: Inliner.cast,
-    Reduction: Inliner.reduction,
-    CumulativeSum: Inliner.scan,
-    Reshape: Inliner.reshape,
-    Permute: Inliner.permute,
-    SliceOf: Inliner.slice,
-    Concat: Inliner.concat,
-    Gather: Inliner.gather,
-    RandomBits: Inliner.random_bits,
-    Iota: Inliner.iota,
-    NumElements: Inliner.num_elements,
+    tir.Input: Inliner.input,
+    tir.Pointwise: Inliner.pointwise,
+    tir.Cast: Inliner.cast,
+    tir.Reduction: Inliner.reduction,
+    tir.CumulativeSum: Inliner.scan,
+    tir.Reshape: Inliner.reshape,
+    tir.Permute: Inliner.permute,
+    tir.SliceOf: Inliner.slice,
+    tir.Concat: Inliner.concat,
+    tir.Gather: Inliner.gather,
+    tir.RandomBits: Inliner.random_bits,
+    tir.Iota: Inliner.iota,
+    tir.NumElements: Inliner.num_elements,
 }

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeVar
+
+import msgspec
 
 FLOAT, INT, LONG, BOOL = "float32", "int32", "int64", "bool"  # what is computed in, whatever is stored
 _FOLDED: dict[str, Callable[[int, int], int]] = {
@@ -24,8 +26,7 @@ _UNCHANGED = {("+", 0), ("-", 0), ("*", 1), ("//", 1)}
 _SIGN = {"+": 1, "-": -1}
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """One axis that a kernel loops over. `pinned`: its size is part of the kernel; else the launcher reads it."""
 
     number: int
@@ -42,34 +43,34 @@ class Axis:
         return f"n{self.number}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoopNode:
+def elements(axes: Iterable[Axis]) -> int:
+    """Return the product of the sizes of axes."""
+    return prod(axis.size for axis in axes)
+
+
+class LoopNode(msgspec.Struct, frozen=True, eq=False):
     """Base of index expressions and of values."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoopIndex(LoopNode):
+class LoopIndex(LoopNode, frozen=True):
     """Where the program stands on an axis."""
 
     axis: Axis
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Int(LoopNode):
+class Int(LoopNode, frozen=True):
     """An integer."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Size(LoopNode):
+class Size(LoopNode, frozen=True):
     """The product of the sizes of axes."""
 
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexArithmetic(LoopNode):
+class IndexArithmetic(LoopNode, frozen=True):
     """`+ - * // %` of two index expressions."""
 
     symbol: str
@@ -77,23 +78,20 @@ class IndexArithmetic(LoopNode):
     right: LoopNode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IndirectIndex(LoopNode):
+class IndirectIndex(LoopNode, frozen=True):
     """An index that was itself computed: an element of an index tensor. Negative ones count from `wrap`."""
 
     value: LoopNode
     wrap: LoopNode | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Value(LoopNode):
+class Value(LoopNode, frozen=True):
     """Base of what is computed; `type` is what it is computed in."""
 
     type: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Load(Value):
+class Load(Value, frozen=True):
     """An element of a buffer, at an index for each of its dimensions; 0 where `guard` does not hold."""
 
     buffer: str
@@ -101,36 +99,31 @@ class Load(Value):
     guard: LoopNode | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelScalar(Value):
+class KernelScalar(Value, frozen=True):
     """A scalar argument of the kernel."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Constant(Value):
+class Constant(Value, frozen=True):
     """A number that is part of the operator's meaning, never of the trace."""
 
     value: float | int | bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SizeValue(Value):
+class SizeValue(Value, frozen=True):
     """A product of sizes, as a number to compute with."""
 
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexValue(Value):
+class IndexValue(Value, frozen=True):
     """An index expression as a value."""
 
     index: LoopNode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Op(Value):
+class Op(Value, frozen=True):
     """An expression of the operator table, by name, over values. brief: as is good enough for 16 bits."""
 
     name: str
@@ -143,24 +136,21 @@ class Op(Value):
         return self.name, self.brief
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rounded(Value):
+class Rounded(Value, frozen=True):
     """Rounded to a dtype, and computed on in `type`."""
 
     arg: LoopNode
     dtype: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reduce(Value):
+class Reduce(Value, frozen=True):
     """All columns of a row become one. `kind` is a row of generate's table of reductions."""
 
     kind: str
     arg: LoopNode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Contraction(Value):
+class Contraction(Value, frozen=True):
     """A sum of products along axes that are none of the kernel's columns: rows of `left`, columns of `right`.
 
     dtype: what both are multiplied as.
@@ -172,23 +162,20 @@ class Contraction(Value):
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowSum(Value):
+class RowSum(Value, frozen=True):
     """Sum over the rows that a program takes one after another; `axes` are the kernel's rows."""
 
     arg: LoopNode
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RunningSum(Value):
+class RunningSum(Value, frozen=True):
     """Running sum along the columns."""
 
     arg: LoopNode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Random(Value):
+class Random(Value, frozen=True):
     """An integer below 2²⁴, the same for the same seed, stream, and place: four side by side are drawn at once.
 
     before: how many fours come before those of the row; column: where on the row.
@@ -200,8 +187,7 @@ class Random(Value):
     column: LoopNode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Store:
+class Store(msgspec.Struct, frozen=True, eq=False):
     """One element written: to which buffer, where, what."""
 
     buffer: str
@@ -209,8 +195,7 @@ class Store:
     value: LoopNode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelBuffer:
+class KernelBuffer(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that kernels read or write. `dims`: for each dimension the axes whose sizes multiply to its size."""
 
     name: str
@@ -221,8 +206,7 @@ class KernelBuffer:
     role: str  # input, output, scratch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopKernel:
+class LoopKernel(msgspec.Struct, frozen=True, kw_only=True):
     """One loop over rows × columns. `level`: lower ones come first; those of one need nothing of each other."""
 
     rows: tuple[Axis, ...]
@@ -235,9 +219,13 @@ class LoopKernel:
     contracted: tuple[Axis, ...] = ()  # what its products sum over
     after: frozenset[str] = frozenset()  # inputs of which it reads what an earlier kernel wrote in place
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many rows, columns and batches there are, and how many numbers its products sum."""
+        return tuple(map(elements, (self.rows, self.columns, self.batch, self.contracted)))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopProgram:
+
+class LoopProgram(msgspec.Struct, frozen=True, kw_only=True):
     """What takes a graph's place: kernels in order, and the buffers between them. `origins`: the call a node is of."""
 
     name: str
@@ -300,11 +288,18 @@ class Nodes:
         return self.make(IndexArithmetic, symbol, left, right)
 
 
+def mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """Return a field of a node with what it has of a kind changed, alone or in a tuple; the same where nothing is."""
+    if isinstance(value, kind):
+        return change(value)
+    after = tuple(change(v) if isinstance(v, kind) else v for v in value) if isinstance(value, tuple) else ()
+    return after if any(a is not b for a, b in zip(after, value if after else (), strict=True)) else value
+
+
 def children(node: LoopNode) -> tuple[LoopNode, ...]:
     """Return the nodes that a node is made of, in order."""
     found: list[LoopNode] = []
-    names: tuple[str, ...] = type(node).__slots__
-    for name in names:
+    for name in node.__struct_fields__:
         field = getattr(node, name)
         if isinstance(field, LoopNode):
             found.append(field)
@@ -325,9 +320,20 @@ def nodes_of(kernel: LoopKernel) -> list[LoopNode]:
     return list(found)
 
 
+def every(kernel: LoopKernel, kind: type[N]) -> list[N]:
+    """Return every node of a kind that a kernel has, once."""
+    return [n for n in nodes_of(kernel) if isinstance(n, kind)]
+
+
 def loads(kernel: LoopKernel) -> list[Load]:
     """Return every load of a kernel, once."""
-    return [n for n in nodes_of(kernel) if isinstance(n, Load)]
+    return every(kernel, Load)
+
+
+def accesses(kernel: LoopKernel) -> list[tuple[str, tuple[LoopNode, ...]]]:
+    """Return what a kernel loads, then what it stores: the buffer, and the index in it."""
+    loaded, stored = ([(each.buffer, each.index) for each in some] for some in (loads(kernel), kernel.stores))
+    return loaded + stored
 
 
 def below(node: LoopNode) -> Iterator[LoopNode]:
@@ -335,11 +341,6 @@ def below(node: LoopNode) -> Iterator[LoopNode]:
     for child in children(node):
         yield child
         yield from below(child)
-
-
-def contractions(kernel: LoopKernel) -> list[Contraction]:
-    """Return every product of a kernel, once."""
-    return [n for n in nodes_of(kernel) if isinstance(n, Contraction)]
 
 
 def buffers_of(node: LoopNode) -> set[str]:

@@ -6,11 +6,10 @@ the column that a loop begins at, `{step}` how far it goes in a step, `{count}` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class OnlineReduction:
+class OnlineReduction(msgspec.Struct, frozen=True):
     """How running values start, take in an element x, and become one a row; and the same for a row held whole.
 
     lanes: how many running values there are of a row.

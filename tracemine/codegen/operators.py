@@ -19,7 +19,7 @@ _JOINED = {" & ": "({0})", " | ": "({0})", " + ": "{0}"}  # how an expression is
 _ARGUMENT = re.compile(r"\{(\d+)\}")
 
 
-class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How an operation is spelled, and what is known of it: the fields are explained where the rows stand."""
 
     expr: str
@@ -35,19 +35,14 @@ class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1 + max(map(int, _ARGUMENT.findall(self.expr)), default=-1)
 
 
-class PointwiseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PointwiseRow(Expression, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One row of the table: an operator's arguments, and its expression or the name of another's."""
 
     ops: tuple[str, ...]
     args: tuple[str, ...]
     name: str | None = None
     same: str | None = None
-    expr: str | None = None
-    exact: str | None = None
-    brief: str | None = None
-    ulp: int = 0
-    zero_of: tuple[int, ...] = ()
-    expensive: bool = False
+    expr: str = ""
     compute: str = "common"
     types: tuple[str, ...] = ()
     defaults: Mapping[str, float | int] = {}
@@ -106,11 +101,7 @@ def pointwise_rows() -> Mapping[str, PointwiseRow]:
 
 @cache
 def _expressions() -> dict[str, Expression]:
-    fields = Expression.__struct_fields__
-    rows = {row.operation: row for row in table().pointwise if row.expr is not None}
-    return {name: Expression(**{field: getattr(row, field) for field in fields}) for name, row in rows.items()} | dict(
-        table().expressions
-    )
+    return {row.operation: row for row in table().pointwise if row.expr} | dict(table().expressions)
 
 
 @cache
@@ -126,7 +117,7 @@ def expression(name: str) -> Expression:
             ends = [*accumulate(part.arity for part in parts)]
             own = [[f"{{{k}}}" for k in range(end - part.arity, end)] for part, end in zip(parts, ends, strict=True)]
             texts = [beside.format(part.expr.format(*args)) for part, args in zip(parts, own, strict=True)]
-            return Expression(sign.join(texts))
+            return Expression(expr=sign.join(texts))
     return _expressions()[name]
 
 

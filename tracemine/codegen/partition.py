@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import permutations
 from math import gcd, prod
+
+from msgspec.structs import replace
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.axes import Axes, Dim
 from tracemine.codegen.choice import refusal
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.inline import ColumnTile, Inliner
-from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel, LoopNode, LoopProgram, Nodes, Store
+from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel, LoopNode, LoopProgram, Nodes, Store, mapped
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.lowering.product import PRODUCTS
@@ -110,28 +112,24 @@ def _planned(
     kernels = _ordered(p, rows_in_turn(p.nodes, p.buffers, kernels))
     _check_in_place(p, kernels)
     _check_stored(p, kernels)
-    scalars = tuple((s.name, s.value) for s in graph.scalars)
-    origins = {node: f"{graph.calls[call].label}" for node, call in p.origins.items()}
-    if lowered.drawn:
-        scalars = (*scalars, ("seed", 0))
     program = LoopProgram(
         name=graph.name,
         buffers=p.buffers,
         kernels=tuple(kernels),
         outputs=outputs,
-        scalars=scalars,
+        scalars=(*((s.name, s.value) for s in graph.scalars), *[("seed", 0)] * bool(lowered.drawn)),
         unknown=tuple(s.name for s in graph.scalars if not s.recorded),
         masks=len(outputs) - len(graph.live),
         ulp=lowered.ulp,
         draws=bool(lowered.drawn),
-        origins=origins,
+        origins={node: graph.calls[call].label for node, call in p.origins.items()},
     )
     return program, starved
 
 
 def _buffer(p: _Planner, name: str, tensor: Tensor, strides: Sequence[int], role: str) -> KernelBuffer:
     dims = tuple(tuple(p.axes.axis(leaf) for leaf in p.axes.leaves(dim)) for dim in tensor.dims)
-    shape = tuple(prod(a.size for a in dim) for dim in dims)
+    shape = tuple(map(ir.elements, dims))
     return KernelBuffer(name=name, dtype=tensor.dtype, dims=dims, shape=shape, strides=tuple(strides), role=role)
 
 
@@ -167,7 +165,8 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
         return known
     if tensor not in p.homes:
         p.homes[tensor] = f"scratch{sum(b.role == 'scratch' for b in p.buffers.values())}"
-        p.buffers[p.homes[tensor]] = _scratch(p, p.homes[tensor], tensor)
+        made = _buffer(p, p.homes[tensor], tensor, (), "scratch")
+        p.buffers[made.name] = replace(made, dtype=tensor.type, strides=contiguous(made.shape))
     columns = _columns(p, tensor, p.buffers[p.homes[tensor]])
     part = tensor.part if isinstance(tensor, Reduction) else ()
     rows = tuple(leaf for leaf in p.axes.flat(tensor.dims) if leaf not in columns + part)
@@ -183,8 +182,8 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
         columns = (p.axes.part(columns[0], column_tiles[1].start),)
     behind = frozenset(n.buffer for n in needs).union(*(n.behind for n in needs))
     reads = frozenset(ir.buffers_of(stored.value))
-    made = _Target(tensor, p.homes[tensor], columns, rows, part, level, behind, reads, column_tiles)
-    return p.targets.setdefault(tensor, made)
+    target = _Target(tensor, p.homes[tensor], columns, rows, part, level, behind, reads, column_tiles)
+    return p.targets.setdefault(tensor, target)
 
 
 def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: KernelBuffer) -> tuple[ColumnTile, ...]:
@@ -202,13 +201,6 @@ def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: KernelBuffe
     if not p.axes.axis(columns[0]).pinned or size < _SHORTEST_COLUMN_TILE or whole > size * _MOST_COLUMN_TILES:
         return ()
     return tuple(ColumnTile(columns[0], start) for start in range(0, whole, size))
-
-
-def _scratch(p: _Planner, name: str, tensor: Tensor) -> KernelBuffer:
-    made = _buffer(p, name, tensor, (), "scratch")
-    return KernelBuffer(
-        name=name, dtype=tensor.type, dims=made.dims, shape=made.shape, strides=contiguous(made.shape), role="scratch"
-    )
 
 
 def _columns(p: _Planner, tensor: Tensor, buffer: KernelBuffer) -> Dim:
@@ -296,7 +288,7 @@ def _kernel(p: _Planner, members: list[_Target]) -> tuple[LoopKernel, set[Reduct
 
 def _with_product(kernel: LoopKernel) -> LoopKernel:
     """Return a kernel with what its products sum over, and the rows of which a program has one place."""
-    found = ir.contractions(kernel)
+    found = ir.every(kernel, ir.Contraction)
     if not found:
         return kernel
     if len({node.axes for node in found}) > 1:
@@ -335,16 +327,9 @@ def rebuilt(
     found = memo.get(node)
     if found is not None:
         return found
-    fields: list[object] = []
-    for name in type(node).__dataclass_fields__:
-        value = getattr(node, name)
-        if isinstance(value, LoopNode):
-            value = rebuilt(nodes, value, memo, names, origins)
-        elif isinstance(value, tuple):
-            value = tuple(rebuilt(nodes, v, memo, names, origins) if isinstance(v, LoopNode) else v for v in value)
-        elif name == "buffer":
-            value = names.get(value, value)
-        fields.append(value)
+    before = {name: getattr(node, name) for name in node.__struct_fields__}
+    before |= {"buffer": names.get(node.buffer, node.buffer)} if isinstance(node, ir.Load) else {}
+    fields = (mapped(value, LoopNode, lambda n: rebuilt(nodes, n, memo, names, origins)) for value in before.values())
     found = memo[node] = nodes.make(type(node), *fields)
     if node in origins:
         origins.setdefault(found, origins[node])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel
@@ -43,15 +42,14 @@ def product_class(kernel: LoopKernel) -> str:
     """Return which of the classes a kernel around products is of: what is measured of one holds for its others."""
     if reduces(kernel):
         return HELD if held_columns(kernel) else WALKED
-    if prod(axis.size for axis in kernel.rows) <= FEW_ROWS:
+    if ir.elements(kernel.rows) <= FEW_ROWS:
         return FEW
-    return TWO if len(ir.contractions(kernel)) > 1 else PLAIN
+    return TWO if len(ir.every(kernel, ir.Contraction)) > 1 else PLAIN
 
 
 def product_tiles(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, options: CodegenOptions) -> TileConfigs:
     """Return the candidates for a kernel around products: those that fit a multiprocessor, where any does."""
-    mine, axes = product_class(kernel), kernel.columns if reduces(kernel) else kernel.rows
-    size = prod(axis.size for axis in axes)
+    mine, size = product_class(kernel), ir.elements(kernel.columns if reduces(kernel) else kernel.rows)
     every = next(tiles for kind, most, tiles in _PRODUCTS if kind == mine and size <= most)
     fitting = tuple(tile for tile in every if fits(*predicted(buffers, kernel, tile)))
     return _SMALL if options.small_tiles else fitting or every
@@ -65,49 +63,47 @@ def fits(registers: int, shared: int) -> bool:
 def predicted(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, tile: tuple[int, ...]) -> tuple[int, int]:
     """Return about how many registers a thread takes, and bytes of shared memory, of what ptxas makes of a tile."""
     high, wide, deep, warps, stages, *_ = tile
-    few = product_class(kernel) == FEW
-    high = 16 if few and prod(axis.size for axis in kernel.rows) <= 16 else high
+    few, (rows, columns, *_) = product_class(kernel) == FEW, kernel.sizes
+    high = 16 if few and rows <= 16 else high
     if held_columns(kernel):
-        wide = max(16, 1 << (prod(axis.size for axis in kernel.columns) - 1).bit_length())
+        wide = max(16, 1 << (columns - 1).bit_length())
     shared = (stages - few) * deep * _depth_bytes(buffers, kernel, high, wide)
     return 40 + int(high * wide / (32 * warps) * _tiles_held(kernel)), shared
 
 
 def _depth_bytes(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, high: int, wide: int) -> int:
     """Return the bytes of operands' tiles for each element of the depth; what several products read counts once."""
-    products = ir.contractions(kernel)
+    products = ir.every(kernel, ir.Contraction)
     sides = {(n.left, high) for n in products} | {(n.right, wide) for n in products}
     return sum(lines * min(itemsize(buffers[b].dtype) or 4 for b in ir.buffers_of(side)) for side, lines in sides)
 
 
 def _tiles_held(kernel: LoopKernel) -> float:
     """Return how many tiles of float32 a program's registers hold: sums, what is reduced in flight, what is loaded."""
-    inside = [n for n in ir.nodes_of(kernel) if isinstance(n, ir.Reduce)]
+    inside = ir.every(kernel, ir.Reduce)
     flight = {below for n in inside for below in (n, *ir.below(n))}
-    dear = any(isinstance(n, ir.Op) and expression(n.name).ulp > _CHEAP_ULP for n in flight) or any(
-        map(is_place, inside)
-    )
+    far = any(isinstance(n, ir.Op) and expression(n.name).ulp > _CHEAP_ULP for n in flight)
+    dear = far or any(map(is_place, inside))
     free_axes, mine = ir.FreeAxes(()), {axis.number for axis in (*kernel.rows, *kernel.columns)}
     beside = sum(free_axes(load) >= mine for load in ir.loads(kernel))
-    return len(ir.contractions(kernel)) + dear + beside / 2
+    return len(ir.every(kernel, ir.Contraction)) + dear + beside / 2
 
 
 def reduces(kernel: LoopKernel) -> bool:
     """Return whether a kernel reduces its columns, apart from what its products sum."""
-    return any(isinstance(n, ir.Reduce) for n in ir.nodes_of(kernel))
+    return bool(ir.every(kernel, ir.Reduce))
 
 
 def held_columns(kernel: LoopKernel) -> int:
     """Return how many columns a product's tile has at least where it has them all; 0 where they are looped over."""
-    length = prod(axis.size for axis in kernel.columns)
-    return MOST_HELD if reduces(kernel) and length <= MOST_HELD and kernel.split is None else 0
+    return MOST_HELD if reduces(kernel) and ir.elements(kernel.columns) <= MOST_HELD and kernel.split is None else 0
 
 
 def looped_again(kernel: LoopKernel) -> bool:
     """Return whether a product's columns are looped over anew for what waits for all of them."""
     if not kernel.contracted or not reduces(kernel) or held_columns(kernel):
         return False
-    inside = [n for n in ir.nodes_of(kernel) if isinstance(n, ir.Reduce)]
+    inside = ir.every(kernel, ir.Reduce)
     if any(n.kind.startswith("welford") for n in inside):
         return True
     waits = any(isinstance(below, ir.Reduce) for n in inside if not is_place(n) for below in ir.below(n))
@@ -126,10 +122,8 @@ def is_place(node: ir.Reduce) -> bool:
 
 def few_tiles(kernel: LoopKernel) -> bool:
     """Return whether a product's tiles leave multiprocessors idle, and what is looped over is long."""
-    rows, columns, batch, inner = (
-        prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns, kernel.batch, kernel.contracted)
-    )
+    rows, columns, batch, inner = kernel.sizes
     if reduces(kernel):
-        places = any(isinstance(n, ir.Reduce) and is_place(n) for n in ir.nodes_of(kernel))
+        places = any(map(is_place, ir.every(kernel, ir.Reduce)))
         return not held_columns(kernel) and not places and batch * -(-rows // 128) < 2 * MULTIPROCESSORS
     return rows <= FEW_ROWS and inner >= 2048 and batch * -(-columns // 64) < MULTIPROCESSORS

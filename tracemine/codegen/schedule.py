@@ -32,15 +32,16 @@ SHARE = 4  # a tensor of less than one part in so many of the largest one's elem
 
 def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_row: int) -> str:
     """Return which of the schedules a kernel has: see body.py. Raises Unsupported for too long a running sum."""
-    nodes = ir.nodes_of(kernel)
-    if any(isinstance(n, ir.RowSum) for n in nodes):
+    if ir.every(kernel, ir.RowSum):
         return IN_TURN
+    runs, (_, length, *_) = bool(ir.every(kernel, ir.RunningSum)), kernel.sizes
     if kernel.contracted:
-        return _product_kind(nodes)
-    if not any(isinstance(n, ir.Reduce | ir.RunningSum) for n in nodes):
+        if runs or ir.every(kernel, ir.Random):
+            raise Unsupported("a running sum, or random numbers, behind a product in one loop")
+        return PRODUCT
+    if not runs and not ir.every(kernel, ir.Reduce):
         return POINTWISE
-    length = prod(axis.size for axis in kernel.columns)
-    if any(isinstance(n, ir.RunningSum) for n in nodes):
+    if runs:
         if length > LONGEST_ROW:
             raise Unsupported(f"a running sum over more than {LONGEST_ROW} elements")
         return PERSISTENT
@@ -48,12 +49,6 @@ def schedule_kind(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_
         return LOOPED
     limits = {INNER: longest_row, OUTER: _LONGEST_OUTER, MIXED: min(_LONGEST_MIXED, longest_row)}
     return PERSISTENT if length <= limits[contiguity(buffers, kernel)] else LOOPED
-
-
-def _product_kind(nodes: Iterable[LoopNode]) -> str:
-    if any(isinstance(n, ir.RunningSum | ir.Random) for n in nodes):
-        raise Unsupported("a running sum, or random numbers, behind a product in one loop")
-    return PRODUCT
 
 
 class Schedule:
@@ -74,7 +69,7 @@ class Schedule:
     @property
     def elements(self) -> int:
         """Return how many elements it computes."""
-        return prod(axis.size for axis in (*self.kernel.rows, *self.kernel.columns))
+        return ir.elements((*self.kernel.rows, *self.kernel.columns))
 
     @property
     def order(self) -> int:
@@ -95,8 +90,7 @@ def few_programs(buffers: dict[str, KernelBuffer], kernel: LoopKernel, longest_r
         return few_tiles(kernel)
     if kernel.split is not None or schedule_kind(buffers, kernel, longest_row) != LOOPED:
         return False
-    rows, length = (prod(axis.size for axis in axes) for axes in (kernel.rows, kernel.columns))
-    lies = contiguity(buffers, kernel)
+    (rows, length, *_), lies = kernel.sizes, contiguity(buffers, kernel)
     shortest = longest_row if lies == INNER else min(_SHORT_OUTER, longest_row)
     few = max(4, longest_row // (32 if lies == OUTER else 128))  # fewer where rows are looped over for trial
     if length >= _VERY_LONG * longest_row:
@@ -118,8 +112,8 @@ def contiguity(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> str:
     """Return the contiguity of the largest tensors that a kernel loads and stores: inner, outer, or mixed."""
     if not kernel.columns or not kernel.rows:
         return INNER
-    accesses = [(n.buffer, n.index) for n in ir.loads(kernel)] + [(s.buffer, s.index) for s in kernel.stores]
-    kinds = {(prod(buffers[name].shape), _kind(buffers[name], index, kernel)) for name, index in accesses}
+    found_at = ir.accesses(kernel)
+    kinds = {(prod(buffers[name].shape), _kind(buffers[name], index, kernel)) for name, index in found_at}
     largest = max((size for size, kind in kinds if kind), default=0)
     found = {kind for size, kind in kinds if kind and size * SHARE >= largest}
     return MIXED if len(found) > 1 else found.pop() if found else INNER
@@ -159,9 +153,7 @@ def _moves(place: LoopNode, axis: Axis) -> int:
     if place.symbol in "+-":
         return left + right if place.symbol == "+" else left - right
     size = place.right
-    count = (
-        size.value if isinstance(size, ir.Int) else prod(a.size for a in size.axes) if isinstance(size, ir.Size) else 0
-    )
+    count = size.value if isinstance(size, ir.Int) else ir.elements(size.axes) if isinstance(size, ir.Size) else 0
     return {"*": left * count, "//": left // max(count, 1), "%": left}[place.symbol]
 
 
@@ -184,15 +176,14 @@ def flat_orders(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> dict[st
 
     Empty where it may not, as the tensors were recorded.
     """
-    nodes = ir.nodes_of(kernel)
-    if not kernel.rows or not kernel.columns or kernel.column_tiles > 1 or any(map(_is_placed, nodes)):
+    if not kernel.rows or not kernel.columns or kernel.column_tiles > 1 or any(map(_is_placed, ir.nodes_of(kernel))):
         return {}
     axes = (*kernel.rows, *kernel.columns)
-    steps = [prod(a.size for a in axes[place + 1 :]) for place in range(len(axes))]
+    steps = [ir.elements(axes[place + 1 :]) for place in range(len(axes))]
     free_axes = ir.FreeAxes(())
     found: dict[str, Dense] = {}
-    for access in [n for n in nodes if isinstance(n, ir.Load)] + list(kernel.stores):
-        buffer, index = buffers[access.buffer], access.index
+    for name, index in ir.accesses(kernel):
+        buffer = buffers[name]
         if not any(map(free_axes, index)):
             continue  # one element, for all
         if any(_step(buffer, index, axis) != step for axis, step in zip(axes, steps, strict=True)):
@@ -200,7 +191,7 @@ def flat_orders(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> dict[st
         outer = next(d for d, place in enumerate(index) if _moves(place, kernel.columns[0]))
         inner = tuple(axis for axis in kernel.columns[1:] if not _moves(index[outer], axis))
         order = sorted(range(len(buffer.shape)), key=lambda d: (-buffer.strides[d], d))
-        found[access.buffer] = Dense(tuple(order), outer, inner)
+        found[name] = Dense(tuple(order), outer, inner)
     return found
 
 

@@ -7,8 +7,9 @@ through views, slices and casts down to what is loaded; so no layout call costs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import reduce
+
+import msgspec
 
 from tracemine.codegen.axes import Axes, Dim, Dims
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
@@ -24,16 +25,14 @@ CODES = ("float8_e4m3fn", "float8_e5m2")
 NARROW = ("bfloat16", "float16")  # floats that the fp32-through build does not round to on the way
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarArg:
+class ScalarArg(msgspec.Struct, frozen=True):
     """A scalar argument, or with no name a constant of the operator's own."""
 
     value: float | int | bool
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Base. `origin`: number of the call that gives it, −1 for inputs."""
 
     dims: Dims
@@ -46,15 +45,13 @@ class Tensor:
         return TYPE_OF[self.dtype]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Input(Tensor):
+class Input(Tensor, frozen=True, kw_only=True):
     """In memory before the kernel starts."""
 
     buffer: str
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Pointwise(Tensor):
+class Pointwise(Tensor, frozen=True, kw_only=True):
     """An expression over the elements of others at the same place, broadcast. `as_is`: arguments not converted."""
 
     operation: str
@@ -63,16 +60,14 @@ class Pointwise(Tensor):
     as_is: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Cast(Tensor):
+class Cast(Tensor, frozen=True, kw_only=True):
     """Another, rounded to `dtype`. `always`: in every build, for the rounding is the point (quantisation)."""
 
     arg: Tensor
     always: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Reduction(Tensor):
+class Reduction(Tensor, frozen=True, kw_only=True):
     """Some dimensions of another made one element. `over`: dimensions of `arg`; `kept`: for each own dim the arg's.
 
     `part`: where rows are reduced in parts, the own dimension that counts these, the first.
@@ -85,31 +80,27 @@ class Reduction(Tensor):
     part: Dim = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CumulativeSum(Tensor):
+class CumulativeSum(Tensor, frozen=True, kw_only=True):
     """Running sum of another along a dimension."""
 
     arg: Tensor
     along: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Reshape(Tensor):
+class Reshape(Tensor, frozen=True, kw_only=True):
     """The same axes in the same order, in other dimensions: view, squeeze, unsqueeze."""
 
     arg: Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Permute(Tensor):
+class Permute(Tensor, frozen=True, kw_only=True):
     """Dimensions in another order; `source`: for each own dimension that of the arg, None where it repeats."""
 
     arg: Tensor
     source: tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SliceOf(Tensor):
+class SliceOf(Tensor, frozen=True, kw_only=True):
     """Every `step`-th element of a dimension from `start` on; a step may be negative.
 
     `turns` (rotates): what would lie beyond the dimension's end is found at its beginning.
@@ -122,8 +113,7 @@ class SliceOf(Tensor):
     turns: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Concat(Tensor):
+class Concat(Tensor, frozen=True, kw_only=True):
     """Others one behind the other along a dimension; their sizes there."""
 
     args: tuple[Tensor, ...]
@@ -131,8 +121,7 @@ class Concat(Tensor):
     sizes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Gather(Tensor):
+class Gather(Tensor, frozen=True, kw_only=True):
     """Elements of `table` at indices that tensors hold.
 
     For each dimension of the table: own dimensions that it takes over, or the index tensor to ask. An index tensor is
@@ -145,30 +134,26 @@ class Gather(Tensor):
     wraps: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RandomBits(Tensor):
+class RandomBits(Tensor, frozen=True, kw_only=True):
     """Uniform random numbers of 24 bits, by place. `stream`: what else than the seed tells them from others'."""
 
     seed: str
     stream: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Iota(Tensor):
+class Iota(Tensor, frozen=True, kw_only=True):
     """Each element is its own place along a dimension."""
 
     along: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class NumElements(Tensor):
+class NumElements(Tensor, frozen=True, kw_only=True):
     """How many elements some axes have together."""
 
     over: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Complex(Tensor):
+class Complex(Tensor, frozen=True, kw_only=True):
     """Complex numbers: no expression, but two. Dimensions are those of `real`."""
 
     real: Tensor
@@ -223,16 +208,18 @@ def factors(axes: Axes, tensor: Tensor) -> tuple[Tensor, Tensor] | None:
     """
     if not isinstance(tensor, Reduction) or tensor.kind != "sum" or tensor.dtype != FLOAT:
         return None
-    each = _multiplied(tensor.arg)
-    if each is None:
+    each = tensor.arg
+    while isinstance(each, Cast) and not each.always:
+        each = each.arg
+    if not isinstance(each, Pointwise) or (each.operation, each.dims) != ("mul", tensor.arg.dims):
         return None
     left, right = each.args
-    if isinstance(left, ScalarArg) or isinstance(right, ScalarArg) or left.dtype != right.dtype:
+    if not isinstance(left, Tensor) or not isinstance(right, Tensor):
         return None
     over = {leaf for d in tensor.over for leaf in axes.leaves(each.dims[d])}
     first, second = ({*axes.flat(operand.dims)} for operand in (left, right))
     meet = over <= first & second and first - second and second - first
-    return (left, right) if over and meet and left.type == FLOAT else None
+    return (left, right) if over and meet and left.type == FLOAT and left.dtype == right.dtype else None
 
 
 def columns_of(axes: Axes, tensor: Tensor) -> Dim:
@@ -240,13 +227,3 @@ def columns_of(axes: Axes, tensor: Tensor) -> Dim:
     assert isinstance(tensor, Reduction | CumulativeSum)  # noqa: S101  (what `fronts` gives)
     over = tensor.over if isinstance(tensor, Reduction) else (tensor.along,)
     return reduce(lambda found, d: found + axes.leaves(tensor.arg.dims[d]), over, ())
-
-
-def _multiplied(tensor: Tensor) -> Pointwise | None:
-    """Return the multiplication that a tensor is, below casts that may be left out."""
-    dims = tensor.dims
-    while isinstance(tensor, Cast) and not tensor.always:
-        tensor = tensor.arg
-    if not isinstance(tensor, Pointwise) or tensor.operation != "mul" or tensor.dims != dims:
-        return None
-    return tensor

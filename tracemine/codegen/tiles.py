@@ -8,7 +8,7 @@ short of company; elementwise kernels want 16 bytes of each input in flight.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tracemine.codegen.products import TileConfigs
 from tracemine.codegen.schedule import INNER, LOOPED, MIXED, OUTER, PERSISTENT, POINTWISE
@@ -18,9 +18,7 @@ _INNER: dict[str, TileConfigs] = {
     PERSISTENT: ((1024, 32), (1024, 16), (2048, 32), (1024, 64)),
     LOOPED: ((2048, 8), (2048, 16), (4096, 8)),
 }
-_OTHERWISE: dict[
-    str, TileConfigs
-] = {  # tiles; the elements of a block of rows that are held are given by how these lie
+_OTHERWISE: dict[str, TileConfigs] = {  # of rows that are held a block's elements are given by how these lie
     POINTWISE: ((1024, 8), (4096, 16), (2048, 8)),
     PERSISTENT: ((1024, 32), (1024, 16), (1024, 64)),
     LOOPED: ((1024, 32), (1024, 16), (1024, 8)),
@@ -48,41 +46,32 @@ _ODD_ROWS: TileConfigs = ((256, 8), (1024, 32), (1024, 16), (1024, 8))
 _MANY_LOADS, _REGISTERS = 16, 64
 
 
+# Schedule, contiguity, and what else is so of a kernel: the first that fits has tile configs of its own.
+_SPECIAL: tuple[tuple[str, str, str, TileConfigs], ...] = (
+    (LOOPED, OUTER, "each program loops over a part of a row", _PARTS_OUTER),
+    (LOOPED, OUTER, "", _LOOPED_OUTER),
+    (LOOPED, MIXED, "each program loops over a part of a row", _PARTS_MIXED),
+    (LOOPED, INNER, "long rows are looped over again", _AGAIN),
+    (PERSISTENT, INNER, "rows have an odd length", _ODD_ROWS),
+    (PERSISTENT, INNER, "random numbers are drawn", _RANDOM),
+    (PERSISTENT, INNER, "rows fill little of a block", _RAGGED),
+    (POINTWISE, INNER, "windows are read", _WINDOWS),
+)
+
+
 def tile_configs(
-    mode: str,
-    contiguity: str,
-    column_tiles: int = 1,
-    loads: int = 1,
-    *,
-    odd: bool = False,
-    ragged: bool = False,
-    again: bool = False,
-    parts: bool = False,
-    windows: bool = False,
-    draws: bool = False,
+    mode: str, contiguity: str, column_tiles: int = 1, loads: int = 1, so: Collection[str] = ()
 ) -> TileConfigs:
     """Return the candidates for kernels of a schedule.
 
     column_tiles: of a row, where a program loops over all of them: a block is a part of one. loads: how many an element
-    waits for at once. odd: whether rows have an odd length. ragged: whether they fill little of a block, a
-    power of two. again: whether long rows are looped over more than once. parts: whether each program loops over a part
-    of a row. windows: whether what it reads lies in windows along the columns. draws: whether it draws random numbers.
+    waits for at once. so: what else is so, by the table's words.
 
     >>> [tile_configs(POINTWISE, INNER, **how)[0] for how in ({}, {"column_tiles": 2}, {"loads": 24})]
     [(1024, 8), (512, 4), (256, 2)]
     """
-    case = (mode, contiguity)
-    for holds, special in (
-        ((*case, parts) == (LOOPED, OUTER, True), _PARTS_OUTER),
-        (case == (LOOPED, OUTER), _LOOPED_OUTER),
-        ((*case, parts) == (LOOPED, MIXED, True), _PARTS_MIXED),
-        (again, _AGAIN),
-        ((*case, odd) == (PERSISTENT, INNER, True), _ODD_ROWS),
-        ((*case, draws) == (PERSISTENT, INNER, True), _RANDOM),
-        ((*case, ragged) == (PERSISTENT, INNER, True), _RAGGED),
-        ((*case, windows) == (POINTWISE, INNER, True), _WINDOWS),
-    ):
-        if holds:
+    for *case, what, special in _SPECIAL:
+        if case == [mode, contiguity] and what in ("", *so):
             return special
     if mode == POINTWISE and loads > _MANY_LOADS:
         each = 1 << max((_REGISTERS // loads).bit_length() - 1, 0)

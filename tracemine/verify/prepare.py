@@ -133,7 +133,7 @@ def _kernel(
         return replace(kernel, refused=made)
     text, graphs = made
     check = partial(kernel_validation, graphs)
-    return replace(kernel, source=emitter.fitted(text), check=check, check_assumes=graphs.says)
+    return replace(kernel, source=emitter.fitted(text, rebuilt.graph), check=check, check_assumes=graphs.says)
 
 
 def _generated(

@@ -113,6 +113,23 @@ def cross_entropy(space: Space) -> Iterator[str]:
         yield "without any label the sum is not 0"
 
 
+def far_logits(space: Space) -> Iterator[str]:
+    """Yield faults where a row's first words are far below the others, or hidden: no float32 holds what is between."""
+    labels = torch.randint(64, WORDS, (ROWS,), generator=torch.Generator().manual_seed(6))
+
+    def eager(h: Any, w: Any, b: Any) -> Any:
+        logits = F.linear(h, w, b)
+        return F.cross_entropy(logits if logits.dtype == torch.float64 else logits.float(), labels)
+
+    def ours(h: Any, w: Any, b: Any) -> Any:
+        return space.linear_cross_entropy(h, w, labels, b, rows=STRIP)
+
+    for first, others in ((0.0, 300.0), (-torch.inf, -300.0), (300.0, 0.0), (-torch.inf, 0.0)):
+        hidden, weight, bias = _drawn(torch.bfloat16, bias=True)
+        bias = bias + torch.where(torch.arange(WORDS) < 64, first, others).bfloat16()
+        yield from _faults(f"logits {first} and {others} off", [hidden, weight, bias], ours, eager)
+
+
 def log_probs(space: Space) -> Iterator[str]:
     """Yield faults of log-probabilities, and of a preference loss of their sums."""
     generator = torch.Generator().manual_seed(4)

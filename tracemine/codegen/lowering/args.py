@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tracemine.codegen.graph import GraphCall, LiteralArg, Ref, Refs, Scalar, Unsupported, Value
 from tracemine.codegen.tensor_ir import ScalarArg, Tensor
@@ -12,8 +13,7 @@ from tracemine.ops.infer import TensorSpec
 Operand = Tensor | ScalarArg
 
 
-@dataclass(frozen=True, slots=True)
-class CallArgs:
+class CallArgs(msgspec.Struct, frozen=True):
     """The arguments of one call, asked for by name, with the expressions of its tensors."""
 
     call: GraphCall

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
+
+from tracemine.codegen import tensor_ir as tir
 from tracemine.codegen.axes import Axes, Dims
 from tracemine.codegen.graph import Graph, GraphCall, Ref, Refs, Unsupported, mutated
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
 from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.operators import PointwiseRow, pointwise_rows, ulp_of
-from tracemine.codegen.tensor_ir import (
-    NARROW,
-    TYPE_OF,
-    Cast,
-    Complex,
-    Input,
-    NumElements,
-    Pointwise,
-    Reshape,
-    ScalarArg,
-    Tensor,
-)
+from tracemine.codegen.tensor_ir import NARROW, TYPE_OF, NumElements, Pointwise, ScalarArg, Tensor
 from tracemine.ops.infer.promotion import result_type
 from tracemine.ops.infer.tensor import broadcast, overlaps
 
@@ -42,12 +33,11 @@ def rule(*names: str, of: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
     return register
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lowered:
+class Lowered(msgspec.Struct, frozen=True, kw_only=True):
     """Expressions for all that the graph's kernels must write."""
 
     axes: Axes
-    inputs: tuple[Input, ...]
+    inputs: tuple[tir.Input, ...]
     values: tuple[Tensor, ...]  # of the graph, by number, as they are at its end
     live: tuple[Tensor, ...]
     written: Mapping[int, Tensor]  # inputs that are written in place, and with what
@@ -84,8 +74,8 @@ class Lowering:
         for number, entry in enumerate(self.graph.inputs):
             self._checked(entry.spec.dtype)
             dims = self._apart(self.axes.dims(entry.spec.shape))
-            self._add(Input(dims=dims, dtype=str(entry.spec.dtype), buffer=entry.name), number)
-        sources = tuple(t for t in self._tensors if isinstance(t, Input))
+            self._add(tir.Input(dims=dims, dtype=str(entry.spec.dtype), buffer=entry.name), number)
+        sources = tuple(t for t in self._tensors if isinstance(t, tir.Input))
         for number, call in enumerate(self.graph.calls):
             self.at = number
             try:
@@ -97,7 +87,7 @@ class Lowering:
         if overlapping := [e.name for v in written if overlaps((e := self.graph.inputs[v]).spec)]:
             raise Unsupported(f"{overlapping[0]} is written in place, and has elements that share memory")
         live = tuple(self._at_end(v) for v in self.graph.live)
-        if any(isinstance(t, Complex) for t in live):
+        if any(isinstance(t, tir.Complex) for t in live):
             raise Unsupported("it gives complex numbers as they are")
         return Lowered(
             axes=self.axes,
@@ -120,7 +110,7 @@ class Lowering:
         for t, spec in zip(results, call.outputs, strict=False):
             if self.shape(t) != spec.shape:
                 raise Unsupported("it gives other shapes than recorded")
-            if isinstance(t, Complex) != (spec.dtype == COMPLEX_DTYPE):
+            if isinstance(t, tir.Complex) != (spec.dtype == COMPLEX_DTYPE):
                 raise Unsupported(f"tensors of {COMPLEX_DTYPE} are not supported")
         return results
 
@@ -251,7 +241,7 @@ class Lowering:
             return tensor
         if always is None:
             always = dtype not in NARROW
-        return Cast(dims=tensor.dims, dtype=dtype, origin=tensor.origin, arg=tensor, always=always)
+        return tir.Cast(dims=tensor.dims, dtype=dtype, origin=tensor.origin, arg=tensor, always=always)
 
     def reshape(self, tensor: Tensor, dims: Dims) -> Tensor:
         """Return the same elements in the same order, in other dimensions."""
@@ -264,7 +254,15 @@ class Lowering:
 
     def with_dims(self, tensor: Tensor, dims: Dims) -> Tensor:
         """Return a tensor with dimensions of one element added or dropped."""
-        return Reshape(dims=dims, dtype=tensor.dtype, origin=self.at, arg=tensor)
+        return tir.Reshape(dims=dims, dtype=tensor.dtype, origin=self.at, arg=tensor)
+
+    def per_channel(self, tensor: Tensor, rank: int) -> Tensor:
+        """Return one element a channel, for a tensor whose second dimension they are; as it is for a rank of 0."""
+        return self.with_dims(tensor, (tensor.dims[0], *((),) * (rank - 2))) if rank else tensor
+
+    def weighted(self, given: CallArgs, tensor: Tensor, rank: int = 0) -> Tensor:
+        """Return a tensor times a call's weight, where it has one. rank: of what has a weight a channel."""
+        return self.op("mul", tensor, self.per_channel(given.tensor("weight"), rank)) if "weight" in given else tensor
 
     def num_elements(self, tensor: Tensor, over: Sequence[int]) -> NumElements:
         """Return how many elements some dimensions of a tensor have."""

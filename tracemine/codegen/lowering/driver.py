@@ -10,18 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from tracemine.codegen.graph import Graph, Refs, Scalars, Unsupported, reads
 from tracemine.codegen.loop_ir import FLOAT
-from tracemine.codegen.lowering import complex, loss, norm, pointwise, pooling, product, random, reduction  # noqa: F401
+from tracemine.codegen.lowering import complex, context, loss, norm, pointwise, pooling, product, random, reduction  # noqa: F401
 from tracemine.codegen.lowering.args import CallArgs, Operand
-from tracemine.codegen.lowering.context import (
-    ADDS_UP,
-    COMPLEX,
-    COMPLEX_DTYPE,
-    RULES,
-    WRITES_ANYWHERE,
-    Lowered,
-    Lowering,
-    result_dtype,
-)
+from tracemine.codegen.lowering.context import COMPLEX, RULES, Lowered, Lowering, result_dtype
 from tracemine.codegen.lowering.views import behind
 from tracemine.codegen.operators import PointwiseRow, pointwise_rows, table
 from tracemine.codegen.tensor_ir import Complex, ScalarArg, Tensor
@@ -37,7 +28,7 @@ def lower_call(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     name = given.call.operator.removeprefix("aten::")
     if any(isinstance(given.tensors[v], Complex) for v in reads(given.call)):
         if name not in COMPLEX:
-            raise Unsupported(f"tensors of {COMPLEX_DTYPE} are not supported")
+            raise Unsupported(f"tensors of {context.COMPLEX_DTYPE} are not supported")
         return COMPLEX[name](low, given)
     bare = name if name in RULES or name in pointwise_rows() else name.removesuffix("_")
     if bare in RULES:
@@ -51,10 +42,10 @@ def lower_call(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 
 REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("embedding_dense_backward", "index_add", "scatter_reduce"), ADDS_UP),
-    **dict.fromkeys(("index_put", "_index_put_impl", "index_copy", "put"), WRITES_ANYWHERE),
+    **dict.fromkeys(("embedding_dense_backward", "index_add", "scatter_reduce"), context.ADDS_UP),
+    **dict.fromkeys(("index_put", "_index_put_impl", "index_copy", "put"), context.WRITES_ANYWHERE),
     **dict.fromkeys(("sort", "argsort", "msort", "topk"), "sorting"),
-    "max_pool2d_with_indices_backward": ADDS_UP,
+    "max_pool2d_with_indices_backward": context.ADDS_UP,
 }
 
 

@@ -61,10 +61,7 @@ def _nll_loss_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
         grad = _beside_classes(low, scores, grad)
     elif reduction == _MEAN:
         grad = low.op("div", grad, given.tensor("total_weight"))
-    if "weight" in given:
-        weight = given.tensor("weight")
-        dims = ((), weight.dims[0], *((),) * (len(scores.dims) - 2))
-        grad = low.op("mul", grad, low.with_dims(weight, dims))
+    grad = low.weighted(given, grad, len(scores.dims))
     own = Iota(dims=scores.dims, dtype=LONG, origin=low.at, along=1)
     ignored = given.integer("ignore_index", -100)
     hit = low.pointwise("eq & ne", [own, target, target, ignored], LONG, BOOL)
@@ -109,17 +106,13 @@ def _bent_loss_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("binary_cross_entropy")
 def _binary_cross_entropy(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    each: Tensor = low.op("surprise", given.tensor("self"), given.tensor("target"))
-    if "weight" in given:
-        each = low.op("mul", each, given.tensor("weight"))
-    return _gathered(low, given, each)
+    return _gathered(low, given, low.weighted(given, low.op("surprise", given.tensor("self"), given.tensor("target"))))
 
 
 @rule("binary_cross_entropy_backward")
 def _binary_cross_entropy_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    found: Tensor = low.op("surprise_slope", *(given.tensor(name) for name in ("grad_output", "self", "target")))
-    if "weight" in given:
-        found = low.op("mul", found, given.tensor("weight"))
+    slope = low.op("surprise_slope", *(given.tensor(name) for name in ("grad_output", "self", "target")))
+    found = low.weighted(given, slope)
     return cast_outputs(low, given, [_shared(low, given, found, found)])
 
 

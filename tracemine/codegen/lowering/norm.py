@@ -36,16 +36,9 @@ def _normed(low: Lowering, source: Tensor, mean: Tensor, scale: Tensor) -> Tenso
 
 def _affine(low: Lowering, given: CallArgs, tensor: Tensor, channels: bool = False) -> Tensor:
     """Multiply by the weight and add the bias, where they are given; with `channels` one of each for a channel."""
-    for name, op in (("weight", "mul"), ("bias", "add")):
-        if name in given:
-            each = given.tensor(name)
-            tensor = low.op(op, tensor, _per_channel(low, each, len(tensor.dims)) if channels else each)
-    return tensor
-
-
-def _per_channel(low: Lowering, tensor: Tensor, rank: int) -> Tensor:
-    """Return one element a channel, for a tensor whose second dimension they are."""
-    return low.with_dims(tensor, (tensor.dims[0], *((),) * (rank - 2)))
+    rank = len(tensor.dims) if channels else 0
+    scaled = low.weighted(given, tensor, rank)
+    return low.op("add", scaled, low.per_channel(given.tensor("bias"), rank)) if "bias" in given else scaled
 
 
 def _input_gradient(
@@ -86,7 +79,7 @@ def _layer_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grad, source, scale = given.tensor("grad_out"), given.tensor("input"), given.tensor("rstd")
     over, centred = _inner(given, source), "mean" in given
     normed = _normed(low, source, given.tensor("mean"), scale) if centred else low.op("mul", source, scale)
-    weighted = low.op("mul", grad, given.tensor("weight")) if "weight" in given else grad
+    weighted = low.weighted(given, grad)
     rows = tuple(d for d in range(len(source.dims)) if d not in over)
     if "bias" in given:  # it is not read: its shape alone is asked for
         low.reshape(given.tensor("bias"), source.dims[over[0] :])
@@ -138,9 +131,7 @@ def _group_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     grouped, over = _grouped(low, given, source)
     mean, scale = (low.with_dims(t, (*t.dims, *((),) * (rank - 1))) for t in map(given.tensor, ("mean", "rstd")))
     normed = _normed(low, grouped, mean, scale)
-    weighted = grad
-    if "weight" in given:
-        weighted = low.op("mul", grad, _per_channel(low, given.tensor("weight"), rank))
+    weighted = low.weighted(given, grad, rank)
     into, _, _ = _input_gradient(low, low.reshape(weighted, grouped.dims), normed, scale, over)
     rest = tuple(d for d in range(rank) if d != 1)
     product = low.op("mul", grad, low.reshape(normed, source.dims))
@@ -162,8 +153,8 @@ def _batch_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     if trains:
         mean, squares, scale = _moments(low, source, over, eps)
     else:
-        mean = _per_channel(low, given.tensor("running_mean"), rank)
-        scale = _inverse_root(low, _per_channel(low, given.tensor("running_var"), rank), eps)
+        mean = low.per_channel(given.tensor("running_mean"), rank)
+        scale = _inverse_root(low, low.per_channel(given.tensor("running_var"), rank), eps)
     normed = _affine(low, given, _normed(low, source, mean, scale), channels=True)
     kept: list[Tensor] = [low.with_dims(m, (m.dims[1 if trains else 0],)) for m in (mean, scale)]
     if not trains and not any(spec.elements for spec in given.call.outputs[1:3]):
@@ -210,14 +201,13 @@ def _batch_norm_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     trains = bool(given.literal("train", True))
     if trains:
         saved = "save_invstd" if "save_invstd" in given else "save_var"  # of cuDNN too it is the inverse root
-        mean, scale = (_per_channel(low, given.tensor(n), rank) for n in ("save_mean", saved))
+        mean, scale = (low.per_channel(given.tensor(n), rank) for n in ("save_mean", saved))
     else:
-        mean, variance = (_per_channel(low, given.tensor(n), rank) for n in ("running_mean", "running_var"))
+        mean, variance = (low.per_channel(given.tensor(n), rank) for n in ("running_mean", "running_var"))
         scale = _inverse_root(low, variance, given.operand("eps", 1e-5))
     normed = _normed(low, source, mean, scale)
     into, *sums = _input_gradient(low, grad, normed, scale, over)
     if not trains:
         into = low.op("mul", grad, scale)
-    if "weight" in given:
-        into = low.op("mul", into, _per_channel(low, given.tensor("weight"), rank))
+    into = low.weighted(given, into, rank)
     return _wanted(low, given, [into, *(low.with_dims(t, (t.dims[1],)) for t in sums)])

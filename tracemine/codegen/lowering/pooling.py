@@ -11,7 +11,6 @@ from itertools import product
 from math import inf
 from struct import pack, unpack
 
-from tracemine.codegen.axes import Dim
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, LONG
 from tracemine.codegen.lowering.args import CallArgs
@@ -37,11 +36,8 @@ class _Image:
 
     def __init__(self, low: Lowering, source: Tensor, shape: Sequence[int]) -> None:
         self.low, self.source = low, source
-        self.height, self.width = low.shape(source)[-2:]
-        self.axes: tuple[Dim, Dim] = (
-            low.new_dims((shape[-2],), pinned=True)[0],
-            low.new_dims((shape[-1],), pinned=True)[0],
-        )
+        self.sizes = self.height, self.width = low.shape(source)[-2:]
+        self.axes = [low.new_dims((size,), pinned=True)[0] for size in shape[-2:]]
         for dim in source.dims[-2:]:
             low.axes.pin(dim)
 
@@ -64,26 +60,34 @@ def _window(given: CallArgs) -> tuple[Pair, Pair, Pair]:
     return kernel, _pair(given, "stride", kernel), _pair(given, "padding", (0,))
 
 
-def _image(low: Lowering, given: CallArgs, kernel: Pair, step: Pair, pad: Pair) -> tuple[_Image, list[Tensor]]:
+def _image(low: Lowering, given: CallArgs) -> tuple[_Image, list[Tensor]]:
     """Return an image, and where the windows begin."""
+    kernel, step, pad = _window(given)
     _few(kernel)
     image = _Image(low, given.tensor("self"), given.output.shape)
     return image, [_index(low, "mul_sub", image.place(a), step[a], pad[a]) for a in (0, 1)]
+
+
+def _elements(
+    low: Lowering, given: CallArgs, image: _Image, first: Sequence[Tensor], kept: str
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield row, column and value of each element of the windows; `kept`: what it is beyond the image."""
+    kernel, step, pad = _window(given)
+    for i, j in product(range(kernel[0]), range(kernel[1])):
+        rows, columns = (_moved(low, f, by) for f, by in zip(first, (i, j), strict=True))
+        reach = _reach(given, step, (i - pad[0], j - pad[1]))
+        yield rows, columns, _guarded(low, image, rows, columns, kept, reach)
 
 
 @rule("max_pool2d_with_indices")
 def _max_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     if _pair(given, "dilation", (1,)) != (1, 1):
         raise Unsupported("a window with gaps")
-    kernel, step, pad = _window(given)
-    image, first = _image(low, given, kernel, step, pad)
+    image, first = _image(low, given)
     inside = [_index(low, "at_least_zero", f) for f in first]
     best: Tensor | None = None
     where: Tensor = _flat(low, image, *inside)
-    for i, j in product(range(kernel[0]), range(kernel[1])):
-        rows, columns = (_moved(low, f, by) for f, by in zip(first, (i, j), strict=True))
-        reach = _reach(given, step, (i - pad[0], j - pad[1]))
-        value = _guarded(low, image, rows, columns, "where_or_lowest", reach)
+    for rows, columns, value in _elements(low, given, image, first, "where_or_lowest"):
         before: Tensor | float = -inf if best is None else best
         found = low.pointwise("gt | isnan", [value, before, value], FLOAT, BOOL)
         where = low.pointwise("where", [found, _flat(low, image, rows, columns), where], LONG, as_is=(0,))
@@ -94,15 +98,9 @@ def _max_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 @rule("avg_pool2d")
 def _avg_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
-    kernel, step, pad = _window(given)
-    image, first = _image(low, given, kernel, step, pad)
-    parts: list[Tensor] = []
-    for i, j in product(range(kernel[0]), range(kernel[1])):
-        rows, columns = (_moved(low, f, by) for f, by in zip(first, (i, j), strict=True))
-        reach = _reach(given, step, (i - pad[0], j - pad[1]))
-        parts.append(_guarded(low, image, rows, columns, "where_or_zero", reach))
-    count = _count(low, given, first, kernel, pad, (image.height, image.width))
-    return cast_outputs(low, given, [low.op("div", _added(low, parts), count)])
+    image, first = _image(low, given)
+    parts = [value for _, _, value in _elements(low, given, image, first, "where_or_zero")]
+    return cast_outputs(low, given, [low.op("div", _added(low, parts), _count(low, given, first, image.sizes))])
 
 
 @rule("avg_pool2d_backward")
@@ -114,7 +112,7 @@ def _avg_pool_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     parts: list[Tensor] = []
     for rows, columns, there in _windows(low, image, kernel, step, pad):
         first = [_index(low, "mul_sub", at, step[a], pad[a]) for a, at in enumerate((rows, columns))]
-        share = low.op("div", image.at(rows, columns), _count(low, given, first, kernel, pad, sizes))
+        share = low.op("div", image.at(rows, columns), _count(low, given, first, sizes))
         parts.append(low.pointwise("where", [there, share, 0.0], FLOAT, as_is=(0,)))
     return cast_outputs(low, given, [_added(low, parts)])
 
@@ -123,7 +121,7 @@ def _avg_pool_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 def _adaptive_avg_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return windows from ⌊i · size / results⌋ to ⌈(i + 1) · size / results⌉: they may overlap and differ in size."""
     image = _Image(low, given.tensor("self"), given.output.shape)
-    sizes, results = (image.height, image.width), given.output.shape[-2:]
+    sizes, results = image.sizes, given.output.shape[-2:]
     begins, ends, most = [], [], []
     for a in (0, 1):
         size, count = sizes[a], max(results[a], 1)
@@ -146,7 +144,7 @@ def _adaptive_avg_pool(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 def _adaptive_avg_pool_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     _alike(low, given.tensor("grad_output"), given.tensor("self"))
     image = _Image(low, given.tensor("grad_output"), given.output.shape)
-    times = [n // max(m, 1) for n, m in zip(given.output.shape[-2:], (image.height, image.width), strict=True)]
+    times = [n // max(m, 1) for n, m in zip(given.output.shape[-2:], image.sizes, strict=True)]
     if (image.height * times[0], image.width * times[1]) != tuple(given.output.shape[-2:]):
         raise Unsupported("windows that overlap")
     rows, columns = (_index(low, "floordiv", image.place(a), times[a]) for a in (0, 1))
@@ -157,15 +155,13 @@ def _adaptive_avg_pool_backward(low: Lowering, given: CallArgs) -> tuple[Tensor,
 @rule("upsample_bilinear2d")
 def _bilinear(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     image = _Image(low, given.tensor("self"), given.output.shape)
-    sizes = (image.height, image.width)
     corners = bool(given.literal("align_corners", False))
     near, far, share = [], [], []
-    for a, name in ((0, "scales_h"), (1, "scales_w")):
-        scale = _scale(given, name, sizes[a], given.output.shape[-2 + a], corners)
+    for a, (size, scale) in enumerate(zip(image.sizes, _scales(given, image.sizes, corners), strict=True)):
         source = low.pointwise("mul" if corners else "half_pixel_source", [image.place(a), scale], FLOAT)
-        whole = _clamped(low, low.cast(low.pointwise("floor", [source], FLOAT), "int64"), sizes[a])
+        whole = _clamped(low, low.cast(low.pointwise("floor", [source], FLOAT), "int64"), size)
         near.append(whole)
-        far.append(_clamped(low, _moved(low, whole, 1), sizes[a]))
+        far.append(_clamped(low, _moved(low, whole, 1), size))
         share.append(low.pointwise("sub", [source, whole], FLOAT))
     tops = [image.at(near[0], column) for column in (near[1], far[1])]
     bottoms = [image.at(far[0], column) for column in (near[1], far[1])]
@@ -179,12 +175,9 @@ def _nearest(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     if repeated is not None:
         return (repeated,)
     image = _Image(low, given.tensor("self"), given.output.shape)
-    sizes = (image.height, image.width)
     middle = 0.5 if "exact" in given.call.operator else 0.0
     places: list[Tensor] = []
-    for a, name in ((0, "scales_h"), (1, "scales_w")):
-        size, result = sizes[a], given.output.shape[-2 + a]
-        scale = _scale(given, name, size, result, False)
+    for a, (size, scale) in enumerate(zip(image.sizes, _scales(given, image.sizes), strict=True)):
         source = low.pointwise("nearest_source", [image.place(a), scale, middle], FLOAT)
         places.append(_clamped(low, low.cast(source, "int64"), size))
     return (image.at(places[0], places[1]),)
@@ -211,7 +204,7 @@ def _repeated(low: Lowering, given: CallArgs) -> Tensor | None:
 @rule("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward")
 def _nearest_backward(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     image = _Image(low, given.tensor("grad_output"), given.output.shape)
-    times = _times(given, given.output.shape[-2:], (image.height, image.width))
+    times = _times(given, given.output.shape[-2:], image.sizes)
     if times is None:
         raise Unsupported("an enlargement by a factor that is no integer")
     _few(times)
@@ -301,10 +294,9 @@ def _windows(
         yield _clamped(low, rows, image.height), _clamped(low, columns, image.width), there
 
 
-def _count(
-    low: Lowering, given: CallArgs, first: Sequence[Tensor], kernel: Pair, pad: Pair, sizes: Sequence[int]
-) -> Tensor | int:
+def _count(low: Lowering, given: CallArgs, first: Sequence[Tensor], sizes: Sequence[int]) -> Tensor | int:
     """Return how many elements a window's sum is divided by."""
+    kernel, _, pad = _window(given)
     override = given.literal("divisor_override", None)
     if isinstance(override, int):
         return override
@@ -327,8 +319,13 @@ def _added(low: Lowering, parts: Sequence[Tensor]) -> Tensor:
     return total
 
 
+def _scales(given: CallArgs, sizes: Sequence[int], corners: bool = False) -> list[float]:
+    """Return how far a step of the result goes in the source along both axes, as eager's float32 has it."""
+    along = zip(("scales_h", "scales_w"), sizes, given.output.shape[-2:], strict=True)
+    return [_scale(given, name, size, result, corners) for name, size, result in along]
+
+
 def _scale(given: CallArgs, name: str, size: int, result: int, corners: bool) -> float:
-    """Return how far a step of the result goes in the source, as eager's float32 has it."""
     asked = given.literal(name, None) if name in given else None
     if corners:
         return _narrow((size - 1) / (result - 1)) if result > 1 else 0.0

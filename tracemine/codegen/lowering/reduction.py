@@ -5,41 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from tracemine.codegen import tensor_ir as tir
 from tracemine.codegen.graph import Unsupported
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, LONG
 from tracemine.codegen.lowering.args import CallArgs, Operand
 from tracemine.codegen.lowering.context import Lowering, result_dtype, rule
 from tracemine.codegen.operators import pointwise_rows
 from tracemine.codegen.options import LONGEST_ROW
-from tracemine.codegen.tensor_ir import (
-    Cast,
-    CumulativeSum,
-    Gather,
-    Input,
-    Iota,
-    Permute,
-    Pointwise,
-    Reduction,
-    Reshape,
-    ScalarArg,
-    SliceOf,
-    Tensor,
-    columns_of,
-    nearest_reductions,
-)
-
-
-def _axes(given: CallArgs, source: Tensor, name: str = "dim") -> tuple[int, ...]:
-    """Return the dimensions that a call reduces: all where none are named."""
-    rank = len(source.dims)
-    named = given.integers(name) if name in given else None
-    return tuple(sorted(d % max(rank, 1) for d in named)) if named and rank else tuple(range(rank))
+from tracemine.codegen.tensor_ir import Tensor
 
 
 def _asked(given: CallArgs) -> tuple[Tensor, tuple[int, ...], bool]:
-    """Return what a call reduces, over which dimensions, and whether these stay."""
+    """Return what a call reduces, over which dimensions (all where none are named), and whether these stay."""
     source = given.tensor("self")
-    return source, _axes(given, source), bool(given.literal("keepdim", False))
+    rank, named = len(source.dims), given.integers("dim") or ()
+    over = sorted(d % rank for d in named) if rank else ()
+    return source, tuple(over) or tuple(range(rank)), bool(given.literal("keepdim", False))
 
 
 _MANY = 128  # rows, for fewer of which one kernel leaves most of a GPU idle
@@ -62,7 +43,7 @@ def reduce(low: Lowering, kind: str, source: Tensor, over: Sequence[int], keep: 
         return low.with_dims(low.pointwise("identity", [alone], type_), dims)
     low.reduces = True
     low.axes.keep_apart(dims)
-    return Reduction(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
+    return tir.Reduction(dims=dims, dtype=type_, origin=low.at, kind=kind, arg=source, over=tuple(over), kept=kept)
 
 
 def _element(low: Lowering, kind: str, source: Tensor, over: Sequence[int]) -> Tensor | None:
@@ -78,21 +59,21 @@ def _element(low: Lowering, kind: str, source: Tensor, over: Sequence[int]) -> T
 
 def _alone_of_row(low: Lowering, source: Tensor, over: Sequence[int]) -> Tensor | None:
     """Return the sum of a row of which one element is not 0, as of a loss's gradient; None where it is no such row."""
-    while isinstance(source, Cast) and source.dtype == FLOAT:
+    while isinstance(source, tir.Cast) and source.dtype == FLOAT:
         source = source.arg
-    if not isinstance(source, Pointwise) or source.operation != "neg_where_nonzero":
+    if not isinstance(source, tir.Pointwise) or source.operation != "neg_where_nonzero":
         return None
     value, hit = source.args
-    if not isinstance(hit, Pointwise) or hit.operation != "eq & ne":
+    if not isinstance(hit, tir.Pointwise) or hit.operation != "eq & ne":
         return None
     own, target, _, ignored = hit.args
-    along = [own.along] if isinstance(own, Iota) else []
+    along = [own.along] if isinstance(own, tir.Iota) else []
     if along != [*over] or any(_spreads(each, along[0], len(source.dims)) for each in (target, value)):
         return None
     return low.pointwise("neg_where_nonzero", [value, low.pointwise("ne", [target, ignored], LONG, BOOL)], FLOAT)
 
 
-def _spreads(value: Tensor | ScalarArg, along: int, rank: int) -> bool:
+def _spreads(value: Tensor | tir.ScalarArg, along: int, rank: int) -> bool:
     """Return whether a value changes along a dimension of a tensor that it is spread over, or may."""
     dims = value.dims if isinstance(value, Tensor) else ()
     return bool(dims) and (len(dims) != rank or bool(dims[along]))
@@ -100,8 +81,8 @@ def _spreads(value: Tensor | ScalarArg, along: int, rank: int) -> bool:
 
 def _first(low: Lowering, source: Tensor, over: Sequence[int]) -> tuple[int, ...]:
     """Return the dimensions, fewer than all, that a reduction loops over which a value waits for."""
-    for front in nearest_reductions(source):
-        columns = {*columns_of(low.axes, front)}
+    for front in tir.nearest_reductions(source):
+        columns = {*tir.columns_of(low.axes, front)}
         inner = tuple(d for d in over if source.dims[d] and {*low.axes.leaves(source.dims[d])} <= columns)
         found = {leaf for d in inner for leaf in low.axes.leaves(source.dims[d])}
         rows = prod(low.axes.size(low.axes.leaves(source.dims[d])) for d in over if d not in inner)
@@ -181,7 +162,7 @@ def _extreme_and_place(low: Lowering, kind: str, source: Tensor, over: Sequence[
     named = _of_type(kind, source)
     source = low.cast(source, source.dtype, always=True)  # which of two is larger, rounding decides
     top = reduce(low, named, source, over, True, source.type)
-    own = Iota(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
+    own = tir.Iota(dims=source.dims, dtype=LONG, origin=low.at, along=over[0])
     there = low.pointwise("eq | isnan", [source, top, source], source.type, BOOL)
     place = low.pointwise("where", [there, own, 2**31 - 1], INT, as_is=(0,))
     return [reduce(low, named, source, over, keep, source.type), reduce(low, "min_int32", place, over, keep, INT)]
@@ -204,7 +185,7 @@ def _any(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 def _variance(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     name, (source, over, keep) = given.call.operator.removeprefix("aten::"), _asked(given)
     if "unbiased" in given.values:
-        correction: Operand = ScalarArg(int(bool(given.literal("unbiased", True))))
+        correction: Operand = tir.ScalarArg(int(bool(given.literal("unbiased", True))))
     else:
         correction = given.operand("correction", 1)
     squares = reduce(low, "welford_squares", source, over, keep)
@@ -222,7 +203,7 @@ def _norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 def _vector_norm(low: Lowering, given: CallArgs, source: Tensor, over: Sequence[int], keep: bool) -> Tensor:
     order = given.operand("ord" if "ord" in given.values else "p", 2)
-    if not isinstance(order, ScalarArg) or order.value not in (1, 2):
+    if not isinstance(order, tir.ScalarArg) or order.value not in (1, 2):
         raise Unsupported("a norm that is neither of order 1 nor 2")
     alone = not any(source.dims[d] for d in over)  # of one element eager takes the size: no square is beyond float32
     if order.value == 1 or alone:
@@ -238,10 +219,10 @@ def _foreach_norm(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
 
 def is_computed(tensor: Tensor) -> bool:
     """Return whether its elements are not just loaded."""
-    while not isinstance(tensor, Input):
-        if isinstance(tensor, Cast | Reshape | Permute | SliceOf):
+    while not isinstance(tensor, tir.Input):
+        if isinstance(tensor, tir.Cast | tir.Reshape | tir.Permute | tir.SliceOf):
             tensor = tensor.arg
-        elif isinstance(tensor, Gather):
+        elif isinstance(tensor, tir.Gather):
             tensor = tensor.table
         else:
             return True
@@ -293,5 +274,5 @@ def _cumsum(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     if not source.dims or not source.dims[along]:
         return (low.cast(low.pointwise("identity", [source], type_), result_dtype(given)),)
     low.reduces = True
-    scanned = CumulativeSum(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
+    scanned = tir.CumulativeSum(dims=source.dims, dtype=type_, origin=low.at, arg=source, along=along)
     return cast_outputs(low, given, [scanned])

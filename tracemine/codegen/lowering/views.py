@@ -147,13 +147,17 @@ def _roll(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     return (source,)
 
 
+def _padded(given: CallArgs, name: str) -> list[tuple[int, int, int]]:
+    """Return the dimensions that a call pads, the last first, and by how many elements before and behind."""
+    rank, pad = len(given.tensor("self").dims), given.integers(name) or ()
+    return [(rank - 1 - at // 2, pad[at], pad[at + 1]) for at in range(0, len(pad), 2)]
+
+
 @rule("constant_pad_nd")
 def _pad(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return a join with a constant before and behind, a dimension at a time, the last first."""
-    source, pad = given.tensor("self"), given.integers("pad") or ()
-    value = given.operand("value", 0)
-    for back, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
-        dim = len(source.dims) - 1 - back
+    source, value = given.tensor("self"), given.operand("value", 0)
+    for dim, before, behind in _padded(given, "pad"):
         if min(before, behind) < 0:
             raise Unsupported("padding that cuts")
         first, last = (
@@ -195,10 +199,8 @@ def concat(low: Lowering, members: Sequence[Tensor], dim: int, shape: Sequence[i
 @rule("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d")
 def _pad_with_itself(low: Lowering, given: CallArgs) -> tuple[Tensor, ...]:
     """Return a concat of the tensor with its own edge, mirrored or repeated, a dimension at a time, the last first."""
-    source, pad = given.tensor("self"), given.integers("padding") or ()
-    mirrors = "reflection" in given.call.operator
-    for back, (before, behind) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
-        dim = len(source.dims) - 1 - back
+    source, mirrors = given.tensor("self"), "reflection" in given.call.operator
+    for dim, before, behind in _padded(given, "padding"):
         here = low.shape(source)[dim]
         if min(before, behind) < 0 or here < 2 or max(before, behind) > (here - 1 if mirrors else _MOST_REPEATED):
             raise Unsupported("padding of another kind")

@@ -106,7 +106,7 @@ def _may(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, axes: tuple[Ax
 def _laid_out_alike(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, axes: tuple[Axis, ...]) -> bool:
     """Return whether every access has all of the axes, each as far as the next ones reach, or none of them."""
     mine = {*axes}
-    for buffer, index in _accesses(kernel):
+    for buffer, index in ir.accesses(kernel):
         dims = [_dim(index, axis) for axis in axes]
         if mine & _indices(index) != (mine if None not in dims else set()):
             return False
@@ -119,15 +119,11 @@ def _laid_out_alike(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, axe
 
 def _conditions(buffers: Mapping[str, KernelBuffer], kernel: LoopKernel, axes: tuple[Axis, ...]) -> Iterable[str]:
     """Yield the conditions that they are contiguous at a call; in what the launcher allocates they are."""
-    for buffer, index in _accesses(kernel):
+    for buffer, index in ir.accesses(kernel):
         if buffers[buffer].role == "input" and _dim(index, axes[0]) is not None:
             for outer, inner in pairwise(axes):
                 first, second = _dim(index, outer), _dim(index, inner)
                 yield f"{buffer}.stride({first}) == {inner.name} * {buffer}.stride({second})"
-
-
-def _accesses(kernel: LoopKernel) -> list[tuple[str, tuple[LoopNode, ...]]]:
-    return [*((n.buffer, n.index) for n in ir.loads(kernel)), *((s.buffer, s.index) for s in kernel.stores)]
 
 
 def _indices(nodes: Iterable[LoopNode]) -> set[Axis]:

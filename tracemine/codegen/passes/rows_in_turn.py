@@ -8,8 +8,9 @@ fixed, so the result is the same each time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
+
+from msgspec.structs import replace
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import KernelBuffer, LoopKernel, Nodes, Store
@@ -61,7 +62,7 @@ def _joins(buffers: dict[str, KernelBuffer], holding: LoopKernel, summing: LoopK
 def _takes_turns(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> bool:
     """Return whether a kernel holds rows that a program may take one after another, and writes nothing in place."""
     special = kernel.split is not None or kernel.column_tiles > 1 or kernel.after or kernel.contracted
-    if special or prod(axis.size for axis in kernel.columns) > LONGEST_IN_TURN:
+    if special or ir.elements(kernel.columns) > LONGEST_IN_TURN:
         return False
     placed = any(isinstance(node, _PLACED) for node in ir.nodes_of(kernel))
     in_place = any(buffers[store.buffer].role == "input" for store in kernel.stores)

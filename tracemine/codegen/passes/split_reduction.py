@@ -7,11 +7,11 @@ the same at each run. How many parts there are, the launcher decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import fields, replace
-from typing import Any
+
+from msgspec.structs import replace
 
 from tracemine.codegen.axes import Dim
-from tracemine.codegen.loop_ir import FLOAT
+from tracemine.codegen.loop_ir import FLOAT, mapped
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.tensor_ir import NumElements, Pointwise, Reduction, ScalarArg, Tensor
 
@@ -34,39 +34,20 @@ class _SplitReductions:
     def __init__(self, lowered: Lowered, chosen: frozenset[Reduction]) -> None:
         self.axes, self.chosen = lowered.axes, chosen
         self._known: dict[Tensor, Tensor] = {}
-        self._parts: dict[
-            tuple[frozenset[int], frozenset[int]], Dim
-        ] = {}  # by the rows and columns that are looped over
+        self._parts: dict[tuple[frozenset[int], ...], Dim] = {}  # by the rows and columns that are looped over
         self._made: dict[tuple[object, ...], Tensor] = {}
 
     def __call__(self, tensor: Tensor) -> Tensor:
         found = self._known.get(tensor)
         if found is None:
-            changed: dict[str, Any] = {}
-            for each in fields(tensor):
-                before = getattr(tensor, each.name)
-                after = self._field(before)
-                if after is not before:
-                    changed[each.name] = after
-            found = replace(tensor, **changed) if changed else tensor
+            before = {name: getattr(tensor, name) for name in tensor.__struct_fields__}
+            after = {name: mapped(value, Tensor, self) for name, value in before.items()}
+            found = replace(tensor, **after) if any(after[name] is not before[name] for name in before) else tensor
             if tensor in self.chosen:
                 assert isinstance(found, Reduction)  # noqa: S101  (it is chosen among those)
-                made = _WHOLES.get(found.kind)  # else the sum of sums, the largest of the largest
-                found = (
-                    made(self, found)
-                    if made
-                    else self.whole(found, found.kind, self.each(found, found.kind, found.arg))
-                )
+                found = _WHOLES.get(found.kind, _same)(self, found)
             self._known[tensor] = found
         return found
-
-    def _field(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return self(value)
-        if isinstance(value, tuple) and any(isinstance(v, Tensor) for v in value):
-            after = tuple(self(v) if isinstance(v, Tensor) else v for v in value)
-            return after if any(a is not b for a, b in zip(after, value, strict=True)) else value
-        return value
 
     def each(self, row: Reduction, kind: str, arg: Tensor) -> Tensor:
         """Return what each part of a row gives."""
@@ -96,6 +77,11 @@ class _SplitReductions:
             dims = max((t.dims for t in (*args, like) if isinstance(t, Tensor)), key=len)
             self._made[key] = Pointwise(dims=dims, dtype=FLOAT, operation=operation, args=args, compute=FLOAT)
         return self._made[key]
+
+
+def _same(s: _SplitReductions, row: Reduction) -> Tensor:
+    """Return the sum of sums, or the largest of the largest."""
+    return s.whole(row, row.kind, s.each(row, row.kind, row.arg))
 
 
 def _highest(s: _SplitReductions, row: Reduction) -> Tensor:

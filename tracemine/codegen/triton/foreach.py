@@ -7,6 +7,7 @@ optimizer's step over 182 parameters took minutes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 LEAST = 3  # fewer are branches
@@ -25,35 +26,28 @@ class ForeachMembers(NamedTuple):
         return range(self.first, self.first + self.length)
 
 
-def members(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[ForeachMembers]:
-    """Return how the sub-kernels of a launch are called. kinds: equal for equal code; may: whether it may be chosen.
+def members(kinds: Sequence[Hashable]) -> list[ForeachMembers]:
+    """Return how the sub-kernels of a launch are called. kinds: equal for those that may be chosen among.
 
-    >>> [tuple(each) for each in members([0, 0, 0, 3, 3, 5], [True] * 5 + [False])]
+    >>> [tuple(each) for each in members([0, 0, 0, 3, 3, 5])]
     [(0, 3, True), (3, 1, False), (4, 1, False), (5, 1, False)]
     """
     found: list[ForeachMembers] = []
-    at = 0
-    while at < len(kinds):
-        end = at
-        while end < len(kinds) and kinds[end] == kinds[at] and may[end]:
-            end += 1
-        chosen = end - at >= LEAST
-        found += [ForeachMembers(at, end - at, True)] if chosen else [ForeachMembers(at, 1, False)]
-        at = end if chosen else at + 1
+    for _, group in groupby(range(len(kinds)), kinds.__getitem__):
+        first, *others = group
+        length = 1 + len(others)
+        many = [ForeachMembers(first, length, True)] if length >= LEAST else []
+        found += many or [ForeachMembers(at, 1, False) for at in (first, *others)]
     return found
 
 
-def adjacent(kinds: Sequence[Hashable], may: Sequence[bool]) -> list[int]:
-    """Return an order of sub-kernels in which those that may be chosen together are consecutive.
+def adjacent(kinds: Sequence[Hashable]) -> list[int]:
+    """Return an order of sub-kernels in which those that may be chosen among are consecutive.
 
-    >>> adjacent([0, 1, 0, 0], [True, False, True, True])
-    [0, 2, 3, 1]
-    >>> adjacent([0, 1, 0], [True, False, True])
-    [0, 1, 2]
+    >>> adjacent([0, 1, 0, 0]), adjacent([0, 1, 0])
+    ([0, 2, 3, 1], [0, 1, 2])
     """
-    many = {code for code in kinds if sum(c == code and ok for c, ok in zip(kinds, may, strict=True)) >= LEAST}
-    first = {code: kinds.index(code) for code in kinds}
-    return sorted(range(len(kinds)), key=lambda k: (first[kinds[k]] if kinds[k] in many and may[k] else k, k))
+    return sorted(range(len(kinds)), key=lambda k: (kinds.index(kinds[k]) if kinds.count(kinds[k]) >= LEAST else k, k))
 
 
 def choice(each: ForeachMembers, given: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import prod
+from itertools import groupby
 
-from tracemine.codegen.loop_ir import Axis, LoopKernel, LoopProgram, Random, loads, nodes_of
+import msgspec
+
+from tracemine.codegen.loop_ir import Axis, LoopKernel, LoopProgram, Random, every, loads
 from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.passes.collapse_axes import AxisRun, runs
 from tracemine.codegen.products import PRODUCT, TileConfigs, product_tiles
@@ -21,7 +22,7 @@ from tracemine.codegen.tiles import tile_configs, turn_configs
 from tracemine.codegen.triton.body import WIDE_ROW
 from tracemine.codegen.triton.expressions import SizeNames
 from tracemine.codegen.triton.foreach import ForeachMembers, adjacent, choice, chosen, members, planned
-from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel, texts
+from tracemine.codegen.triton.subkernel import PROGRAM, Parameter, SubKernel
 from tracemine.codegen.triton.tiling import PRODUCT_CONSTANTS, PRODUCT_TAKES, product_lines, tile_lines
 
 _FEW_LOADS, _RAGGED_SHARE = 4, 0.7  # inputs of rows of which a thread may hold 64 elements; what fills a block
@@ -34,8 +35,7 @@ _SMALL = 2  # a part of so many times fewer elements than the first costs less w
 _TURNED = f"block = tl.num_programs(0) - 1 - {PROGRAM}"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelLaunch:
+class KernelLaunch(msgspec.Struct, frozen=True):
     """One kernel of the source: a part, or several that share a launch."""
 
     name: str
@@ -59,31 +59,27 @@ class KernelLaunch:
         if first.mode == IN_TURN:
             return turn_configs(first.schedule.options.longest_row)
         most = max(len(loads(part.kernel)) for part in self.parts)
-        length = prod(axis.size for axis in first.kernel.columns)
+        _, length, *_ = first.kernel.sizes
         fills = length / (1 << (length - 1).bit_length()) if length else 1.0
-        ragged = most <= _FEW_LOADS and (fills <= _RAGGED_SHARE or length > WIDE_ROW)
-        again, parts = first.long and first.body.loops > 1, first.kernel.split is not None
-        return tile_configs(
-            first.mode,
-            first.contiguity,
-            first.kernel.column_tiles,
-            max(_in_flight(part.kernel) for part in self.parts),
-            odd=length % 2 == 1,
-            ragged=ragged,
-            again=again,
-            parts=parts,
-            windows=any(reads_windows(part.kernel) for part in self.parts),
-            draws=any(isinstance(node, Random) for part in self.parts for node in nodes_of(part.kernel)),
-        )
+        so = {
+            "each program loops over a part of a row": first.kernel.split is not None,
+            "long rows are looped over again": first.long and first.body.loops > 1,
+            "rows have an odd length": length % 2 == 1,
+            "random numbers are drawn": any(every(part.kernel, Random) for part in self.parts),
+            "rows fill little of a block": most <= _FEW_LOADS and (fills <= _RAGGED_SHARE or length > WIDE_ROW),
+            "windows are read": any(reads_windows(part.kernel) for part in self.parts),
+        }
+        loads_at_once = max(_in_flight(part.kernel) for part in self.parts)
+        found = [what for what, holds in so.items() if holds]
+        return tile_configs(first.mode, first.contiguity, first.kernel.column_tiles, loads_at_once, found)
 
     @property
     def text(self) -> str:
         """The kernel and the functions of its parts."""
-        constants = "INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"
+        constants = ["INDEX: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr"]
         if len(self.parts) == 1:
             part = self.parts[0]
-            if part.mode == PRODUCT:
-                constants = "\n".join(_wrapped([constants, *PRODUCT_CONSTANTS], "    ")).strip().rstrip(",")
+            constants += PRODUCT_CONSTANTS * (part.mode == PRODUCT)
             lines = [*[f"    {_TURNED}"] * self.turned, *part.lines]
             return _function(self.name, _taken(part), constants, lines)
         functions = [
@@ -100,14 +96,10 @@ class KernelLaunch:
             own = self.parts[at].columns[: 1 if at > each.first else None]  # members have the same tiles
             named = (self.parts[self.shared[at]].rows, *own, Parameter("end"))
             found += [Parameter(f"{name}_{at}", constexpr) for name, constexpr in named]
-        return texts(found)
+        return [*map(str, found)]
 
     def _passed(self, at: int) -> list[str]:
         return [*self.parts[at].takes, f"rows_{at}", f"columns_{at}"]
-
-    def _branch(self, first: int, last: int) -> str:
-        """Return the condition under which a block is of the sub-kernels first to last."""
-        return "else" if last == len(self.parts) - 1 else f"{'elif' if first else 'if'} block < end_{last}"
 
     def _dispatch(self) -> str:
         takes = list(dict.fromkeys(t for part in self.parts for t in part.given))
@@ -127,12 +119,12 @@ class KernelLaunch:
                 more, mine = choice(each, list(map(self._passed, each.positions)))
                 lines += more
             mine += [f"blocks_{k}"] * (len(self.parts[k].columns) - 1)
-            word = self._branch(k, last)
+            word = "else" if last == len(self.parts) - 1 else f"{'elif' if k else 'if'} block < end_{last}"
             arguments = ["block" if begin == "0" else f"block - {begin}", *mine, "INDEX", f"XBLOCK_{k}", f"RBLOCK_{k}"]
             calls += [f"{word}:", f"    {self.name}_part_{self.shared[k]}(", *_wrapped(arguments, "        "), "    )"]
         lines += calls if len(self.members) > 1 else [line[4:] for line in calls[1:]]
         blocks = [f"{n}_{each.first}: tl.constexpr" for each in self.members for n in ("XBLOCK", "RBLOCK")]
-        constants = "\n".join(_wrapped(["INDEX: tl.constexpr", *blocks], "    ")).strip().rstrip(",")
+        constants = ["INDEX: tl.constexpr", *blocks]
         return _function(self.name, [*takes, *numbered], constants, [f"    {line}" for line in lines])
 
     def _known(self) -> list[str]:
@@ -141,7 +133,7 @@ class KernelLaunch:
         for part, code in zip(self.parts, (self.parts[k] for k in self.shared), strict=True):
             for name, taken in zip(part.known, code.parameters(code.known), strict=True):
                 found[name] = taken.constexpr or found.get(name, False)
-        return texts([Parameter(name, constexpr) for name, constexpr in found.items()])
+        return [str(Parameter(name, constexpr)) for name, constexpr in found.items()]
 
     @property
     def merged(self) -> list[AxisRun]:
@@ -200,22 +192,15 @@ class KernelLaunch:
     def _known_texts(self, names: SizeNames) -> list[str]:
         """Return what a plan knows, as expressions: of tensors of which a kernel takes all strides, those together."""
         buffers = self.parts[0].program.buffers
-        known = list({name: what for part in self.parts for name, what in part.known.items()}.values())
-        found: list[str] = []
-        whole: list[str] = []  # tensors, of which all strides are taken one after another
-        at = 0
-        while at < len(known):
-            what = known[at]
-            every = [] if isinstance(what, Axis) else [(what[0], d) for d in range(len(buffers[what[0]].dims))]
-            if not isinstance(what, Axis) and known[at : at + len(every)] == every:
-                whole.append(what[0])
-                at += len(every)
-                continue
-            found += [f"*_strides({', '.join(whole)})"] * bool(whole)
-            whole = []
-            found.append(names.axis(what) if isinstance(what, Axis) else f"{what[0]}.stride({what[1]})")
-            at += 1
-        return found + [f"*_strides({', '.join(whole)})"] * bool(whole)
+        known = {name: what for part in self.parts for name, what in part.known.items()}.values()
+        found: list[tuple[bool, str]] = []  # whether it is a tensor, of which all strides are taken in order
+        for of, group in groupby(known, lambda what: "" if isinstance(what, Axis) else what[0]):
+            taken = [*group]
+            whole = bool(of) and taken == [(of, d) for d in range(len(buffers[of].dims))]
+            texts = (names.axis(t) if isinstance(t, Axis) else f"{of}.stride({t[1]})" for t in taken)
+            found += [(True, of)] if whole else [(False, text) for text in texts]
+        runs_of = ((whole, [text for _, text in run]) for whole, run in groupby(found, lambda each: each[0]))
+        return [text for whole, run in runs_of for text in ([f"*_strides({', '.join(run)})"] if whole else run)]
 
     def _planned(self, name: str, blocks: str, known: Sequence[str], warps: str) -> list[str]:
         contract = ", enable_fp_fusion=False" if self.exact else ""
@@ -237,14 +222,14 @@ def _in_flight(kernel: LoopKernel) -> int:
 
 def _taken(part: SubKernel) -> list[str]:
     """Return the parameters of a kernel, but for its tiles."""
-    return texts([*part.parameters(part.takes), part.rows, *part.columns])
+    return [*map(str, (*part.parameters(part.takes), part.rows, *part.columns))]
 
 
 def _parts(group: Sequence[Schedule], numbered: str) -> tuple[list[SubKernel], tuple[int, ...]]:
     """Return a launch's kernels, those with one code next to each other, and of each the first that has its code."""
     parts = [SubKernel(schedule, numbered) for schedule in group]
     codes: list[object] = [part.code() for part in parts] if len(parts) > 1 else [None]
-    order = adjacent(*_kinds([codes.index(code) for code in codes], parts))
+    order = adjacent(_kinds([codes.index(code) for code in codes], parts))
     parts, codes = [parts[place] for place in order], [codes[place] for place in order]
     return parts, tuple(codes.index(code) for code in codes)
 
@@ -257,7 +242,7 @@ def launches(program: LoopProgram, stem: str, options: CodegenOptions) -> list[K
         turned = group[0].mode not in _ALONE and _turned(group, found)
         parts, shared = _parts(group, "block" if turned or len(group) > 1 else PROGRAM)
         name = f"{stem}_kernel" + (f"_{k}" if len(groups) > 1 else "")
-        called = tuple(members(*_kinds(shared, parts)))
+        called = tuple(members(_kinds(shared, parts)))
         found.append(KernelLaunch(name, tuple(parts), options.rounds, shared, called, turned))
     return found
 
@@ -273,10 +258,9 @@ def _grouped(schedules: Iterable[Schedule]) -> list[list[Schedule]]:
     return groups
 
 
-def _kinds(shared: Sequence[int], parts: Sequence[SubKernel]) -> tuple[list[tuple[int, bool]], list[bool]]:
-    """Return for each sub-kernel what those share that may be chosen among, and whether it may be chosen."""
-    kinds = [(code, part.even) for code, part in zip(shared, parts, strict=True)]
-    return kinds, [part.may_be_chosen for part in parts]
+def _kinds(shared: Sequence[int], parts: Sequence[SubKernel]) -> list[tuple[object, ...]]:
+    """Return what those sub-kernels share that may be chosen among; what may not has a kind of its own."""
+    return [(code, part.even) if part.may_be_chosen else (part,) for code, part in zip(shared, parts, strict=True)]
 
 
 def _turned(group: list[Schedule], before: list[KernelLaunch]) -> bool:
@@ -295,8 +279,8 @@ def _fits(schedule: Schedule, group: list[Schedule]) -> bool:
     return schedule.kernel.level == first.kernel.level and alike and len(group) < _MOST_PARTS
 
 
-def _function(name: str, takes: Sequence[str], constants: str, lines: Iterable[str]) -> str:
-    arguments = "\n".join([*_wrapped(takes, "    "), f"    {constants},"])
+def _function(name: str, takes: Sequence[str], constants: Sequence[str], lines: Iterable[str]) -> str:
+    arguments = "\n".join([*_wrapped(takes, "    "), *_wrapped(constants, "    ")])
     return "\n".join([f"@triton.jit\ndef {name}(\n{arguments}\n):", *lines])
 
 

@@ -5,7 +5,8 @@ Where a program stands in rows and columns, and in which loop of them, is body.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from tracemine.codegen import loop_ir as ir
@@ -17,12 +18,8 @@ from tracemine.codegen.tensor_ir import CODES
 from tracemine.codegen.triton.expressions import Names, constant, index, sizes, tensor, typed
 
 COLUMN = "column"
-_MASKS = {
-    (True, True): "mask",
-    (True, False): "column_mask",
-    (False, True): "row_mask",
-    (False, False): "",
-}  # across, down
+# By whether what is masked changes across the columns, and down the rows.
+_MASKS = {(True, True): "mask", (True, False): "column_mask", (False, True): "row_mask", (False, False): ""}
 
 
 class Printer:
@@ -62,6 +59,16 @@ class Printer:
         origin = self.program.origins.get(node) if node is not None else None
         self.lines.append("    " * self._indent + text + (f"  # {origin}" if origin else ""))
 
+    @contextmanager
+    def inside(self, head: str) -> Iterator[None]:
+        """Print a line, and below it what is said inside: what is named there is forgotten after it."""
+        self.say(head)
+        before = dict(self._names)
+        self._indent += 1
+        yield
+        self._indent -= 1
+        self._names = before
+
     def _named(self, node: LoopNode, text: str, name: str | None = None) -> str:
         origin = self.program.origins.get(node, "")
         stem = name or origin.removeprefix("aten::").partition(".")[0].strip("_") or "value"
@@ -82,18 +89,15 @@ class Printer:
 
     # What nodes change along.
 
-    def changes_along_columns(self, load: ir.Load) -> bool:
-        """Return whether a load takes another element at each column."""
-        return self._outer(*load.index)
-
-    def _outer(self, *nodes: LoopNode) -> bool:
+    def outer(self, *nodes: LoopNode) -> bool:
+        """Return whether any of them changes along the columns."""
         return any(self.free_axes(n) & self._columns for n in nodes)
 
     def _down(self, *nodes: LoopNode) -> bool:
         return any(self.free_axes(n) & self._rows for n in nodes)
 
     def _in_loop(self, store: ir.Store) -> bool:
-        return self._outer(store.value, *store.index)
+        return self.outer(store.value, *store.index)
 
     # Nodes.
 
@@ -136,7 +140,7 @@ class Printer:
 
     def _running_sum(self, node: ir.RunningSum) -> str:
         arg = self.value(node.arg)
-        if not self._outer(node.arg):  # one number for the whole row has no columns yet
+        if not self.outer(node.arg):  # one number for the whole row has no columns yet
             arg = f"tl.where(column_mask, {arg}, 0)"
         return self._named(node, f"tl.cumsum({arg}, 1)")  # what lies beyond the row comes last
 
@@ -189,7 +193,7 @@ class Printer:
         """Return whether many elements are divided by one number: then its inverse is worked out once."""
         if node.name != "div" or (self.exact and self.mode == POINTWISE):
             return False
-        return self._outer(node.args[0]) and not self._outer(node.args[1])
+        return self.outer(node.args[0]) and not self.outer(node.args[1])
 
     def _nothing_beyond(self, node: ir.Reduce) -> bool:
         """Return whether lanes beyond the row add nothing as they are."""
@@ -198,7 +202,7 @@ class Printer:
     def _zero(self, value: LoopNode) -> bool:
         """Return whether a value is 0 beyond the row: what is loaded there is."""
         if isinstance(value, ir.Load):
-            return self._outer(*value.index, *([value.guard] if value.guard is not None else []))
+            return self.outer(*value.index, *([value.guard] if value.guard is not None else []))
         if isinstance(value, ir.Rounded):
             return self._zero(value.arg)
         if not isinstance(value, ir.Op):
@@ -209,9 +213,9 @@ class Printer:
     def _load(self, node: ir.Load) -> str:
         buffer = self.program.buffers[node.buffer]
         guard = None if node.guard is None else self.value(node.guard)
-        across, down = self._outer(*node.index), self._down(*node.index)
+        across, down = self.outer(*node.index), self._down(*node.index)
         if node.guard is not None:
-            across, down = across or self._outer(node.guard), down or self._down(node.guard)
+            across, down = across or self.outer(node.guard), down or self._down(node.guard)
         pointer = self._pointer(buffer, node.index, across, down)
         masks = [m for m in (self.masks[across, down], guard) if m]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
@@ -234,7 +238,7 @@ class Printer:
                 continue
             self.strides[buffer.name, d] = None
             terms.append(f"{grouped(self._index(place))} * {name}_s{d}")
-        if across and not self._outer(*places):
+        if across and not self.outer(*places):
             terms.append(f"{self.words[1]} * 0")
         if down and not self.flat and not self._down(*places):
             terms.append(f"{self.words[0]} * 0")
@@ -265,15 +269,12 @@ class Printer:
         if isinstance(node, ir.Rounded) and node.dtype == buffer.dtype:  # the store casts
             node = node.arg
         value = self.value(node)
-        across = self._outer(*store.index)
+        across = self.outer(*store.index)
         pointer = self._pointer(buffer, store.index, across, down)
         assert isinstance(node, ir.Value)  # noqa: S101
-        # A number is no tensor: it takes the buffer's type as it is stored, but for codes and truths: a half is true.
+        # A number is no tensor: it takes the buffer's type as it is stored. But no integer is a code, no half a truth.
         plain = isinstance(node, ir.Constant | ir.KernelScalar | ir.SizeValue)
-        if isinstance(node, ir.KernelScalar) and buffer.dtype in (
-            *CODES,
-            BOOL,
-        ):  # an integer becomes no code, and a half no truth
+        if isinstance(node, ir.KernelScalar) and (buffer.dtype in CODES or buffer.dtype == BOOL):
             plain, value = False, tensor(value, node.type)
         text = value if plain else typed(value, node.type, buffer.dtype)
         if isinstance(node, ir.KernelScalar) and text == self.names.other(node.name) and self._is_whole(node):

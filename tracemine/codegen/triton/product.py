@@ -104,7 +104,7 @@ class ProductBody(Body):
         """Print which part of a sum, batch and block of rows and columns a tile is of."""
         batches, split = sizes(self.kernel.batch, self.names), self.kernel.split
         self._note_sizes((*self.kernel.batch, *([split] if split else [])))
-        apart = [batches] * bool(self.kernel.batch) + [self.names.axis(split) if split else ""] * bool(split)
+        apart = self.apart(self.names)
         blocks = "1" if reduces(self.kernel) else "tl.cdiv(columns, RBLOCK)"
         for line in _TILE:
             self.say(line.format(column_blocks=blocks, apart=" * ".join(apart) or "1"))
@@ -121,6 +121,11 @@ class ProductBody(Body):
         for line in _PLACE if reduces(self.kernel) else (*_PLACE, _COLUMN_BLOCK):
             self.say(line.format(block=block))
 
+    def apart(self, names: Names) -> list[str]:
+        """Return how many batches there are, and how many parts of a sum, where there are such."""
+        batch, split = self.kernel.batch, self.kernel.split
+        return [*[sizes(batch, names)] * bool(batch), *([names.axis(split)] if split else [])]
+
     def _say_columns(self, begin: str) -> None:
         for line in _COLUMN:
             self.say(line.format(begin=begin))
@@ -132,29 +137,23 @@ class ProductBody(Body):
         """Print a loop over blocks of columns, and how each reduction joins what they give."""
         split = self.kernel.split
         first, step = ("part", self.names.axis(split)) if split else ("0", "1")
-        found = self._reductions()
+        found = ir.every(self.kernel, ir.Reduce)[::-1]
         runs = {node: self._fresh("online" if _is_online(node) else node.kind.partition("_")[0]) for node in found}
         runs |= {node: runs[_twin(node, found)] for node in found if _is_online(node)}
-        for node in dict.fromkeys(_twin(n, found) for n in found):
+        firsts = dict.fromkeys(_twin(n, found) for n in found)  # of those that one walk gives together
+        for node in firsts:
             self._begin_run(node, runs[node])
-        self.say(f"for walked in range({first}, tl.cdiv(columns, RBLOCK), {step}):")
-        before = dict(self._names)
-        self._indent += 1
-        self._say_columns("walked")
-        for node in found:
-            self.value(node)
-        blocks = {node: self._names[node] for node in found}
-        for node in sorted(dict.fromkeys(_twin(n, found) for n in found), key=is_place, reverse=True):
-            self._join(node, runs, blocks)
-        self._indent -= 1
-        self._names = before | {n: f"{runs[n]}_{n.kind.partition('_')[2]}" if _is_online(n) else runs[n] for n in found}
+        with self.inside(f"for walked in range({first}, tl.cdiv(columns, RBLOCK), {step}):"):
+            self._say_columns("walked")
+            blocks = {node: self.value(node) for node in found}
+            for node in sorted(firsts, key=is_place, reverse=True):
+                self._join(node, runs, blocks)
+        self._names |= {n: f"{runs[n]}_{n.kind.partition('_')[2]}" if _is_online(n) else runs[n] for n in found}
 
     def _begin_run(self, node: ir.Reduce, name: str) -> None:
-        if _is_online(node):
-            for part, start in (("max", "-float('inf')"), ("sum", "0.0")):
-                self.say(f"{name}_{part} = tl.full((XBLOCK, 1), {start}, tl.float32)")
-            return
-        self.say(f"{name} = tl.full((XBLOCK, 1), {table().reductions[node.kind].other}, {TRITON_TYPE[node.type]})")
+        online = {"_max": "-float('inf')", "_sum": "0.0"}
+        for part, start in (online if _is_online(node) else {"": table().reductions[node.kind].other}).items():
+            self.say(f"{name}{part} = tl.full((XBLOCK, 1), {start}, {TRITON_TYPE[node.type]})")
 
     def _join(self, node: ir.Reduce, runs: dict[ir.Reduce, str], blocks: dict[ir.Reduce, str]) -> None:
         names = {"run": runs[node], "block": blocks[node], "top": self._fresh("top"), "better": self._fresh("better")}
@@ -175,7 +174,7 @@ class ProductBody(Body):
 
     def _contract(self, node: ir.Contraction) -> str:
         """Print the loop of all products: they share what they have in common."""
-        found = [n for n in ir.contractions(self.kernel) if n not in self._names][::-1]
+        found = [n for n in ir.every(self.kernel, ir.Contraction)[::-1] if n not in self._names]
         names = {n: self._fresh("product") for n in found}
         split = self.kernel.split is not None and not self.walked
         before = dict(self._names)
@@ -186,10 +185,8 @@ class ProductBody(Body):
             self.say(f"{name} = tl.zeros((XBLOCK, RBLOCK), tl.float32)")
         parts = self.names.axis(self.kernel.split) if split and self.kernel.split else ""
         first, step = ("part * KBLOCK", f"{parts} * KBLOCK") if split else ("0", "KBLOCK")
-        self.say(f"for start in range({first}, {self._inner}, {step}):")
-        self._indent += 1
-        self._add_products(names)
-        self._indent -= 1
+        with self.inside(f"for start in range({first}, {self._inner}, {step}):"):
+            self._add_products(names)
         self._names = before | names
         return names[node]
 
@@ -243,7 +240,7 @@ class ProductBody(Body):
         if node in self._raw:
             return self._raw[node]
         fits = self._describes(node, side)
-        across, down = self._outer(*node.index), self._down(*node.index)
+        across, down = self.outer(*node.index), self._down(*node.index)
         buffer = self.program.buffers[node.buffer]
         pointer = self._pointer(buffer, node.index, across, down)
         name = self._fresh(self.names.other(buffer.name))
@@ -271,7 +268,7 @@ class ProductBody(Body):
         """Return whether a descriptor may read what is loaded: all of it, once, along one axis that is summed."""
         if product_class(self.kernel) == FEW:  # nothing is gained by them
             return False
-        uses = [*(n.buffer for n in ir.loads(self.kernel)), *(s.buffer for s in self.kernel.stores)]
+        uses = [buffer for buffer, _ in ir.accesses(self.kernel)]
         return node.guard is None and uses.count(node.buffer) == 1 and len(self.kernel.contracted) == 1
 
     def _describes(self, node: ir.Load, side: str) -> Described | None:

@@ -19,6 +19,7 @@ from tracemine.codegen.tiles import table_text
 from tracemine.processes import Ended, Process, TooLate, worker
 
 _REGISTERS, _THREADS, _SHARED_BYTES = 65_536, 2_048, 233_472  # of a multiprocessor of sm_90
+Taken = tuple[str, tuple[int, ...]]  # a kernel in a tile config
 _TABLE = re.compile(r"^BLOCKS = (\{\n.*?^\}|\{[^\n]*\})", re.MULTILINE | re.DOTALL)
 
 
@@ -76,15 +77,16 @@ class Compiler:
             return []
 
 
-def fitting(text: str, found: Iterable[Resources]) -> str:
-    """Return a reproduction without the tile configs that spill, unless all do, with the registers of the others
-    next to them.
+def fitting(text: str, found: Iterable[Resources], foretold: Mapping[Taken, tuple[int, int]] = {}) -> str:
+    """Return a reproduction without the tile configs that spill, unless all do, with what the others take beside them.
+
+    foretold: of a kernel in a tile config the registers and the bytes of shared memory.
 
     >>> text = 'BLOCKS = {"k": [(1024, 32), (1024, 8)]}\\n'
     >>> short = Resources(kernel="k", tile_config=(1024, 8), warps=4, registers=40, stack_bytes=0)
     >>> wide = Resources(kernel="k", tile_config=(1024, 32), warps=1, registers=255, stack_bytes=96)
     >>> print(fitting(text, [short, wide]), end="")
-    BLOCKS = {"k": [(1024, 8)]}  # registers on sm_90: 40
+    BLOCKS = {"k": [(1024, 8)]}  # registers on sm_90, bytes shared, programs a multiprocessor: 40, 0, 12
     """
     table = _TABLE.search(text)
     known = {(r.kernel, r.tile_config): r for r in found}
@@ -96,17 +98,19 @@ def fitting(text: str, found: Iterable[Resources]) -> str:
         least = min((r.stack_bytes for r in told), default=0)
         kept = [r for r in told if r.stack_bytes == least]
         listed = tuple(r.tile_config for r in kept) if told else tile_configs
-        says = f"  # registers on sm_90: {', '.join(map(_says, kept))}" if told else ""
+        takes = "; ".join(_says(r, foretold.get((r.kernel, r.tile_config))) for r in kept)
+        says = f"  # registers on sm_90, bytes shared, programs a multiprocessor: {takes}" if told else ""
         rows.append((kernel, listed, says))
     return text[: table.start(1)] + table_text(rows) + text[table.end(1) :]
 
 
-def _says(found: Resources) -> str:
-    """Return a tile config's registers; of a product's also shared memory, and programs of a multiprocessor.
+def _says(found: Resources, foretold: tuple[int, int] | None = None) -> str:
+    """Return what a tile config takes of a multiprocessor, and what was foretold of it.
 
     >>> _says(Resources(kernel="k", tile_config=(128, 256, 64, 8, 4, 1, 1), warps=8, registers=160, stack_bytes=0,
-    ...                 shared_bytes=197_152))
-    '160 and 197,152 bytes shared, 1 a multiprocessor'
+    ...                 shared_bytes=197_152), (168, 196_608))
+    '160 (foretold 168), 197,152 (foretold 196,608), 1'
     """
-    more = f" and {found.shared_bytes:,} bytes shared, {found.resident} a multiprocessor"
-    return f"{found.registers}{more if len(found.tile_config) > 2 else ''}"
+    taken = zip((found.registers, found.shared_bytes), foretold or (None, None), strict=True)
+    texts = [f"{own:,}" + (f" (foretold {told:,})" if told is not None else "") for own, told in taken]
+    return ", ".join([*texts, str(found.resident)])

@@ -7,7 +7,9 @@ that the graph does not fix, strides and scalars are arguments; what the kernels
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from tracemine.codegen.graph import Graph, GraphError
 from tracemine.codegen.loop_ir import LoopProgram
@@ -16,7 +18,7 @@ from tracemine.codegen.options import DEFAULT, WHATEVER, CodegenOptions
 from tracemine.codegen.partition import plan
 from tracemine.codegen.products import TileConfigs
 from tracemine.codegen.tiles import blocks_text
-from tracemine.codegen.triton.launch import launches
+from tracemine.codegen.triton.launch import KernelLaunch, launches
 from tracemine.codegen.triton.wrapper import PLANS, called, calling, launching
 
 _HEAD = "import torch\nimport triton\nimport triton.language as tl"
@@ -25,8 +27,7 @@ _DESCRIPTORS = "\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
 _QUANTIZED = frozenset({"int8", "uint8", "float8_e4m3fn", "float8_e5m2"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceText:
+class SourceText(msgspec.Struct, frozen=True, kw_only=True):
     """Generated source.
 
     masks: how many of what `fused` gives back are what dropout kept, after the live values. ulp: how far expressions
@@ -58,7 +59,7 @@ def generate(graph: Graph, options: CodegenOptions = DEFAULT) -> SourceText:
 
 def print_program(program: LoopProgram, options: CodegenOptions, parameters: list[str]) -> SourceText:
     """Print a program as source."""
-    found = launches(program, _stem(program.name), _rounding(program, options))
+    found = launched(program, options)
     bodies = "\n\n\n".join(launch.text for launch in found)
     calls = calling(program, found, parameters)
     helpers = _helpers(bodies)
@@ -77,11 +78,14 @@ def print_program(program: LoopProgram, options: CodegenOptions, parameters: lis
     return SourceText(text=text, kernels=kernels, masks=program.masks, ulp=program.ulp, draws=program.draws)
 
 
+def launched(program: LoopProgram, options: CodegenOptions = DEFAULT) -> list[KernelLaunch]:
+    """Return a program's launches, by the names that its source has for them."""
+    return launches(program, _stem(program.name), _rounding(program, options))
+
+
 def kernel_codes(graph: Graph) -> set[tuple[object, ...]]:
     """Return the code of each sub-kernel of a graph, by neutral names: equal for those that differ in names alone."""
-    program = plan(graph, WHATEVER)
-    found = launches(program, _stem(program.name), _rounding(program, DEFAULT))
-    return {part.code() for launch in found for part in launch.parts}
+    return {part.code() for launch in launched(plan(graph, WHATEVER)) for part in launch.parts}
 
 
 def _rounding(program: LoopProgram, options: CodegenOptions) -> CodegenOptions:

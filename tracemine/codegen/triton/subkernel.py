@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
-from tracemine.codegen.loop_ir import Axis
+from tracemine.codegen.loop_ir import Axis, elements
 from tracemine.codegen.products import PRODUCT
 from tracemine.codegen.schedule import INNER, LOOPED, PERSISTENT, POINTWISE, SHARE, Schedule, writes_outer_contiguous
 from tracemine.codegen.triton.body import Body
@@ -22,8 +22,7 @@ class Parameter(NamedTuple):
     name: str
     constexpr: bool = False  # known to the compiler
 
-    @property
-    def text(self) -> str:
+    def __str__(self) -> str:
         """Return it as a signature has it."""
         return f"{self.name}: tl.constexpr" if self.constexpr else self.name
 
@@ -72,7 +71,7 @@ class SubKernel:
 
         A mask that may end anywhere leaves reads of one element: 392 rows next to each other took an H200 75 µs so.
         """
-        count = prod(axis.size for axis in self.kernel.rows)
+        count = elements(self.kernel.rows)
         return Parameter("rows", self.contiguity != INNER and count % 16 != 0 and count % 2 == 0)
 
     @property
@@ -118,8 +117,3 @@ class SubKernel:
                 if not self.kernel.columns[0].pinned:
                     found.append(f"{name}.stride({outer}) == {sizes(inner, names)}")
         return found
-
-
-def texts(parameters: Sequence[Parameter]) -> list[str]:
-    """Return parameters as a signature has them."""
-    return [parameter.text for parameter in parameters]

@@ -115,11 +115,10 @@ PRODUCT_TAKES = ("rows", "columns", "index", "xblock", "rblock", "*tile", "bool(
 
 def product_lines(part: SubKernel, tile_config: str, given: Sequence[str], names: Names) -> list[str]:
     """Return a plan's lines that say how a kernel around products is divided. given: what it takes of a call."""
-    body, split = part.body, part.kernel.split
+    body = part.body
     assert isinstance(body, ProductBody)  # noqa: S101  (what a kernel of this schedule has)
     loop = [tile_config, *(sizes(axes, names) for axes in (part.kernel.rows, part.kernel.columns))]
-    apart = [sizes(part.kernel.batch, names)] * bool(part.kernel.batch) + ([names.axis(split)] if split else [])
-    loop += [" * ".join(apart)] * bool(apart) + ["held=True"] * bool(body.held)
+    loop += [" * ".join(body.apart(names))] * bool(body.apart(names)) + ["held=True"] * bool(body.held)
     loop += ["reduced=True"] * reduces(part.kernel)
     blocks = []
     for place, name in enumerate(given):
@@ -147,7 +146,7 @@ def split_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
         return []
     loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     if part.mode == IN_TURN:
-        return [f"{kernel.split.name} = _turns(*{tile_config}, {loop})[0]"]
+        return [f"{kernel.split.name}, *{kernel.split.name}_tile = _turns(*{tile_config}, {loop})"]
     if part.mode == PRODUCT:
         flight = reduces(kernel)
         along, blocks, least = (kernel.columns, 128, 1024) if flight else (kernel.contracted, FEW_ROWS, 512)
@@ -171,8 +170,9 @@ def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
     beside = [] if kernel.rows else ["many_rows=False"]
     tile_configs = "rows, columns, blocks, xblock, rblock, warps"
-    if part.mode == IN_TURN:
-        return [f"rows, columns = {loop}", f"blocks, xblock, rblock, warps = _turns({tile_config}, rows, columns)"]
+    if kernel.split is not None and part.mode == IN_TURN:  # `split_lines` has asked for its tile
+        found = f"{kernel.split.name}, *{kernel.split.name}_tile"
+        return [f"rows, columns, blocks, xblock, rblock, warps = {loop}, {found}"]
     if part.mode == POINTWISE and part.contiguity == INNER:
         dense = [" and ".join(part.dense(names)) or "True"] if part.flat else []
         tile_configs = f"rows, columns, {'blocks_per_row' if part.flat else '_'}, blocks, xblock, rblock, warps"
@@ -180,18 +180,14 @@ def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     if part.mode == POINTWISE:
         return [f"{tile_configs} = _tiles_outer({', '.join([tile_config, loop, *beside])})"]
     if part.mode == PERSISTENT:
-        return [f"{tile_configs} = _persistent_tiles({', '.join([tile_config, loop, *_least_rows(part), *beside])})"]
+        # Rows next to each other that a block has at least: 16 bytes of what is read across, 32 of what is written.
+        least = "16" if writes_outer_contiguous(part.program.buffers, part.kernel) else "8"
+        beside = [*[least] * (part.contiguity != INNER), *beside]
+        return [f"{tile_configs} = _persistent_tiles({', '.join([tile_config, loop, *beside])})"]
     rows = _high(part, names)
     more = [f"max_columns={_max_columns(part)}", "max_warps=32"] if part.contiguity == INNER else [f"min_rows={rows}"]
     more += [f"splits={names.axis(kernel.split)}"] if kernel.split else []
     return [f"{tile_configs} = _looped_tiles({', '.join([tile_config, loop, *more, *beside])})"]
-
-
-def _least_rows(part: SubKernel) -> list[str]:
-    """Return how many rows next to each other a block has: 16 bytes of what is read across, 32 of what is written."""
-    if part.contiguity == INNER:
-        return []
-    return ["16" if writes_outer_contiguous(part.program.buffers, part.kernel) else "8"]
 
 
 def _high(part: SubKernel, names: Names) -> str:
@@ -203,6 +199,6 @@ def _high(part: SubKernel, names: Names) -> str:
 
 def _max_columns(part: SubKernel) -> int:
     """Return how many columns a block has at most of rows that are looped over: the fewer inputs, the more."""
-    along = sum(part.body.changes_along_columns(load) for load in loads(part.kernel))
+    along = sum(part.body.outer(*load.index) for load in loads(part.kernel))
     most = part.schedule.options.longest_row if part.kernel.split else _MAX_COLUMNS.get(along, 4096)
     return min(most, part.schedule.options.longest_row)

@@ -19,7 +19,7 @@ from tracemine.verify.repro.eager import number_text
 
 FUSED: Final = "F.scaled_dot_product_attention("
 SAYS: Final = "flex_attention with its score function, compiled"
-HEAD: Final = """from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+HEAD: Final = """from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 attention = torch.compile(flex_attention, dynamic=False) if torch.cuda.is_available() else flex_attention"""
 _PRODUCTS: Final = frozenset({"aten::bmm", "aten::baddbmm"})
@@ -51,11 +51,20 @@ _MASKED: Final = """def masked({given}):
     {inputs} = inputs
 {lines}    hidden = {hidden}
     hidden = hidden & ~hidden.all(-1, keepdim=True)  # a row of which nothing is seen stays as it is
+    side, lengths = 128, {lengths}
 
     def seen(batch, head, query, key):
         return ~hidden{index}
 
-    return [*inputs, create_block_mask(seen, {sizes}, device=hidden.device)]
+    def listed(blocks):
+        return blocks.sum(-1, dtype=torch.int32), blocks.int().argsort(dim=-1, descending=True, stable=True).int()
+
+    whole = (~hidden).expand(*hidden.shape[:-2], *lengths)[(None,) * (4 - hidden.dim())]
+    whole = torch.nn.functional.pad(whole, (0, -lengths[1] % side, 0, -lengths[0] % side))
+    seen_of = whole.unflatten(-1, (-1, side)).unflatten(-3, (-1, side)).sum((-3, -1))
+    full = seen_of == side * side
+    blocks = *listed((seen_of > 0) & ~full), *listed(full)
+    return [*inputs, BlockMask.from_kv_blocks(*blocks, BLOCK_SIZE=side, mask_mod=seen, seq_lengths=lengths)]
 
 
 """
@@ -134,14 +143,13 @@ class _Attention:
         lines = self._lines([value for value, _ in hidden])
         shapes = [self._shape(value)[::-1] for value, _ in hidden]
         index = self._index([max(sizes) for sizes in zip_longest(*shapes, fillvalue=1)][::-1], scores)
-        most = [str(size if place in index else None) for size, place in zip(self.heads, _PLACES, strict=False)]
         text = _MASKED.format(
             given=", ".join(["inputs", *numbers(self.graph)] if lines else ["inputs"]),
             inputs=", ".join(i.name for i in self.graph.inputs),
             lines="".join(f"{each}\n" for each in ["    aten = torch.ops.aten", *lines] if lines),
             hidden=" | ".join(form.format(self.names[value]) for value, form in hidden),
             index=index,
-            sizes=", ".join([*most, *map(str, self._shape(self.scores)[-2:])]),
+            lengths=self._shape(self.scores)[-2:],
         )
         self.names = names
         return text

@@ -33,8 +33,11 @@ from tracemine.verify.gpu.strips import (
 )
 
 _Strip = Callable[[Tensor, slice, Tensor | None], Tensor]
+_AT_ONCE = 8192  # of a row at once: of twice as many a multiprocessor holds half the rows
+LOG2_E, LN_2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
 
 
+@torch.compiler.disable  # a compiled step calls it as it is: strips write in place
 def linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
@@ -50,7 +53,7 @@ def linear_cross_entropy(
     """Compute cross-entropy of a linear layer's logits. hidden: [..., width]; labels: [...]; weight: [words, width].
 
     The loss is in float32. Of a mean or a sum gradients are made in the forward pass, and those of the weight added up
-    in float32 of more than two strips; of "none" logits are computed again in the backward pass. rows: of a strip.
+    in float32 of many strips; of "none" logits are computed again in the backward pass. rows: of a strip.
     """
     hidden, weight, bias = cast(hidden, weight, bias)
     flat, words = hidden.flatten(0, -2), labels.flatten()
@@ -78,6 +81,7 @@ def chosen_log_probs(
     return -linear_cross_entropy(hidden, weight, words, bias, ignore_index=ignore_index, reduction="none", rows=rows)
 
 
+@torch.compiler.disable  # a compiled step calls it as it is: strips write in place
 def linear_kl_div(
     hidden: Tensor,
     weight: Tensor,
@@ -196,7 +200,7 @@ class _Words:
             logits, logits.stride(0), labels, self.weights, self.all, losses, sums, factor,
             int(factor is not None and factor.dim() > 0), logits.shape[1], self.ignored, self.smoothing, self.spread,
             WEIGHTED=self.weights is not None, SMOOTH=self.smoothing != 0, KNOWN=known, GRADIENT=factor is not None,
-            **row_block(logits.shape[1]),
+            **row_block(logits.shape[1], _AT_ONCE),
         )  # fmt: skip
         return losses
 
@@ -209,7 +213,7 @@ class _Words:
         t, found = t.to(z.dtype), z.logsumexp(1)
         if sums is not None:
             sums.copy_(found)
-        losses = (t.sum(1) * found - (t * z).sum(1)).where(counted, 0)
+        losses = (t.sum(1) * found - (t * z).where(t != 0, 0).sum(1)).where(counted, 0)
         if factor is not None:
             gradient = (z - found.unsqueeze(1)).exp() * t.sum(1, keepdim=True) - t
             logits.copy_((gradient * factor.view(-1, 1)).where(counted.unsqueeze(1), 0))
@@ -248,10 +252,43 @@ class _Teacher:
 
 
 @triton.jit
+def _exponentials(z, base, BLOCK: tl.constexpr):
+    """Return what 8 elements of a thread add up to, each two to the power of its bits less the base's."""
+    raised = tl.exp2(z.to(tl.float32) * LOG2_E - base)
+    return tl.sum(tl.reshape(raised, (BLOCK // 8, 8)), 1)
+
+
+@triton.jit
+def _smoothing(z, weights, column, words, WEIGHTED: tl.constexpr):
+    """Return what a block's logits add up to, times the words' weights."""
+    of_word = tl.load(weights + column, mask=column < words, other=0.0) if WEIGHTED else 1.0
+    return tl.sum(tl.where(column < words, z.to(tl.float32), 0.0) * of_word, 0)
+
+
+@triton.jit
+def _log_sum(logits, words, BLOCK: tl.constexpr):
+    """Return the logarithm (of base 2) of a row's sum of exponentials, by its largest number."""
+    lane, largest, total = tl.arange(0, BLOCK), -float("inf"), 0.0
+    for first in range(0, words, BLOCK):
+        z = tl.load(logits + first + lane, mask=first + lane < words, other=-float("inf"))
+        largest = tl.maximum(largest, tl.max(z, 0).to(tl.float32))
+    base = tl.where(largest == -float("inf"), 0.0, largest * LOG2_E)
+    for first in range(0, words, BLOCK):
+        z = tl.load(logits + first + lane, mask=first + lane < words, other=-float("inf"))
+        total += tl.sum(_exponentials(z, base, BLOCK), 0)
+    return base + tl.log2(total)
+
+
+@triton.jit
 def _cross_entropy(
     logits, stride, labels, weights, all_weights, losses, sums, factors, factor_step, words, ignored, smoothing, spread,
     BLOCK: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTH: tl.constexpr, KNOWN: tl.constexpr, GRADIENT: tl.constexpr,
 ):  # fmt: skip
+    """Walk a row forth for its sum, and back for its gradient, which begins with what was read last.
+
+    Exponentials are taken of the distance to the largest number of the first block: no block waits for another's. Where
+    the row's largest is so far from it that a float32 does not hold them, the row is walked anew.
+    """
     row = tl.program_id(0)
     logits += row.to(tl.int64) * stride
     label = tl.load(labels + row)
@@ -260,35 +297,43 @@ def _cross_entropy(
     own = tl.load(weights + label, mask=inside, other=0.0) if WEIGHTED else 1.0
     chosen = (1.0 - smoothing) * own
     count = chosen + spread * tl.load(all_weights) if SMOOTH else chosen
+    lane, blocks = tl.arange(0, BLOCK), tl.cdiv(words, BLOCK)
     if KNOWN:
-        total = tl.load(sums + row)
+        log_sum = tl.load(sums + row) * LOG2_E
+        column = (blocks - 1) * BLOCK + lane
+        z = tl.load(logits + column, mask=column < words, other=-float("inf"))
     else:
         at_label = tl.load(logits + label, mask=inside, other=float("nan")).to(tl.float32)
-        largest, total, smooth = -float("inf"), 0.0, 0.0
-        for first in range(0, words, BLOCK):
-            column = first + tl.arange(0, BLOCK)
-            z = tl.load(logits + column, mask=column < words, other=-float("inf")).to(tl.float32)
-            higher = tl.maximum(largest, tl.max(z, 0))
-            base = tl.where(higher == -float("inf"), 0.0, higher)
-            total = total * tl.exp(largest - base) + tl.sum(tl.exp(z - base), 0)
-            largest = higher
+        z = tl.load(logits + lane, mask=lane < words, other=-float("inf"))
+        base = tl.max(z, 0).to(tl.float32) * LOG2_E
+        base = tl.where(base == -float("inf"), 0.0, base)
+        total, smooth = tl.zeros((BLOCK // 8,), tl.float32), 0.0
+        if SMOOTH:
+            smooth += _smoothing(z, weights, lane, words, WEIGHTED)
+        for first in range(BLOCK, words, BLOCK):
+            total += _exponentials(z, base, BLOCK)
+            z = tl.load(logits + first + lane, mask=first + lane < words, other=-float("inf"))
             if SMOOTH:
-                of_word = tl.load(weights + column, mask=column < words, other=0.0) if WEIGHTED else 1.0
-                smooth += tl.sum(tl.where(column < words, z, 0.0) * of_word, 0)
-        total = largest + tl.log(total)
-        tl.store(sums + row, total)
-        tl.store(losses + row, tl.where(counted, count * total - chosen * at_label - spread * smooth, 0.0))
+                smooth += _smoothing(z, weights, first + lane, words, WEIGHTED)
+        whole = tl.sum(total + _exponentials(z, base, BLOCK), 0)
+        log_sum = base + tl.log2(whole)
+        if (whole == 0.0) | (whole == float("inf")):
+            log_sum = _log_sum(logits, words, BLOCK)
+        found = log_sum * LN_2
+        tl.store(sums + row, found)
+        tl.store(losses + row, tl.where(counted, count * found - chosen * at_label - spread * smooth, 0.0))
     if GRADIENT:
         factor = tl.load(factors + row * factor_step).to(tl.float32)
-        for first in range(0, words, BLOCK):
-            column = first + tl.arange(0, BLOCK)
-            z = tl.load(logits + column, mask=column < words, other=-float("inf")).to(tl.float32)
-            gradient = count * tl.exp(z - total) - tl.where(column == label, chosen, 0.0)
+        for back in range(blocks):
+            first = (blocks - 1 - back) * BLOCK
+            column = first + lane
+            gradient = count * tl.exp2(z.to(tl.float32) * LOG2_E - log_sum) - tl.where(column == label, chosen, 0.0)
             if SMOOTH:
                 of_word = tl.load(weights + column, mask=column < words, other=0.0) if WEIGHTED else 1.0
                 gradient -= spread * of_word
             gradient = tl.where(counted, gradient * factor, 0.0)
             tl.store(logits + column, gradient.to(logits.dtype.element_ty), mask=column < words)
+            z = tl.load(logits + column - BLOCK, mask=column >= BLOCK, other=-float("inf"))
 
 
 @triton.jit

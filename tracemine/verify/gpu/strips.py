@@ -13,8 +13,11 @@ import triton.language as tl
 
 Tensor = torch.Tensor
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-_WORDS_A_ROW = 8  # from which on two strips' gradients of the weight are added up in its own type
+# Words a row from which on so many strips' gradients of the weight are added up in its own type: each rounds once more.
+# Beside eager's error that is 1.14 (two strips) and 1.20 (four) at 16 words a row as measured, but 1.38 (two) at 4.
+_NARROW = ((12, 4), (8, 2))
 _MOST_WORDS = 16384  # of a row at once: of twice as many registers would not hold two heads'
+_PROGRAMS = 1024  # that multiply by a number which mostly is 1
 
 
 def cast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -34,14 +37,19 @@ def wide(tensor: Tensor) -> torch.dtype:
 def strip_rows(weight: Tensor, rows: int = 0) -> int:
     """Return rows of a strip: its logits take as much memory as the weight, or a quarter of a gigabyte.
 
-    rows: of all; where the weight has a gradient half of them, if their logits take no more than its sums in float32
-    would, which two strips of few rows beside the words do without.
+    rows: of all; where the weight has a gradient, as large a share of them as needs no sums in float32, if its logits
+    take no more than these would.
     """
     words, width = weight.shape
     trained = weight.requires_grad and torch.is_grad_enabled()
-    half = -(-rows // 256) * 128 if trained and words >= _WORDS_A_ROW * rows else 0
+    share = -(-rows // (128 * narrow_strips(words, rows))) * 128 if trained else 0
     most = max(width, (1 << 28) // (words * weight.element_size()), 256) // 128 * 128
-    return half if most < half <= 2 * width else most
+    return share if most < share <= 2 * width else most
+
+
+def narrow_strips(words: int, rows: int) -> int:
+    """Return in how many strips at most the weight's gradient is as good where it is added up in its own type."""
+    return next((strips for least, strips in _NARROW if words >= least * rows), 1)
 
 
 def padded(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -71,8 +79,7 @@ def strips(hidden: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> It
 class Gradients:
     """Gradients of hidden states, weight and bias, strip by strip: the latter two are added up in float32 or wider.
 
-    Of two strips of few rows beside the words the weight's are added up in its own type: one rounding more, 1.14 times
-    the error at 16 words a row as measured, but 1.38 at 4.
+    Of few strips of few rows beside the words the weight's are added up in its own type.
     words: how many of the weight's rows are no padding; strips: how many are added.
     """
 
@@ -80,8 +87,7 @@ class Gradients:
         self, hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: tuple[bool, ...], words: int, strips: int
     ) -> None:
         sums, self._weight, self._words, self._first = wide(weight), weight, words, True
-        few = strips == 2 and words >= _WORDS_A_ROW * len(hidden)
-        kept = weight.dtype if strips == 1 or few else sums
+        kept = weight.dtype if strips <= narrow_strips(words, len(hidden)) else sums
         self.hidden = torch.empty_like(hidden) if wanted[0] else None
         self.weight = torch.empty(weight.shape, dtype=kept, device=weight.device) if wanted[1] else None
         self.bias = torch.zeros(len(weight), dtype=sums, device=weight.device) if wanted[2] else None
@@ -112,17 +118,17 @@ def _multiply_by(tensor: Tensor, factor: Tensor) -> None:
     if not by_kernel(tensor):
         tensor.mul_(factor)
     elif tensor.numel():
-        block = 4096
-        _multiply_by_kernel[(triton.cdiv(tensor.numel(), block),)](tensor, factor, tensor.numel(), BLOCK=block)
+        _multiply_by_kernel[(_PROGRAMS,)](tensor, factor, tensor.numel(), BLOCK=4096)
 
 
 @triton.jit
 def _multiply_by_kernel(tensor, factor, size, BLOCK: tl.constexpr):
     number = tl.load(factor).to(tl.float32)
     if number != 1.0:
-        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        product = tl.load(tensor + at, mask=at < size).to(tl.float32) * number
-        tl.store(tensor + at, product.to(tensor.dtype.element_ty), mask=at < size)
+        for block in range(tl.program_id(0), tl.cdiv(size, BLOCK), tl.num_programs(0)):
+            at = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
+            product = tl.load(tensor + at, mask=at < size).to(tl.float32) * number
+            tl.store(tensor + at, product.to(tensor.dtype.element_ty), mask=at < size)
 
 
 def _add_product(sums: Tensor, left: Tensor, right: Tensor, beta: int) -> None:
@@ -138,7 +144,7 @@ def by_kernel(logits: Tensor) -> bool:
     return logits.dtype != torch.float64 and (logits.is_cuda or _INTERPRETED)
 
 
-def row_block(words: int) -> dict[str, int]:
-    """Return how a row is walked."""
-    block = min(max(triton.next_power_of_2(words), 128), _MOST_WORDS)
+def row_block(words: int, most: int = _MOST_WORDS) -> dict[str, int]:
+    """Return how a row is walked, `most` words at once."""
+    block = min(max(triton.next_power_of_2(words), 128), most)
     return {"BLOCK": block, "num_warps": max(min(block // 512, 32), 4)}

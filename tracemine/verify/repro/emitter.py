@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tracemine.codegen.triton.resources import Compiler, fitting
+from tracemine.codegen.graph import Graph
+from tracemine.codegen.partition import plan
+from tracemine.codegen.products import predicted
+from tracemine.codegen.triton.resources import Compiler, Taken, fitting
+from tracemine.codegen.triton.source import launched
 from tracemine.errors import Location, UsageError
 from tracemine.files import check_plain, make_folder, write_file, writing
 from tracemine.processes import Closing
@@ -22,9 +26,9 @@ class Emitter(Closing):
         """End the compiler's process."""
         self._compiler.close()
 
-    def fitted(self, text: str) -> str:
+    def fitted(self, text: str, graph: Graph) -> str:
         """Return the reproduction without tile configs that spill, where it is written: its reader may have no GPU."""
-        return text if self._folder is None else fitting(text, self._compiler.resources(text))
+        return text if self._folder is None else fitting(text, self._compiler.resources(text), foretold(graph))
 
     def write(self, name: str, text: str) -> None:
         """Write a reproduction, and before the first the harness that they share.
@@ -35,6 +39,14 @@ class Emitter(Closing):
             write_harness(self._folder)
             self._harness = True
         write(self._folder, name, text)
+
+
+def foretold(graph: Graph) -> dict[Taken, tuple[int, int]]:
+    """Return of a graph's kernels around products, in each tile config, registers and bytes of shared memory."""
+    program = plan(graph)
+    of_products = [each for each in launched(program) if each.parts[0].kernel.contracted]
+    tiles = [(each.name, each.parts[0].kernel, tile) for each in of_products for tile in each.tile_configs]
+    return {(name, tile): predicted(program.buffers, kernel, tile) for name, kernel, tile in tiles}
 
 
 def write_harness(folder: Path) -> None:
