@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tracemine.agents.answers import AskTop, TopAnswer, TopEntry, TopTexts
+from tracemine.agents.asked import Answer, Cursor, Limit, known
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, maybe, quoted, some
 from tracemine.agents.reading import Read, Reader
@@ -14,26 +14,26 @@ from tracemine.units import time_text
 _NAME, _NOTES = 48, 3  # characters of a name; sentences
 
 
-def host_answer(reader: Reader, ask: AskTop, read: Read, tops: Tops) -> TopAnswer:
+def host_answer(reader: Reader, read: Read, tops: Tops, by: str, limit: Limit, cursor: Cursor) -> Answer:
     """Return a page of the host's time, by line or as a tree, or of its waits for the device."""
-    found = tops.waits() if ask.by == "waits" else tops.host("tree") if ask.by == "host_tree" else _by_line(tops)
+    found = tops.waits() if by == "waits" else tops.host("tree") if by == "host_tree" else _by_line(tops)
     if isinstance(found, HostTop):
         entries, whole_ns, notes = [_host_entry(row, found.steps) for row in found.rows], found.host_ns, found.notes
     else:
         entries, whole_ns, notes = [_wait_entry(row, found) for row in found.rows], found.wait_ns, ()
     window = "recorded" if isinstance(found, HostTop) or found.window == "whole" else "in the light window"
-    rows, cursor = page(entries, ask.limit, ask.cursor, ("top", read.key, ask.by))
-    return TopAnswer(
-        per=found.per,
-        gpu_time=None,
-        host_time=f"{time_text(whole_ns / found.steps)}, {window}",
-        mfu=None,
-        hfu=None,
-        total=len(entries),
-        next_cursor=cursor,
-        next="scan it: host_sync findings say what to do about waits",
-        untrusted=TopTexts(trace=quoted(reader.shown(read)), rows=tuple(rows), notes=some(notes, _NOTES, SENTENCE)),
-    )
+    rows, following = page(entries, limit, cursor, ("top", read.key, by))
+    return {
+        "per": found.per,
+        "gpu_time": None,
+        "host_time": f"{time_text(whole_ns / found.steps)}, {window}",
+        "mfu": None,
+        "hfu": None,
+        "total": len(entries),
+        "next_cursor": following,
+        "next": "scan it: host_sync findings say what to do about waits",
+        "untrusted": {"trace": quoted(reader.shown(read)), "rows": tuple(rows), "notes": some(notes, _NOTES, SENTENCE)},
+    }
 
 
 def _by_line(tops: Tops) -> HostTop:
@@ -43,23 +43,23 @@ def _by_line(tops: Tops) -> HostTop:
     return lines if named or not lines.rows else replace(tops.host("operator"), notes=lines.notes)
 
 
-def _host_entry(row: HostRow, steps: int) -> TopEntry:
-    return TopEntry(
-        name=maybe(row.name, _NAME),
-        us=round(row.host_ns / steps / 1e3, 1),
-        share=round(row.share, 3),
-        calls=0,
-        depth=row.depth,
-        critical_us=round(row.critical_ns / steps / 1e3, 1),
-    )
+def _host_entry(row: HostRow, steps: int) -> Answer:
+    return {
+        "name": maybe(row.name, _NAME),
+        "us": round(row.host_ns / steps / 1e3, 1),
+        "share": round(row.share, 3),
+        "calls": 0,
+        **known(depth=row.depth or None),
+        "critical_us": round(row.critical_ns / steps / 1e3, 1),  # no device was at work meanwhile
+    }
 
 
-def _wait_entry(row: WaitRow, found: WaitTop) -> TopEntry:
+def _wait_entry(row: WaitRow, found: WaitTop) -> Answer:
     named = " ".join(filter(None, (row.kind, row.use and f"for {row.use}", row.line or row.operator)))
-    return TopEntry(
-        name=maybe(named, 2 * _NAME),
-        us=round(row.wait_ns / found.steps / 1e3, 1),
-        share=round(row.wait_ns / max(found.wait_ns, 1), 3),
-        calls=round(row.waits / found.steps),
-        saves_us=None if row.saving_ns is None else round(row.saving_ns.mid / found.steps / 1e3, 1),
-    )
+    saves = None if row.saving_ns is None else round(row.saving_ns.mid / found.steps / 1e3, 1)
+    return {
+        "name": maybe(named, 2 * _NAME),
+        "us": round(row.wait_ns / found.steps / 1e3, 1),
+        "share": round(row.wait_ns / max(found.wait_ns, 1), 3),
+        "calls": round(row.waits / found.steps),
+    } | known(saves_us=saves)  # the step is so much shorter without it
