@@ -25,7 +25,7 @@ from tracemine.agents.pages import page
 from tracemine.agents.quoted import NAME, SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.api.explain import Explanation, explain
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
 from tracemine.documents.next_step import next_step

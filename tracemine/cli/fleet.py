@@ -282,7 +282,7 @@ def _one_of(found: TicketsAsked, mark: str) -> TicketsAsked:
 
 def _engine(processes: int | None, ray: str | None) -> Engine:
     if ray is not None:
-        from tracemine.fleet.cluster import on_ray
+        from tracemine.fleet.machine import on_ray
 
         if processes is not None:
             raise UsageError("--processes: --ray has its own cores")

@@ -115,7 +115,7 @@ class GateResult:
 
 def runner_lines(summary: CiSummary, repository: Path) -> Iterator[str]:
     """Yield a command for GitHub's runner for each failing finding: its line shows it in the pull request."""
-    from tracemine.files.in_repository import path_in
+    from tracemine.files.reading import path_in
 
     for row in summary.failing:
         place = ""
@@ -158,8 +158,7 @@ class Watch:
 
 def watch(baseline: Path, fail_on: str | None) -> Watch:
     """Return the baseline of a file. Raises UsageError or InputError where the file or --fail-on is wrong."""
-    from tracemine.comparison.baseline import read_baseline
-    from tracemine.comparison.named import file_meant
+    from tracemine.comparison.baseline import file_meant, read_baseline
 
     gates = gates_given([] if fail_on is None else [fail_on])
     return Watch(str(baseline), read_baseline(file_meant(baseline)), gates)

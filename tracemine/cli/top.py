@@ -150,7 +150,7 @@ def _drawn(tops: Tops, by: Any, form: str, printed: Printed, *, of_host: bool, o
 
 def _tops(given: str, request: ScanRequest, *, whole: bool) -> Tops:
     """Return the tables of a trace. Raises TracemineError where it cannot be read."""
-    from tracemine.api.tops import tops_of
+    from tracemine.api.pictures import tops_of
     from tracemine.pipeline import mined
 
     analysis = analysed(one_trace(given, quiet=request.quiet), request)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tracemine.documents import words
 from tracemine.documents.finding import sections
-from tracemine.report.console import console_for, print_rows
-from tracemine.report.paragraphs import LABEL, drawn_lines, labelled, paragraph, plain
+from tracemine.report.paragraphs import LABEL, console_for, drawn_lines, labelled, paragraph, plain, print_rows
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan

@@ -16,8 +16,7 @@ from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.graphs import Unrecorded, answer, fused_of, graphs_of
 from tracemine.findings.inside import gaps_inside
-from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Range, Scan, UnprofiledTime
+from tracemine.findings.record import Range, Scan, UnprofiledTime, activity_rows
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.host import whole_span
 from tracemine.host.waits import waits_of
