@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tracemine.columns import codes, examples
 from tracemine.host.paths import shared_path
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import WORK, HostCalls, named
@@ -37,15 +38,15 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 SOMETIMES: Final[tuple[Kind, ...]] = ("allocator", "garbage_collection", "lock")
 
 _NUMBER: Final[dict[str, int]] = {name: at for at, name in enumerate(KINDS)}
-_LAUNCHES: Final = re.compile(
+_LAUNCHES: Final = deferred(
     r"Launch|^(cuda|hip|cu)Mem(cpy|set)|^(cuda|hip|cu)Graph(Launch|Upload)|^hipExt\w*Launch|^(cuda|hip)MemPrefetch"
 )
 # Ranges by which programs and profilers mark what Python does next to the program.
 _BESIDE: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
-    ("garbage_collection", re.compile(r"^(Python GC|Garbage Collection|gc\.collect)$", re.IGNORECASE)),
-    ("lock", re.compile(r"^Waiting for GIL$", re.IGNORECASE)),
+    ("garbage_collection", deferred(r"^(Python GC|Garbage Collection|gc\.collect)$", re.IGNORECASE)),
+    ("lock", deferred(r"^Waiting for GIL$", re.IGNORECASE)),
 )
-_OF_LOCK: Final = re.compile(r"^(Waiting for|Holding) GIL$", re.IGNORECASE)  # both come of one switch of a profiler
+_OF_LOCK: Final = deferred(r"^(Waiting for|Holding) GIL$", re.IGNORECASE)  # both come of one switch of a profiler
 
 
 def is_collection(name: str) -> bool:
