@@ -18,5 +18,5 @@ def render(finding: Finding, scan: Scan, out: TextIO, options: Drawing) -> None:
     console = console_for(out, options)
     about = plain(" · ".join((scan.trace.path, *words.summary_parts(scan.trace))))
     print_rows(console, (paragraph((plain(finding.title), "bold")), paragraph((about, LABEL))))
-    for section in sections(finding, scan, options.frames):
-        print_rows(console, labelled(section.label, *drawn_lines(section.lines)))
+    for label, lines in sections(finding, scan, options.frames).items():
+        print_rows(console, labelled(label, *drawn_lines(lines)))

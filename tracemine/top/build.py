@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -267,17 +267,6 @@ def _busy(timeline: Timeline, chosen: BoolArray, of: IntArray, count: int) -> In
     return busy_ns
 
 
-class _Rates(TypedDict):
-    """The fields of a row that say what it computes and moves."""
-
-    flops: int | None
-    flops_per_s: float | None
-    flops_reach: float | None
-    bytes: int | None
-    bytes_per_s: float | None
-    bytes_reach: float | None
-
-
 class _Sums:
     """Sums over groups, of what is in their parts too: time, calls, FLOPs and bytes, and time of what those are of."""
 
@@ -302,7 +291,7 @@ class _Sums:
         known = (~np.isnan(each) for each in (flops, flops_ns, moved, moved_ns))
         self._all = (*sums, during(reach.counted[rows]), *map(during, known))
 
-    def rates(self, at: int) -> _Rates:
+    def rates(self, at: int) -> dict[str, Any]:
         """Return the fields of a row that say what it computes and moves.
 
         FLOPs are over all of its time, as what is no product has none worth counting; bytes over that of known ones.

@@ -118,7 +118,7 @@ def _finding_pages(
 ) -> Iterator[SimpleNamespace]:
     shown = claimed(scan)
     flows = {} if picture is None else picture.dataflow
-    said = {one.fingerprint: {each.label: each.lines for each in sections(one, scan, lines)} for one in shown}
+    said = {one.fingerprint: sections(one, scan, lines) for one in shown}
     most_ns = max((line.saves.high for each in said.values() for line in each["saves"] if line.saves), default=0)
     for row in rows:
         finding = shown[row.number - 1]
