@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from tracemine.agents import checkups, kernels, tools
+from tracemine.agents import checkups, kernels, tables, tools
 from tracemine.agents.asked import Answer
 from tracemine.agents.folders import Allowed, Folders
 from tracemine.agents.quoted import escaped
@@ -66,7 +66,7 @@ TOOLS: Mapping[str, Tool] = {
     "top": Tool(
         "Say where the time goes",
         "Add up GPU time by kernel, operator, module, line, stream, device or phase; host time by line (host); waits.",
-        tools.top,
+        tables.top,
     ),
     "explain": Tool(
         "Explain a finding",

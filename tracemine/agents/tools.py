@@ -16,16 +16,13 @@ from tracemine.agents.asked import (
     OneRule,
     Operator,
     Status,
-    Table,
     TracePath,
     known,
 )
-from tracemine.agents.host_tables import host_answer
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import NAME, SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.api.explain import Explanation, explain
-from tracemine.api.pictures import tops_of
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
 from tracemine.documents.next_step import next_step
@@ -48,13 +45,11 @@ from tracemine.findings.record import Finding, Recorded, Refused, Scan, Verified
 from tracemine.matching import Rule
 from tracemine.perfmodel import Range, Traffic
 from tracemine.timeline import producer_named
-from tracemine.top import TopRow
 from tracemine.units import bytes_text, percent_text, range_text, time_text
 from tracemine.verify.pipeline import fusable
 
 _NAMES, _SENTENCES, _VARIANTS, _REASONS = 6, 3, 8, 6  # entries of an answer that has no pages for them
 _NAME = 120  # characters
-_TOP_NAME, _MARK, _MOST_CLAIMS = 48, 8, 2  # characters of a name in a table and of an id there; ids of a row
 
 
 def traces(reader: Reader, *, limit: Limit = 10, cursor: Cursor = None) -> Answer:
@@ -113,59 +108,6 @@ def scan(
     }
 
 
-def top(
-    reader: Reader, *, path: TracePath, by: Table = "kernel", gpu: GPU = None, limit: Limit = 10, cursor: Cursor = None
-) -> Answer:
-    """Return a page of where the GPU's time goes, or the host's, most first: modules and lines before their parts.
-
-    As recorded: of a step, or of the whole trace. A key that a row leaves out is not known; reaches are shares of the
-    device's; a row is part of the one before it that is less deep.
-    """
-    read, analysis = reader.analysed(path, gpu)
-    tops = tops_of(analysis, read.scan, reader.options(gpu))
-    if by == "waits" or by == "host" or by == "host_tree":
-        return host_answer(reader, read, tops, by, limit, cursor)
-    found = tops.by(by)
-    rows, following = page(found.rows, limit, cursor, ("top", read.key, by))
-    used = found.utilisation
-    claimed = next((one.fingerprint for row in rows for one in row.findings), None)
-    return {
-        "per": found.per,
-        "host_time": None,
-        "gpu_time": f"{time_text(found.gpu_time_ns / found.steps)} of {time_text(found.recorded_ns)}, recorded",
-        "mfu": None if used is None or used.mfu is None else round(used.mfu, 4),
-        "hfu": None if used is None else round(used.hfu, 4),
-        "total": len(found.rows),
-        "next_cursor": following,
-        "next": f"explain {word(claimed)}" if claimed else "scan it: no finding holds these" if rows else "top by host",
-        "untrusted": {
-            "trace": quoted(reader.shown(read)),
-            "rows": tuple(_top_entry(row, found.steps) for row in rows),
-            "notes": some(found.notes, _SENTENCES, SENTENCE),
-        },
-    }
-
-
-def _top_entry(row: TopRow, steps: int) -> Answer:
-    flops, moved = row.flops_per_s, row.bytes_per_s
-    return (
-        {
-            "name": maybe(row.name, _TOP_NAME),  # null: what could not be attributed
-            "us": round(row.gpu_time_ns / steps / 1e3, 1),
-            "share": round(row.share, 3),
-            "calls": round(row.calls / steps),
-        }
-        | known(
-            depth=row.depth or None,
-            tflop_per_s=None if flops is None else round(flops / 1e12, 1),
-            flops_reach=None if row.flops_reach is None else round(row.flops_reach, 2),
-            gb_per_s=None if moved is None else round(moved / 1e9),
-            bytes_reach=None if row.bytes_reach is None else round(row.bytes_reach, 2),
-            findings=tuple(word(one.fingerprint)[:_MARK] for one in row.findings[:_MOST_CLAIMS]),
-        )
-    )
-
-
 def explained(reader: Reader, *, path: TracePath, id: FindingId, details: Details = False, gpu: GPU = None) -> Answer:
     """Return what is known of a finding; with `details` all of it.
 
@@ -194,11 +136,12 @@ def explained(reader: Reader, *, path: TracePath, id: FindingId, details: Detail
         if emits
         else "apply `fix`, record again in the same way, and diff both",
         "untrusted": _texts(finding, read, reader, details),
-    } | known(
-        variant_of=None if asked == finding.fingerprint else word(finding.fingerprint),
-        moves=_moves(finding.traffic_bytes),
-        about=_rule(rule) if details and rule is not None else None,
-    )
+        **known(
+            variant_of=None if asked == finding.fingerprint else word(finding.fingerprint),
+            moves=_moves(finding.traffic_bytes),
+            about=_rule(rule) if details and rule is not None else None,
+        ),
+    }
 
 
 def _texts(finding: Finding, read: Read, reader: Reader, more: bool) -> Answer:
@@ -216,15 +159,16 @@ def _texts(finding: Finding, read: Read, reader: Reader, more: bool) -> Answer:
         "cause": quoted(finding.title),
         "where": _where(finding, read, _NAMES if more else 2),
         "fix": lines(finding.fix),
-    } | known(
-        verdict=_verdict(finding.verdict),
-        shapes=maybe(finding.shapes),
-        dtype=maybe(finding.dtype),
-        operators=some(map(operator_name, finding.ops), 2 * _NAMES if more else 0),
-        kernels=some(finding.kernels, 2 * _NAMES if more else 0, _NAME),
-        assumptions=some(finding.assumptions, 2 * _SENTENCES if more else 1, SENTENCE),
-        variants=tuple(variants) if more else (),
-    )
+        **known(
+            verdict=_verdict(finding.verdict),
+            shapes=maybe(finding.shapes),
+            dtype=maybe(finding.dtype),
+            operators=some(map(operator_name, finding.ops), 2 * _NAMES if more else 0),
+            kernels=some(finding.kernels, 2 * _NAMES if more else 0, _NAME),
+            assumptions=some(finding.assumptions, 2 * _SENTENCES if more else 1, SENTENCE),
+            variants=tuple(variants) if more else (),
+        ),
+    }
 
 
 def _where(finding: Finding, read: Read, most: int, longest: int = NAME) -> tuple[str, ...]:

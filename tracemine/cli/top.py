@@ -105,9 +105,7 @@ def top(
         print_counters(Path(path), counters or (), form, quiet=quiet)
         return 0
     check_format(form, _FORMATS)
-    table = _checked(by, host=host, waits=waits, graphs=graphs)
-    if limit < 1 or (depth is not None and depth < 1):
-        raise UsageError("--limit and --depth: are 1 or more", hint="--all prints all rows")
+    table = _checked(by, limit, depth, host=host, waits=waits, graphs=graphs)
     request = asked(quiet=quiet, gpu=gpu, rules=rules, execution_trace=execution_trace, graph_capture=graph_capture)
     tops = _tops(path, request, whole=whole)
     width = options(sys.stdout, top=0, no_color=True).width
@@ -123,8 +121,10 @@ def _is_report(path: Path) -> bool:
     return path.is_file() and is_counters(path)
 
 
-def _checked(by: str | None, *, host: bool, waits: bool, graphs: bool) -> Any:
-    """Return what is added up by. Raises UsageError where nothing is."""
+def _checked(by: str | None, limit: int, depth: int | None, *, host: bool, waits: bool, graphs: bool) -> Any:
+    """Return what is added up by. Raises UsageError where nothing is, or no row would be shown."""
+    if limit < 1 or (depth is not None and depth < 1):
+        raise UsageError("--limit and --depth: are 1 or more", hint="--all prints all rows")
     for name, alone, others in (("waits", waits, host or by or graphs), ("graphs", graphs, host or by)):
         if alone and others:
             raise UsageError(f"--{name}: is a table of its own", hint="leave out the others: --by, --host and the like")

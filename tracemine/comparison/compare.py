@@ -317,7 +317,7 @@ def _confirmed(
         ops = [op for op in every if left.get(op)]
         need = min(abs(one.less_ns), sum(more[op].high for op in every if op in more))
         room = sum(left[op] for op in ops)
-        if not need or _ENOUGH * room < need or (idle and one.one_sided and _ENOUGH * left_in_all < need):
+        if not need or _ENOUGH * min(room, left_in_all if idle and one.one_sided else room) < need:
             continue
         used = min(need, room)
         left_in_all -= used
