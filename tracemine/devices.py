@@ -27,7 +27,6 @@ _BUS_VERSION = deferred(r"(sxm)\d(?!\d)")  # SXM4, SXM5: the product's name says
 _NO_LETTER_OR_DIGIT = deferred(r"[^a-z0-9]+")
 _FORM_FACTORS = frozenset({"sxm", "pcie", "nvl", "dgxs"})
 
-
 UNESTIMATED = "savings of GPU time are not estimated"  # in what `unknown_device_text` says
 _LARGEST_PARTITION = 2 / 3  # of a product's multiprocessors; what has more is another product
 _MIG = deferred(r" mig \d.*")  # a slice's name says of what it is one

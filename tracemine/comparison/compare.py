@@ -317,7 +317,7 @@ def _confirmed(
         ops = [op for op in every if left.get(op)]
         need = min(abs(one.less_ns), sum(more[op].high for op in every if op in more))
         room = sum(left[op] for op in ops)
-        if not need or _ENOUGH * min(room, left_in_all if idle and one.one_sided else room) < need:
+        if not 0 < need <= _ENOUGH * min(room, left_in_all if idle and one.one_sided else room):
             continue
         used = min(need, room)
         left_in_all -= used
