@@ -316,7 +316,7 @@ def _confirmed(
         every = dict.fromkeys(one.ops)
         ops = [op for op in every if left.get(op)]
         need = min(abs(one.less_ns), sum(more[op].high for op in every if op in more))
-        room = sum(left[op] for op in ops)
+        room = sum(map(left.__getitem__, ops))
         if not 0 < need <= _ENOUGH * min(room, left_in_all if idle and one.one_sided else room):
             continue
         used = min(need, room)
