@@ -122,7 +122,7 @@ def _reading(path: Path) -> Reading:
 
 def host_tables(analysis: Analysis, scan: Scan, *, whole: bool = False) -> dict[str, HostTop]:
     """The tables of a recording's host time, by what each groups by."""
-    from tracemine.api.tops import tops_of
+    from tracemine.api.pictures import tops_of
     from tracemine.pipeline import ScanOptions
     from tracemine.top import HOST_BY
 

@@ -18,18 +18,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.errors import UsageError
+from tracemine.patterns import deferred
 from tracemine.tables import table_beside
 
 _GIB = 1 << 30
 _MIB = 1 << 20
-_BUS_VERSION = re.compile(r"(sxm)\d(?!\d)")  # SXM4, SXM5: the product's name says which
-_NO_LETTER_OR_DIGIT = re.compile(r"[^a-z0-9]+")
+_BUS_VERSION = deferred(r"(sxm)\d(?!\d)")  # SXM4, SXM5: the product's name says which
+_NO_LETTER_OR_DIGIT = deferred(r"[^a-z0-9]+")
 _FORM_FACTORS = frozenset({"sxm", "pcie", "nvl", "dgxs"})
-
 
 UNESTIMATED = "savings of GPU time are not estimated"  # in what `unknown_device_text` says
 _LARGEST_PARTITION = 2 / 3  # of a product's multiprocessors; what has more is another product
-_MIG = re.compile(r" mig \d.*")  # a slice's name says of what it is one
+_MIG = deferred(r" mig \d.*")  # a slice's name says of what it is one
 _TELLING = 3  # characters of a GPU's name that tell which it may be
 
 

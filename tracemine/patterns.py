@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, AnyStr, Generic, cast
 
 
-class DeferredPattern:
+class DeferredPattern(Generic[AnyStr]):
     """A regular expression that acts as the compiled one, from its first use on as fast."""
 
-    def __init__(self, text: str, flags: int = 0) -> None:
-        self._asked = text, flags
+    def __init__(self, text: AnyStr, flags: int = 0) -> None:
+        self._asked: tuple[AnyStr, int] = text, flags
 
     @cached_property
-    def _compiled(self) -> re.Pattern[str]:
+    def _compiled(self) -> re.Pattern[AnyStr]:
         return re.compile(*self._asked)
 
     def __getattr__(self, name: str) -> Any:
@@ -26,10 +26,10 @@ class DeferredPattern:
         return found
 
 
-def deferred(text: str, flags: int = 0) -> re.Pattern[str]:
+def deferred(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     r"""Return a regular expression for the whole of a module.
 
     >>> deferred(r"a(\d)").sub("b", "a1 a2")
     'b b'
     """
-    return cast("re.Pattern[str]", DeferredPattern(text, flags))
+    return cast("re.Pattern[AnyStr]", DeferredPattern(text, flags))

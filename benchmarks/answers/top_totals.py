@@ -20,7 +20,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.answers.raw_files import opened, tables_of
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.errors import TracemineError
 from tracemine.findings import Scan
 from tracemine.formats.discover import traces

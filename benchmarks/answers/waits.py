@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.findings.accounting import measure
 from tracemine.host.uses import USES, uses_of
 from tracemine.host.waits import waits_of

@@ -32,9 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pyarrow.parquet as pq
 
-from tracemine.fleet.cluster import on_ray
 from tracemine.fleet.dataset import TABLES
-from tracemine.fleet.machine import Limits
+from tracemine.fleet.machine import Limits, on_ray
 from tracemine.fleet.run import Engine, Total, on_this_machine, tasks, total
 from tracemine.fleet.task import Task, TaskOutcome
 from tracemine.scan_settings import ScanSettings

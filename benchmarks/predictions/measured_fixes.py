@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from programs import applied, kept, score  # noqa: E402
 from programs.run import programs  # noqa: E402
-from tracemine.findings.measured_fixes import MEASURED, MeasuredFixes, corrected  # noqa: E402
+from tracemine.findings.alone import MEASURED, MeasuredFixes, corrected  # noqa: E402
 from tracemine.perfmodel import Range  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "h200"

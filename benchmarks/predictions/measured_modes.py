@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from programs import score  # noqa: E402
 from programs.graphs import NAMES  # noqa: E402
-from tracemine.api.tops import tops_of  # noqa: E402
+from tracemine.api.pictures import tops_of  # noqa: E402
 from tracemine.apply.modes import Shares, TimeLeft, likely_of, mode_row, within  # noqa: E402
 from tracemine.pipeline import ScanOptions, analyse, mined  # noqa: E402
 

@@ -112,7 +112,7 @@ def turn(slot: Path, mine: int) -> Iterator[None]:
 
 def looked_at(folder: Path) -> tuple[Any, Any]:
     """Return what is found in a recording, and what graphs and torch.compile's modes come to."""
-    from tracemine.api.tops import tops_of
+    from tracemine.api.pictures import tops_of
     from tracemine.pipeline import ScanOptions, analyse, mined
 
     analysis = analyse(folder)

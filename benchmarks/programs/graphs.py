@@ -47,7 +47,7 @@ LIMIT_S = 240
 
 def record_of(folder: Path) -> Any:
     """The record of a recording, as `top --graphs` prints it."""
-    from tracemine.api.tops import tops_of
+    from tracemine.api.pictures import tops_of
     from tracemine.pipeline import ScanOptions, analyse, mined
 
     analysis = analyse(folder)

@@ -23,7 +23,7 @@ import torch
 from msgspec.structs import replace
 
 from tests.test_schemas import Run, closed, wrong
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.apply.asked import AskedShares, Wanted, asked_for, found_in, predicted
 from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
 from tracemine.apply.compare import course_faults, errors, faults, loss_error

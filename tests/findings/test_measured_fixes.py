@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracemine.causes import load_rules
-from tracemine.findings.measured_fixes import MEASURED, MeasuredFixes, corrected
+from tracemine.findings.alone import MEASURED, MeasuredFixes, corrected
 from tracemine.perfmodel import Range
 from tracemine.pipeline import analyse, mined
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.findings.test_engines import rules
 from tests.timelines import Trace
 from tracemine import pipeline
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.serving_words import serving_lead, serving_texts
 from tracemine.findings import Scan

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tracemine.causes import load_rules
-from tracemine.findings.xla_flags import TAKEN, with_trial
+from tracemine.findings.notes import TAKEN, with_trial
 
 FIX = "Compare:\n\n    XLA_FLAGS=--xla_gpu_triton_gemm_any=true python train.py"
 

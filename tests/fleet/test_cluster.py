@@ -11,9 +11,8 @@ import pytest
 from tests.fleet.made import folder_of, scanning
 from tests.fleet.test_run import filled, made, rows
 from tracemine.errors import UsageError
-from tracemine.fleet.cluster import on_ray
 from tracemine.fleet.dataset import TABLES
-from tracemine.fleet.machine import Limits
+from tracemine.fleet.machine import Limits, on_ray
 from tracemine.fleet.run import total
 
 

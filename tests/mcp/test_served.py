@@ -17,8 +17,7 @@ import tracemine
 from tests.mcp.sessions import FIXTURES, LONGEST_ANSWER, Session, over_stdio, texts, wrong
 from tracemine import processes
 from tracemine.agents import tools
-from tracemine.agents.folders import Folders
-from tracemine.agents.kernels import Allowed
+from tracemine.agents.folders import Allowed, Folders
 from tracemine.agents.quoted import SENTENCE, TEXT, escaped
 from tracemine.agents.reading import Reader
 from tracemine.agents.served import Served

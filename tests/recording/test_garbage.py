@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 import tracemine
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.pipeline import ScanOptions, analyse, mined
-from tracemine.recording.garbage import GarbageClock
+from tracemine.recording.profilers import GarbageClock
 
 
 def collected() -> None:

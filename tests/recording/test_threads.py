@@ -11,7 +11,7 @@ from torch.profiler import ExecutionTraceObserver, profile
 
 from tests.recording.running import python
 from tracemine.recording.files import everywhere
-from tracemine.recording.threads import let_go
+from tracemine.recording.profilers import let_go
 
 SERVES = """
 import threading, torch, tracemine

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracemine.errors import InputError, UsageError
-from tracemine.files.in_repository import path_in
+from tracemine.files.reading import path_in
 from tracemine.tickets.owners import matcher, owner_rules, read_owners
 
 # A pattern, what it matches, and what it does not, as GitHub's documentation and gitignore's say.

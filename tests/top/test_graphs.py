@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.cli import main
 from tracemine.pipeline import ScanOptions, analyse, mined
 

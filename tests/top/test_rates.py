@@ -11,7 +11,7 @@ from tests.findings.build import BIG, kernel, timeline_of
 from tests.known import known_device
 from tests.top.raw import Recording
 from tests.top.test_sums import tops
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.pipeline import ScanOptions, analysed, mined, scan
 from tracemine.timeline import Timeline
 from tracemine.top import Top, TopRow

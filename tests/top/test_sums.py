@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from benchmarks.answers.top_totals import compared
 from tests.screens import Events, Reading, in_turn
 from tests.top.raw import Recording, brute
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.errors import InputError
 from tracemine.pipeline import ScanOptions, analyse, mined
 from tracemine.top import BY, Top

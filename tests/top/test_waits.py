@@ -12,7 +12,7 @@ import pytest
 import tracemine
 from benchmarks.answers.waits import told
 from tests.timelines import Trace
-from tracemine.api.tops import tops_of
+from tracemine.api.pictures import tops_of
 from tracemine.cli import main
 from tracemine.pipeline import ScanOptions, analysed, mined
 from tracemine.top import WaitTop

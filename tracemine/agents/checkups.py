@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from tracemine.agents.answers import AskDoctor
+from tracemine.agents.asked import Answer, TracePath
 from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Reader
 from tracemine.doctor import check_up
@@ -12,49 +10,27 @@ from tracemine.doctor import check_up
 _MOST_PARTS, _MOST_DOUBTS = 6, 4
 
 
-class DoubtRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes figures differ from how the program runs, and what to do. `serious`: they cannot be taken so."""
+def doctor(reader: Reader, *, path: TracePath) -> Answer:
+    """Return whether a recording can be trusted, what it lacks, and how to record it right.
 
-    serious: bool
-    says: str
-    do: str | None
-
-
-class DoctorTexts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recording lacks, each with the switch that records it, and what distorts it."""
-
-    trace: str
-    missing: tuple[str, ...]
-    doubts: tuple[DoubtRow, ...]
-    record: str
-
-
-class DoctorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a recording can be trusted: `fine`, `limited` or `serious`."""
-
-    verdict: str
-    recorded: tuple[str, ...]
-    next: str
-    untrusted: DoctorTexts
-
-
-def doctor(reader: Reader, ask: AskDoctor) -> DoctorAnswer:
-    """Return whether a recording can be trusted, what it lacks, and how to record it right."""
-    read, analysis = reader.analysed(ask.path, None)
+    verdict: `fine`, `limited` or `serious`. missing: each with the switch that records it. serious, of a doubt: figures
+    cannot be taken as they are.
+    """
+    read, analysis = reader.analysed(path, None)
     found = check_up(analysis.timeline, read.scan)
     lacks = [part for part in found.parts if not part.recorded]
     missing = [f"{part.name}: {part.says}{f' ({part.switch})' if part.switch else ''}" for part in lacks]
-    return DoctorAnswer(
-        verdict=found.verdict,
-        recorded=tuple(word(part.name.replace(" ", "_")) for part in found.parts if part.recorded),
-        next="record it again as `record` says" if found.serious else "scan it",
-        untrusted=DoctorTexts(
-            trace=quoted(reader.shown(read)),
-            missing=some(missing, _MOST_PARTS, SENTENCE // 2),
-            doubts=tuple(
-                DoubtRow(serious=one.serious, says=quoted(one.says, SENTENCE), do=maybe(one.do, SENTENCE))
+    return {
+        "verdict": found.verdict,
+        "recorded": tuple(word(part.name.replace(" ", "_")) for part in found.parts if part.recorded),
+        "next": "record it again as `record` says" if found.serious else "scan it",
+        "untrusted": {
+            "trace": quoted(reader.shown(read)),
+            "missing": some(missing, _MOST_PARTS, SENTENCE // 2),
+            "doubts": tuple(
+                {"serious": one.serious, "says": quoted(one.says, SENTENCE), "do": maybe(one.do, SENTENCE)}
                 for one in found.doubts[:_MOST_DOUBTS]
             ),
-            record=lines(found.recipe.command if found.verdict == "fine" else found.recipe.code),
-        ),
-    )
+            "record": lines(found.recipe.command if found.verdict == "fine" else found.recipe.code),
+        },
+    }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracemine.errors import InputError, Location, UsageError
+from tracemine.files import make_folder, writing
 from tracemine.report.escape import line
 
 _MOST_ENTRIES = 10_000  # of a folder that is one trace: a timeline has a dozen
@@ -85,6 +86,35 @@ class Folders:
         if path.name.endswith(_JSON):
             return (entry for entry in beside if entry.name.startswith(path.name))
         return beside
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the server may do besides reading."""
+
+    write: bool = False  # below its folders
+    run: bool = False  # kernels that it generates
+
+    def check_run(self) -> None:
+        """Raise UsageError where generated kernels may not be run."""
+        if not self.run:
+            says = "verify: runs generated kernels, and this server was started to read only"
+            raise UsageError(says, hint="ask the user to start it with `tracemine mcp --allow-run`")
+
+    def folder(self, output: str | None, folders: Folders) -> Path | None:
+        """Return the folder that files are written into, made where it is not there; None: none was named.
+
+        Raise UsageError where nothing may be written, and for a folder that is not served.
+        """
+        if output is None:
+            return None
+        if not self.write:
+            says = "output: this server writes no files"
+            raise UsageError(says, hint="leave it out, or ask the user to start it with `tracemine mcp --allow-write`")
+        folder = folders.inside(output)
+        with writing(folder):
+            make_folder(folder)
+        return folder
 
 
 def shown_argument(given: str) -> str:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-from tracemine.agents.answers import AskEmit, AskVerify, EmitAnswer, EmitTexts, Judged, VerifyAnswer, VerifyTexts
+from tracemine.agents.asked import GPU, Answer, Cursor, FindingId, Lines, Output, Seconds, TracePath
 from tracemine.agents.folders import Folders
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.errors import UsageError
-from tracemine.files import make_folder, writing
 from tracemine.findings.grouping import scan_of_variants
 from tracemine.findings.record import Finding
 from tracemine.units import range_text
@@ -30,40 +28,24 @@ _SENTENCES = 3
 _LONGEST_TEXT = 400_000  # characters of a reproduction
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """What the server may do besides reading."""
+def emit(
+    reader: Reader,
+    *,
+    path: TracePath,
+    id: FindingId,
+    gpu: GPU = None,
+    output: Output = None,
+    limit: Lines = 120,
+    cursor: Cursor = None,
+) -> Answer:
+    """Return a page of the file that runs a finding's operators and its fix, which nothing is run for.
 
-    write: bool = False  # below its folders
-    run: bool = False  # kernels that it generates
-
-    def check_run(self) -> None:
-        """Raise UsageError where generated kernels may not be run."""
-        if not self.run:
-            says = "verify: runs generated kernels, and this server was started to read only"
-            raise UsageError(says, hint="ask the user to start it with `tracemine mcp --allow-run`")
-
-    def folder(self, output: str | None, folders: Folders) -> Path | None:
-        """Return the folder that files are written into, made where it is not there; None: none was named.
-
-        Raise UsageError where nothing may be written, and for a folder that is not served.
-        """
-        if output is None:
-            return None
-        if not self.write:
-            says = "output: this server writes no files"
-            raise UsageError(says, hint="leave it out, or ask the user to start it with `tracemine mcp --allow-write`")
-        folder = folders.inside(output)
-        with writing(folder):
-            make_folder(folder)
-        return folder
-
-
-def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
-    """Return a page of the file that runs a finding's operators and its fix, which nothing is run for."""
-    folder = allowed.folder(ask.output, reader.folders)
-    read, analysis = reader.analysed(ask.path, ask.gpu)
-    asked = read.named(ask.id)
+    shows: the variant of the finding that the file is of. refused: why there is none.
+    """
+    allowed = reader.allowed
+    folder = allowed.folder(output, reader.folders)
+    read, analysis = reader.analysed(path, gpu)
+    asked = read.named(id)
     variant = _fixable(read, asked)
     bugs, before = Bugs(), _names(folder)
     with Emitter(folder if allowed.run else None) as emitter:  # one that writes compiles the kernel too
@@ -73,55 +55,70 @@ def emit(reader: Reader, ask: AskEmit, allowed: Allowed) -> EmitAnswer:
     if folder is not None and text is not None and not allowed.run:
         write_harness(folder)
         write(folder, name, text)
-    question = ("emit", read.key, variant.fingerprint, ask.output)
+    question = ("emit", read.key, variant.fingerprint, output)
     rows = [] if text is None else text[:_LONGEST_TEXT].splitlines(keepends=True)
-    shown, cursor = page(rows, ask.limit, ask.cursor, question)
-    return EmitAnswer(
-        id=asked_id(read.report[asked], asked),
-        shows=word(variant.fingerprint),
-        rule=word(variant.rule),
-        lines_in_all=len(rows),
-        next_cursor=cursor,
-        next="apply the fix that `explain` gives in words"
+    shown, following = page(rows, limit, cursor, question)
+    return {
+        "id": asked_id(read.report[asked], asked),
+        "shows": word(variant.fingerprint),
+        "rule": word(variant.rule),
+        "lines_in_all": len(rows),
+        "next_cursor": following,
+        "next": "apply the fix that `explain` gives in words"
         if text is None
         else "verify it, where the server may run kernels",
-        untrusted=EmitTexts(
-            refused=maybe(fix.refused or bugs.first, SENTENCE),
-            file_name=None if text is None else quoted(name),
-            text=None if text is None else lines("".join(shown), _LONGEST_TEXT),
-            assumptions=some(fix.assumptions, _SENTENCES, SENTENCE),
-            written=_written(folder, before, reader.folders),
-        ),
-    )
+        "untrusted": {
+            "refused": maybe(fix.refused or bugs.first, SENTENCE),
+            "file_name": None if text is None else quoted(name),
+            "text": None if text is None else lines("".join(shown), _LONGEST_TEXT),
+            "assumptions": some(fix.assumptions, _SENTENCES, SENTENCE),
+            "written": _written(folder, before, reader.folders),
+        },
+    }
 
 
-def verify(reader: Reader, ask: AskVerify, allowed: Allowed) -> VerifyAnswer:
-    """Generate a finding's kernel or apply its fix, check it, and time it where there is a GPU."""
-    allowed.check_run()
+def verify(
+    reader: Reader,
+    *,
+    path: TracePath,
+    id: FindingId,
+    gpu: GPU = None,
+    output: Output = None,
+    time_limit_s: Seconds = 60,
+) -> Answer:
+    """Generate a finding's kernel or apply its fix, check it, and time one occurrence where there is a GPU.
+
+    level: L0 (predicted) to L5, as docs/guide/verify.md has them. Without a GPU nothing is timed, and they end at L2.
+    """
+    reader.allowed.check_run()
     needed()
     begun = time.monotonic()
-    folder = allowed.folder(ask.output, reader.folders)
+    folder = reader.allowed.folder(output, reader.folders)
     stem = None if folder is None else folder / "verdicts"
-    read, analysis = reader.analysed(ask.path, ask.gpu)
-    asked = read.named(ask.id)
+    read, analysis = reader.analysed(path, gpu)
+    asked = read.named(id)
     variant = _fixable(read, asked)
-    gpu = gpu_name()
+    own_gpu = gpu_name()
     if stem is not None:
-        verdicts_before(stem, gpu)  # better an error now than after minutes of validation
+        verdicts_before(stem, own_gpu)  # better an error now than after minutes of validation
     before = _names(folder)
-    how = How(gpu=gpu, time_limit_s=float(ask.time_limit_s), emit=folder)
+    how = How(gpu=own_gpu, time_limit_s=float(time_limit_s), emit=folder)
     run = verified([variant], analysis, scan_of_variants(read.scan), how, step=False)
     if isinstance(run.stopped, Exception):
         raise run.stopped
     if stem is not None:
-        write_verdicts(_kept(read, run, gpu, time.monotonic() - begun), stem, gpu)
-    return VerifyAnswer(
-        id=asked_id(read.report[asked], asked),
-        next="change the program, record again, and diff" if gpu else "nothing was timed: a GPU is needed for that",
-        untrusted=VerifyTexts(
-            gpu=maybe(gpu), verdicts=tuple(map(_judged, run.verdicts)), written=_written(folder, before, reader.folders)
-        ),
-    )
+        write_verdicts(_kept(read, run, own_gpu, time.monotonic() - begun), stem, own_gpu)
+    return {
+        "id": asked_id(read.report[asked], asked),
+        "next": "change the program, record again, and diff"
+        if own_gpu
+        else "nothing was timed: a GPU is needed for that",
+        "untrusted": {
+            "gpu": maybe(own_gpu),
+            "verdicts": tuple(map(_judged, run.verdicts)),
+            "written": _written(folder, before, reader.folders),
+        },
+    }
 
 
 def _fixable(read: Read, fingerprint: str) -> Finding:
@@ -152,20 +149,20 @@ def _kept(read: Read, run: VerifyRun, gpu: str | None, seconds: float) -> Verdic
     )
 
 
-def _judged(verdict: Verdict) -> Judged:
-    return Judged(
-        shows=word(verdict.fingerprint),
-        rule=word(verdict.rule),
-        level=word(verdict.level),
-        says=quoted(verdict.says, SENTENCE),
-        predicted=f"saves {range_text(verdict.predicted_ns.low, verdict.predicted_ns.high)}",
-        measured_ns=verdict.measured_ns,
-        within_interval=verdict.within_interval,
-        best=verdict.best,
-        assumptions=some(verdict.assumptions, _SENTENCES, SENTENCE),
-        not_tested=some(verdict.not_tested, _SENTENCES, SENTENCE),
-        bug=maybe(verdict.bug, SENTENCE),
-    )
+def _judged(verdict: Verdict) -> Answer:
+    return {
+        "shows": word(verdict.fingerprint),
+        "rule": word(verdict.rule),
+        "level": word(verdict.level),
+        "says": quoted(verdict.says, SENTENCE),
+        "predicted": f"saves {range_text(verdict.predicted_ns.low, verdict.predicted_ns.high)}",
+        "measured_ns": verdict.measured_ns,
+        "within_interval": verdict.within_interval,
+        "best": verdict.best,
+        "assumptions": some(verdict.assumptions, _SENTENCES, SENTENCE),
+        "not_tested": some(verdict.not_tested, _SENTENCES, SENTENCE),
+        "bug": maybe(verdict.bug, SENTENCE),
+    }
 
 
 def _names(folder: Path | None) -> dict[Path, int]:

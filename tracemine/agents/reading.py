@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tracemine import pipeline
-from tracemine.agents.folders import Folders, shown_argument
+from tracemine.agents.folders import Allowed, Folders, shown_argument
 from tracemine.agents.quoted import word
 from tracemine.api.report import Report
 from tracemine.api.settings import options_of
@@ -60,6 +60,7 @@ class Reader:
 
     folders: Folders
     rules: Sequence[Path] = ()
+    allowed: Allowed = field(default_factory=Allowed)
     _scans: OrderedDict[_Key, Read] = field(default_factory=OrderedDict)
     _last: tuple[_Key, Analysis] | None = None
 

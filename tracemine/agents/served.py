@@ -4,33 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
-from tracemine.agents import checkups, kernels, tools
-from tracemine.agents.answers import (
-    AskDiff,
-    AskDoctor,
-    AskEmit,
-    AskExplain,
-    AskScan,
-    AskTop,
-    AskTraces,
-    AskVerify,
-    AskWhyNot,
-    DiffAnswer,
-    EmitAnswer,
-    ExplainAnswer,
-    ScanAnswer,
-    TopAnswer,
-    TracesAnswer,
-    VerifyAnswer,
-    WhyNotAnswer,
-)
-from tracemine.agents.folders import Folders
-from tracemine.agents.kernels import Allowed
+from tracemine.agents import checkups, kernels, tables, tools
+from tracemine.agents.asked import Answer
+from tracemine.agents.folders import Allowed, Folders
 from tracemine.agents.quoted import escaped
 from tracemine.agents.reading import Reader
 from tracemine.errors import TracemineError, UsageError, bug_text
@@ -55,73 +37,61 @@ class Tool:
 
     title: str
     says: str
-    asks: type[msgspec.Struct]
-    answers: type[msgspec.Struct]
-    call: Callable[[Reader, Any, Allowed], msgspec.Struct]
+    call: Callable[..., Answer]
     reads_only: bool = True
 
-
-def _reading(call: Callable[[Reader, Any], msgspec.Struct]) -> Callable[[Reader, Any, Allowed], msgspec.Struct]:
-    return lambda reader, ask, allowed: call(reader, ask)
+    def takes(self) -> type[msgspec.Struct]:
+        """Return what it takes: a record of the keyword arguments of its function, with their types and defaults."""
+        types = get_type_hints(self.call, include_extras=True)
+        named = (each for each in signature(self.call).parameters.values() if each.kind is each.KEYWORD_ONLY)
+        fields = [(each.name, types[each.name], each.default) for each in named]
+        required = [
+            (name, kind) if default is Parameter.empty else (name, kind, default) for name, kind, default in fields
+        ]
+        return msgspec.defstruct(self.call.__name__, required, kw_only=True, forbid_unknown_fields=True)
 
 
 TOOLS: Mapping[str, Tool] = {
-    "traces": Tool("List traces", "List the traces that are served.", AskTraces, TracesAnswer, _reading(tools.traces)),
+    "traces": Tool("List traces", "List the traces that are served.", tools.traces),
     "scan": Tool(
         "Scan a trace",
         "Say what makes a step slow: what bounds it, the findings that save most, what is missing. Begin here.",
-        AskScan,
-        ScanAnswer,
-        _reading(tools.scan),
+        tools.scan,
     ),
     "doctor": Tool(
         "Check a recording",
         "Say whether a recording can be trusted, what it lacks, and the code that records it right.",
-        AskDoctor,
-        checkups.DoctorAnswer,
-        _reading(checkups.doctor),
+        checkups.doctor,
     ),
     "top": Tool(
         "Say where the time goes",
         "Add up GPU time by kernel, operator, module, line, stream, device or phase; host time by line (host); waits.",
-        AskTop,
-        TopAnswer,
-        _reading(tools.top),
+        tables.top,
     ),
     "explain": Tool(
         "Explain a finding",
         "Say of one finding: the fix as code, where, evidence, when its rule is wrong. Read it before you change code.",
-        AskExplain,
-        ExplainAnswer,
-        _reading(tools.explained),
+        tools.explained,
     ),
     "why_not": Tool(
         "Say what is not reported",
         "Say which operators share data and cannot be one kernel. Ask before you fuse what no finding names.",
-        AskWhyNot,
-        WhyNotAnswer,
-        _reading(tools.why_not),
+        tools.why_not,
     ),
     "diff": Tool(
         "Compare two traces",
         "Say what became of each finding from one recording to the next. Fixed: what it cost is gone.",
-        AskDiff,
-        DiffAnswer,
-        _reading(tools.diff),
+        tools.diff,
     ),
     "emit": Tool(
         "Show a finding's kernel",
         "Show the file that runs a finding's operators eagerly and fixed: a Triton kernel, or another call.",
-        AskEmit,
-        EmitAnswer,
         kernels.emit,
         reads_only=False,
     ),
     "verify": Tool(
         "Check a finding's fix",
         "Generate the kernel or apply the fix, compare with float64, and time it on a GPU. Minutes. Needs --allow-run.",
-        AskVerify,
-        VerifyAnswer,
         kernels.verify,
         reads_only=False,
     ),
@@ -138,13 +108,13 @@ class Served:
     _reader: Reader = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reader = Reader(self.folders, self.rules)
+        self._reader = Reader(self.folders, self.rules, self.allowed)
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> msgspec.Struct | str:
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Answer | str:
         """Return a tool's answer; an error as a text of one line, with the way out. A bug of ours is one too."""
         try:
             tool = _tool(name)
-            return tool.call(self._reader, _asked(name, tool, arguments), self.allowed)
+            return tool.call(self._reader, **_asked(name, tool, arguments))
         except TracemineError as error:
             return _one_line(error)
         except OSError as error:
@@ -167,15 +137,16 @@ def _tool(name: str) -> Tool:
     return TOOLS[name]
 
 
-def _asked(name: str, tool: Tool, arguments: Mapping[str, Any]) -> Any:
+def _asked(name: str, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in arguments.items():
         if any(isinstance(one, str) and path_text(one) != one for one in (key, value)):
             raise UsageError(f"{name}: `{line(key, 60)}` holds half a character, which is no text")
+    taken = tool.takes()
     try:
-        return msgspec.convert(dict(arguments), tool.asks)
+        return msgspec.structs.asdict(msgspec.convert(dict(arguments), taken))
     except msgspec.ValidationError as error:
         says = str(error).replace(" - at `$.", ": `").replace("Object ", "")
-        raise UsageError(f"{name}: {says}", hint=f"it takes: {', '.join(tool.asks.__struct_fields__)}") from None
+        raise UsageError(f"{name}: {says}", hint=f"it takes: {', '.join(taken.__struct_fields__)}") from None
 
 
 def _one_line(error: TracemineError) -> str:

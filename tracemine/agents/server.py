@@ -1,6 +1,6 @@
 """The Model Context Protocol over standard input and output, by its official Python SDK: tools, and nothing else.
 
-Its JSON Schemas of what tools take and answer come from the records themselves.
+Its JSON Schemas of what tools take come from the functions themselves.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from tracemine.agents.folders import Folders
-from tracemine.agents.kernels import Allowed
+from tracemine.agents.asked import Answer
+from tracemine.agents.folders import Allowed, Folders
 from tracemine.agents.served import INSTRUCTIONS, TOOLS, Served
 from tracemine.causes import load_rules
 from tracemine.version import __version__
@@ -56,7 +56,7 @@ def server_of(served: Served) -> Server[Any]:
     )
 
 
-def result_of(answer: msgspec.Struct | str) -> types.CallToolResult:
+def result_of(answer: Answer | str) -> types.CallToolResult:
     """Return an answer as data and as the same in JSON; an error as its line."""
     if isinstance(answer, str):
         return types.CallToolResult(content=[types.TextContent(type="text", text=answer)], is_error=True)
@@ -72,31 +72,19 @@ def _listed(name: str, served: Served) -> types.Tool:
         read_only_hint=reads_only, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     )
     return types.Tool(
-        name=name, title=tool.title, description=tool.says, input_schema=short_schema_of(tool.asks), annotations=hints
+        name=name, title=tool.title, description=tool.says, input_schema=schema_of(tool.takes()), annotations=hints
     )
 
 
 def schema_of(record: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the schema of a record as one object, with what it refers to inside.
-
-    >>> from tracemine.agents.answers import AskScan
-    >>> found = schema_of(AskScan)
-    >>> found["type"], found["required"], found["additionalProperties"]
-    ('object', ['path'], False)
-    """
-    _, components = msgspec.json.schema_components([record], ref_template="#/$defs/{name}")
-    own: dict[str, Any] = components.pop(record.__name__)
-    return own | ({"$defs": components} if components else {})
-
-
-def short_schema_of(record: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the schema of what a tool takes in as few words as say it: an agent reads all of them before it asks.
 
-    >>> from tracemine.agents.answers import AskTraces
-    >>> short_schema_of(AskTraces)["properties"]["limit"]
+    >>> from tracemine.agents.served import TOOLS
+    >>> schema_of(TOOLS["traces"].takes())["properties"]["limit"]
     {'description': 'Rows.', 'type': 'integer', 'minimum': 1, 'maximum': 25}
     """
-    own = schema_of(record)
+    _, components = msgspec.json.schema_components([record])
+    own: dict[str, Any] = components[record.__name__]
     properties = {name: _short(one) for name, one in own["properties"].items()}
     required = {"required": own["required"]} if own.get("required") else {}
     return {"type": "object", "properties": properties, **required, "additionalProperties": False}

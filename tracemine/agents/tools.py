@@ -1,46 +1,28 @@
-"""The tools that read: each takes a reader and what is asked, and gives an answer."""
+"""The tools that read: each takes a reader and what is asked, by name, and gives an answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from msgspec.structs import replace
-
-from tracemine.agents.answers import (
-    AskDiff,
-    AskExplain,
-    AskScan,
-    AskTop,
-    AskTraces,
-    AskWhyNot,
-    ChangeRow,
-    DiffAnswer,
-    DiffTexts,
-    ExplainAnswer,
-    ExplainTexts,
-    FindingRow,
-    LeftOutRow,
-    Per,
-    RefusedRow,
-    RuleText,
-    ScanAnswer,
-    ScanTexts,
-    TopAnswer,
-    TopEntry,
-    TopTexts,
-    TraceRow,
-    TracesAnswer,
-    TraceTexts,
-    VariantRow,
-    WhyNotAnswer,
-    WhyNotTexts,
+from tracemine.agents.asked import (
+    GPU,
+    Answer,
+    Cursor,
+    Details,
+    FindingId,
+    Limit,
+    MinSaving,
+    OneRule,
+    Operator,
+    Status,
+    TracePath,
+    known,
 )
-from tracemine.agents.host_tables import host_answer
 from tracemine.agents.pages import page
 from tracemine.agents.quoted import NAME, SENTENCE, lines, maybe, quoted, some, word
 from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.api.explain import Explanation, explain
-from tracemine.api.tops import tops_of
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
 from tracemine.documents.next_step import next_step
@@ -63,163 +45,130 @@ from tracemine.findings.record import Finding, Recorded, Refused, Scan, Verified
 from tracemine.matching import Rule
 from tracemine.perfmodel import Range, Traffic
 from tracemine.timeline import producer_named
-from tracemine.top import TopRow
 from tracemine.units import bytes_text, percent_text, range_text, time_text
 from tracemine.verify.pipeline import fusable
 
 _NAMES, _SENTENCES, _VARIANTS, _REASONS = 6, 3, 8, 6  # entries of an answer that has no pages for them
 _NAME = 120  # characters
-_TOP_NAME, _MARK, _MOST_CLAIMS = 48, 8, 2  # characters of a name in a table and of an id there; ids of a row
 
 
-def traces(reader: Reader, ask: AskTraces) -> TracesAnswer:
-    """Return a page of the traces that are served."""
+def traces(reader: Reader, *, limit: Limit = 10, cursor: Cursor = None) -> Answer:
+    """Return a page of the traces that are served: paths as the other tools take them."""
     found = reader.served()
-    shown, cursor = page(found, ask.limit, ask.cursor, ("traces", [path for path, _ in found]))
-    return TracesAnswer(
-        total=len(found),
-        next_cursor=cursor,
-        next="scan one" if found else "none is served: ask the user to record one, `tracemine capture`",
-        untrusted=TraceTexts(traces=tuple(TraceRow(path=quoted(path), bytes=size) for path, size in shown)),
-    )
+    shown, following = page(found, limit, cursor, ("traces", [path for path, _ in found]))
+    return {
+        "total": len(found),
+        "next_cursor": following,
+        "next": "scan one" if found else "none is served: ask the user to record one, `tracemine capture`",
+        "untrusted": {"traces": tuple({"path": quoted(path), "bytes": size} for path, size in shown)},
+    }
 
 
-def scan(reader: Reader, ask: AskScan) -> ScanAnswer:
-    """Return a trace in short: what bounds its step, what could be saved, and the findings that save most."""
-    read = reader.read(ask.path, ask.gpu)
+def scan(
+    reader: Reader,
+    *,
+    path: TracePath,
+    gpu: GPU = None,
+    rule: OneRule = None,
+    min_saving: MinSaving = None,
+    limit: Limit = 3,
+    cursor: Cursor = None,
+) -> Answer:
+    """Return a trace in short: what bounds its step, what could be saved, and the findings that save most.
+
+    missing: what was not recorded; findings are fewer and less sure without. one_edit: what does several at once.
+    """
+    read = reader.read(path, gpu)
     found = read.scan
-    report = read.report if ask.min_saving is None else read.report.worth(ask.min_saving)
-    chosen = [finding for finding in report if ask.rule in (None, finding.rule)]
-    shown, cursor = page(chosen, ask.limit, ask.cursor, ("scan", read.key, ask.rule, ask.min_saving))
+    report = read.report if min_saving is None else read.report.worth(min_saving)
+    chosen = [finding for finding in report if rule in (None, finding.rule)]
+    shown, following = page(chosen, limit, cursor, ("scan", read.key, rule, min_saving))
     bound = found.summary.bound
-    return ScanAnswer(
-        per=_per(found),
-        steps=found.trace.steps,
-        activities=found.trace.activities,
-        bound_by=None if bound is None else word(bound.by.replace(" ", "_")),
-        takes=quoted(unprofiled_text(found.summary)),
-        gpu_work=quoted(busy_text(found.summary)),
-        all_save=_saving(all_of(found, "step_saving_ns"), found),
-        total=len(chosen),
-        too_small_to_show=len(found.findings) - len(report),
-        missing=_missing(found.recorded, found.trace.format),
-        next_cursor=cursor,
-        next=_after_scan(found, chosen),
-        untrusted=ScanTexts(
-            trace=quoted(reader.shown(read)),
-            gpu=_gpu(found),
-            headline=quoted(headline(found)),
-            one_edit=maybe(first_screen(found, read.frames).at_once or None, SENTENCE),
-            findings=tuple(_row(finding, read) for finding in shown),
-            warnings=some(found.warnings, _SENTENCES, SENTENCE // 2),
-        ),
-    )
+    return {
+        "per": _per(found),
+        "steps": found.trace.steps,
+        "activities": found.trace.activities,
+        "bound_by": None if bound is None else word(bound.by.replace(" ", "_")),
+        "takes": quoted(unprofiled_text(found.summary)),
+        "gpu_work": quoted(busy_text(found.summary)),
+        "all_save": _saving(all_of(found, "step_saving_ns"), found),
+        "total": len(chosen),
+        "too_small_to_show": len(found.findings) - len(report),
+        "missing": _missing(found.recorded, found.trace.format),
+        "next_cursor": following,
+        "next": _after_scan(found, chosen),
+        "untrusted": {
+            "trace": quoted(reader.shown(read)),
+            "gpu": _gpu(found),
+            "headline": quoted(headline(found)),
+            "one_edit": maybe(first_screen(found, read.frames).at_once or None, SENTENCE),
+            "findings": tuple(_row(finding, read) for finding in shown),
+            "warnings": some(found.warnings, _SENTENCES, SENTENCE // 2),
+        },
+    }
 
 
-def top(reader: Reader, ask: AskTop) -> TopAnswer:
-    """Return a page of where the GPU's time goes, most first; of modules and lines each before its parts."""
-    read, analysis = reader.analysed(ask.path, ask.gpu)
-    tops = tops_of(analysis, read.scan, reader.options(ask.gpu))
-    if ask.by == "waits" or ask.by == "host" or ask.by == "host_tree":
-        return host_answer(reader, ask, read, tops)
-    found = tops.by(ask.by)
-    rows, cursor = page(found.rows, ask.limit, ask.cursor, ("top", read.key, ask.by))
-    used = found.utilisation
-    claimed = next((one.fingerprint for row in rows for one in row.findings), None)
-    return TopAnswer(
-        per=found.per,
-        gpu_time=f"{time_text(found.gpu_time_ns / found.steps)} of {time_text(found.recorded_ns)}, recorded",
-        mfu=None if used is None or used.mfu is None else round(used.mfu, 4),
-        hfu=None if used is None else round(used.hfu, 4),
-        total=len(found.rows),
-        next_cursor=cursor,
-        next=f"explain {word(claimed)}" if claimed else "scan it: no finding holds these" if rows else "top by host",
-        untrusted=TopTexts(
-            trace=quoted(reader.shown(read)),
-            rows=tuple(_top_entry(row, found.steps) for row in rows),
-            notes=some(found.notes, _SENTENCES, SENTENCE),
-        ),
-    )
+def explained(reader: Reader, *, path: TracePath, id: FindingId, details: Details = False, gpu: GPU = None) -> Answer:
+    """Return what is known of a finding; with `details` all of it.
 
-
-def _top_entry(row: TopRow, steps: int) -> TopEntry:
-    flops, moved = row.flops_per_s, row.bytes_per_s
-    return TopEntry(
-        name=maybe(row.name, _TOP_NAME),
-        us=round(row.gpu_time_ns / steps / 1e3, 1),
-        share=round(row.share, 3),
-        calls=round(row.calls / steps),
-        depth=row.depth,
-        tflop_per_s=None if flops is None else round(flops / 1e12, 1),
-        flops_reach=None if row.flops_reach is None else round(row.flops_reach, 2),
-        gb_per_s=None if moved is None else round(moved / 1e9),
-        bytes_reach=None if row.bytes_reach is None else round(row.bytes_reach, 2),
-        findings=tuple(word(one.fingerprint)[:_MARK] for one in row.findings[:_MOST_CLAIMS]),
-    )
-
-
-def explained(reader: Reader, ask: AskExplain) -> ExplainAnswer:
-    """Return what is known of a finding; with `details` all of it."""
-    read = reader.read(ask.path, ask.gpu)
-    named = read.named(ask.id)
+    limits, false_positives: when its rule is wrong. emit: a kernel or call can be made for it. variant_of: the finding
+    that the asked one is a part of, whose figures these are.
+    """
+    read = reader.read(path, gpu)
+    named = read.named(id)
     found: Explanation = explain(read.report, named, rules=reader.rules)
     finding, rule = found.finding, found.rule
-    asked, more = asked_id(finding, named), ask.details
-    emits, told = bool(fusable([finding])), None if more else _SENTENCES
-    return ExplainAnswer(
-        id=asked,
-        variant_of=None if asked == finding.fingerprint else word(finding.fingerprint),
-        per=_per(read.scan),
-        rule=word(finding.rule),
-        saves=_saving(saved_alone(finding), read.scan),
-        saves_gpu=_gpu_saving(finding, read.scan),
-        costs=cost_text(finding, read.scan),
-        times=_times(finding.occurrences, read.scan),
-        evidence=found.evidence,
-        emit=emits,
-        moves=_moves(finding.traffic_bytes),
-        limits=() if rule is None else rule.limits[:told],
-        false_positives=() if rule is None else rule.false_positives[:told],
-        about=_rule(rule) if more and rule is not None else None,
-        next="emit and verify it, or apply `fix`; then record again and diff"
+    asked = asked_id(finding, named)
+    emits, told = bool(fusable([finding])), None if details else _SENTENCES
+    return {
+        "id": asked,
+        "per": _per(read.scan),
+        "rule": word(finding.rule),
+        "saves": _saving(saved_alone(finding), read.scan),
+        "saves_gpu": _gpu_saving(finding, read.scan),
+        "costs": cost_text(finding, read.scan),
+        "times": _times(finding.occurrences, read.scan),
+        "evidence": found.evidence,
+        "emit": emits,
+        "limits": () if rule is None else rule.limits[:told],
+        "false_positives": () if rule is None else rule.false_positives[:told],
+        "next": "emit and verify it, or apply `fix`; then record again and diff"
         if emits
         else "apply `fix`, record again in the same way, and diff both",
-        untrusted=_all_texts(finding, read, reader) if more else _texts(finding, read, reader),
-    )
+        "untrusted": _texts(finding, read, reader, details),
+        **known(
+            variant_of=None if asked == finding.fingerprint else word(finding.fingerprint),
+            moves=_moves(finding.traffic_bytes),
+            about=_rule(rule) if details and rule is not None else None,
+        ),
+    }
 
 
-def _texts(finding: Finding, read: Read, reader: Reader) -> ExplainTexts:
-    """Return what an agent needs before it changes code."""
-    return ExplainTexts(
-        trace=quoted(reader.shown(read)),
-        cause=quoted(finding.title),
-        where=_where(finding, read, 2),
-        fix=lines(finding.fix),
-        verdict=_verdict(finding.verdict),
-        shapes=maybe(finding.shapes),
-        dtype=maybe(finding.dtype),
-        assumptions=some(finding.assumptions, 1, SENTENCE),
-    )
-
-
-def _all_texts(finding: Finding, read: Read, reader: Reader) -> ExplainTexts:
-    """Return the same with kernels, variants and all that is assumed."""
-    variants = tuple(
-        VariantRow(
-            id=word(variant.identity.finding),
-            times=_times(variant.occurrences, read.scan),
-            shapes=maybe(variant.shapes, _NAME),
-        )
+def _texts(finding: Finding, read: Read, reader: Reader, more: bool) -> Answer:
+    """Return what an agent needs before it changes code; `more`: with kernels, variants and all that is assumed."""
+    variants = [
+        {
+            "id": word(variant.identity.finding),
+            "times": _times(variant.occurrences, read.scan),
+            "shapes": maybe(variant.shapes, _NAME),
+        }
         for variant in finding.variants[:_VARIANTS]
-    )
-    return replace(
-        _texts(finding, read, reader),
-        where=_where(finding, read, _NAMES),
-        operators=some(map(operator_name, finding.ops), 2 * _NAMES),
-        kernels=some(finding.kernels, 2 * _NAMES, _NAME),
-        assumptions=some(finding.assumptions, 2 * _SENTENCES, SENTENCE),
-        variants=variants,
-    )
+    ]
+    return {
+        "trace": quoted(reader.shown(read)),
+        "cause": quoted(finding.title),
+        "where": _where(finding, read, _NAMES if more else 2),
+        "fix": lines(finding.fix),
+        **known(
+            verdict=_verdict(finding.verdict),
+            shapes=maybe(finding.shapes),
+            dtype=maybe(finding.dtype),
+            operators=some(map(operator_name, finding.ops), 2 * _NAMES if more else 0),
+            kernels=some(finding.kernels, 2 * _NAMES if more else 0, _NAME),
+            assumptions=some(finding.assumptions, 2 * _SENTENCES if more else 1, SENTENCE),
+            variants=tuple(variants) if more else (),
+        ),
+    }
 
 
 def _where(finding: Finding, read: Read, most: int, longest: int = NAME) -> tuple[str, ...]:
@@ -233,75 +182,90 @@ def _moves(traffic: Traffic | None) -> str | None:
     return f"{bytes_text(traffic.before)} now, {bytes_text(traffic.after)} as one kernel, each time"
 
 
-def why_not(reader: Reader, ask: AskWhyNot) -> WhyNotAnswer:
-    """Return a page of what shares data and is not one kernel, most bytes first; and what rules left out."""
-    read = reader.read(ask.path)
+def why_not(
+    reader: Reader, *, path: TracePath, operator: Operator = None, limit: Limit = 5, cursor: Cursor = None
+) -> Answer:
+    """Return a page of what shares data and is not one kernel, most bytes first; and what rules left out.
+
+    By reason; pair by pair where an operator is asked for. refused: null where findings were stored without it.
+    """
+    read = reader.read(path)
     refused = read.scan.refused
-    pairs = [pair for pair in refused or () if ask.operator is None or ask.operator in f"{pair.first} {pair.second}"]
-    rows = _by_reason(pairs) if ask.operator is None else [_refused([pair]) for pair in pairs]
-    shown, cursor = page(rows, ask.limit, ask.cursor, ("why_not", read.key, ask.operator))
+    pairs = [pair for pair in refused or () if operator is None or operator in f"{pair.first} {pair.second}"]
+    rows = _by_reason(pairs) if operator is None else [_refused([pair]) for pair in pairs]
+    shown, following = page(rows, limit, cursor, ("why_not", read.key, operator))
     dropped = sorted(read.scan.dropped.items(), key=lambda item: (-item[1], item[0]))[:_REASONS]
-    return WhyNotAnswer(
-        total=len(rows),
-        next_cursor=cursor,
-        next="fuse none of these by hand" + ("" if ask.operator else "; name an operator to see its pairs")
+    return {
+        "total": len(rows),
+        "next_cursor": following,
+        "next": "fuse none of these by hand" + ("" if operator else "; name an operator to see its pairs")
         if rows
         else "no such pair: scan says what saves",
-        untrusted=WhyNotTexts(
-            trace=quoted(reader.shown(read)),
-            refused=None if refused is None else tuple(shown),
-            left_out=tuple(
-                LeftOutRow(reason=quoted(left_out_text(reason)), matches=count) for reason, count in dropped
-            ),
-        ),
-    )
+        "untrusted": {
+            "trace": quoted(reader.shown(read)),
+            "refused": None if refused is None else tuple(shown),
+            "left_out": tuple({"reason": quoted(left_out_text(reason)), "matches": count} for reason, count in dropped),
+        },
+    }
 
 
-def diff(reader: Reader, ask: AskDiff) -> DiffAnswer:
-    """Return what became of each finding, what went wrong first."""
-    before, after = reader.read(ask.before, ask.gpu), reader.read(ask.after, ask.gpu)
-    found = compared(before.scan, after.scan)
-    rows = [_change(change) for change in found.changes if ask.status in (None, change.status)]
-    shown, cursor = page(rows, ask.limit, ask.cursor, ("diff", before.key, after.key, ask.status))
+def diff(
+    reader: Reader,
+    *,
+    before: TracePath,
+    after: TracePath,
+    status: Status | None = None,
+    gpu: GPU = None,
+    limit: Limit = 5,
+    cursor: Cursor = None,
+) -> Answer:
+    """Return what became of each finding, what went wrong first.
+
+    comparable: false where nothing of the two recordings compares. differs: what besides the program is not the same.
+    """
+    old, new = reader.read(before, gpu), reader.read(after, gpu)
+    found = compared(old.scan, new.scan)
+    rows = [_change(change) for change in found.changes if status in (None, change.status)]
+    shown, following = page(rows, limit, cursor, ("diff", old.key, new.key, status))
     worse = any(change.status in ("new", "worse") for change in found.changes)
-    return DiffAnswer(
-        comparable=not found.incomparable,
-        per=word(found.per),
-        step=_took(found.step),
-        gpu_work=_took(found.gpu_work),
-        counts={word(status): count for status, count in found.counts.items()},
-        total=len(rows),
-        next_cursor=cursor,
-        next="record both in the same way: see `differs`"
+    return {
+        "comparable": not found.incomparable,
+        "per": word(found.per),
+        "step": _took(found.step),
+        "gpu_work": _took(found.gpu_work),
+        "counts": {word(status): count for status, count in found.counts.items()},
+        "total": len(rows),
+        "next_cursor": following,
+        "next": "record both in the same way: see `differs`"
         if found.incomparable
         else "explain what is new or worse"
         if worse
         else "report the measured change with its noise",
-        untrusted=DiffTexts(
-            changes=tuple(shown),
-            differs=some((f"{each.what}: {each.before} → {each.after}" for each in found.differs), _NAMES),
-            notes=some(found.notes, _SENTENCES, SENTENCE // 2),
-        ),
-    )
+        "untrusted": {
+            "changes": tuple(shown),
+            "differs": some((f"{each.what}: {each.before} → {each.after}" for each in found.differs), _NAMES),
+            "notes": some(found.notes, _SENTENCES, SENTENCE // 2),
+        },
+    }
 
 
-def _per(found: Scan) -> Per:
+def _per(found: Scan) -> Literal["step", "trace"]:
     """Return what savings are of: of a step, where steps are known of every finding."""
     known = found.summary.per_step is not None and all(finding.per_step is not None for finding in found.findings)
     return "step" if known else "trace"
 
 
-def _row(finding: Finding, read: Read) -> FindingRow:
-    return FindingRow(
-        id=word(finding.fingerprint),
-        rule=word(finding.rule),
-        cause=quoted(finding.title, _NAME),
-        saves=_saving(saved_alone(finding), read.scan),
-        times=_times(finding.occurrences, read.scan),
-        evidence=word(finding.evidence),
-        where=next(iter(_where(finding, read, 1, _NAME)), None),
-        do=quoted(next_step(finding.fix, SENTENCE), SENTENCE),
-    )
+def _row(finding: Finding, read: Read) -> Answer:
+    return {
+        "id": word(finding.fingerprint),
+        "rule": word(finding.rule),
+        "cause": quoted(finding.title, _NAME),
+        "saves": _saving(saved_alone(finding), read.scan),
+        "times": _times(finding.occurrences, read.scan),
+        "evidence": word(finding.evidence),
+        "where": next(iter(_where(finding, read, 1, _NAME)), None),
+        "do": quoted(next_step(finding.fix, SENTENCE), SENTENCE),
+    }
 
 
 def _times(occurrences: int, found: Scan) -> float:
@@ -355,16 +319,16 @@ def _after_scan(found: Scan, chosen: Sequence[Finding]) -> str:
     return "no finding: top says where its time goes, why_not what was left out"
 
 
-def _rule(rule: Rule) -> RuleText:
+def _rule(rule: Rule) -> Answer:
     what, why = (" ".join(text.split()) for text in (rule.what, rule.why))
-    return RuleText(title=rule.title, what=what, why=why, references=rule.references)
+    return {"title": rule.title, "what": what, "why": why, "references": rule.references}
 
 
 def _verdict(said: Verified | None) -> str | None:
     return None if said is None else quoted(f"{word(said.level)}, {word(said.basis)}: {said.says}", SENTENCE)
 
 
-def _by_reason(pairs: Sequence[Refused]) -> list[RefusedRow]:
+def _by_reason(pairs: Sequence[Refused]) -> list[Answer]:
     """Return one row a reason, in the order of what its largest pair shares."""
     rows: dict[str, list[Refused]] = {}
     for pair in pairs:
@@ -372,14 +336,14 @@ def _by_reason(pairs: Sequence[Refused]) -> list[RefusedRow]:
     return [_refused(each) for each in rows.values()]
 
 
-def _refused(pairs: Sequence[Refused]) -> RefusedRow:
+def _refused(pairs: Sequence[Refused]) -> Answer:
     first = pairs[0]
-    return RefusedRow(
-        reason=quoted(first.reason),
-        pairs=sum(pair.occurrences for pair in pairs),
-        first=quoted(first.first, _NAME),
-        second=quoted(first.second, _NAME),
-    )
+    return {
+        "reason": quoted(first.reason),
+        "pairs": sum(pair.occurrences for pair in pairs),
+        "first": quoted(first.first, _NAME),
+        "second": quoted(first.second, _NAME),
+    }
 
 
 def _took(change: StepChange) -> str:
@@ -387,13 +351,13 @@ def _took(change: StepChange) -> str:
     return f"{word(change.status)}: {before} → {after}, noise {time_text(change.noise_ns)}"
 
 
-def _change(change: FindingChange) -> ChangeRow:
+def _change(change: FindingChange) -> Answer:
     cost = f"{time_text(change.before_ns)} → {time_text(change.after_ns)}"
-    return ChangeRow(
-        status=word(change.status),
-        rule=word(change.rule),
-        ids=tuple(word(part.fingerprint) for side in (change.before, change.after) for part in side[:1]),
-        cost=f"{cost}, noise {time_text(change.noise_ns)}" if change.noise_ns else cost,
-        cause=quoted(change.title),
-        reason=maybe(change.reason, SENTENCE // 2),
-    )
+    return {
+        "status": word(change.status),
+        "rule": word(change.rule),
+        "ids": tuple(word(part.fingerprint) for side in (change.before, change.after) for part in side[:1]),
+        "cost": f"{cost}, noise {time_text(change.noise_ns)}" if change.noise_ns else cost,
+        "cause": quoted(change.title),
+        "reason": maybe(change.reason, SENTENCE // 2),
+    }

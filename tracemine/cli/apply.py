@@ -75,7 +75,7 @@ def apply(
         "budget_s": _seconds(budget),
         "say": (lambda text: None) if quiet else say,
     }
-    from tracemine.api.tops import tops_of
+    from tracemine.api.pictures import tops_of
     from tracemine.pipeline import ScanOptions, analyse, mined
 
     with reading(path := one_trace(run, quiet=quiet), quiet=quiet) as progress:

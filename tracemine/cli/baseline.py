@@ -76,8 +76,7 @@ def place_of(given: str) -> Kept:
 
     Raises UsageError for what can be no name, InputError for a file that holds something else.
     """
-    from tracemine.comparison.baseline import read_baseline
-    from tracemine.comparison.named import file_of
+    from tracemine.comparison.baseline import file_of, read_baseline
 
     named = "/" not in given and os.sep not in given and not given.endswith(".json")
     if named:
@@ -140,8 +139,7 @@ def accept(
       tracemine baseline accept --name decoder 80c2 --reason "ships in Q3, PERF-123"
     """
     from tracemine.comparison.baseline import accept as accepting
-    from tracemine.comparison.baseline import read_baseline, write_baseline
-    from tracemine.comparison.named import file_meant, file_of
+    from tracemine.comparison.baseline import file_meant, file_of, read_baseline, write_baseline
 
     if (name is None) == (fingerprint is None):
         raise UsageError(
@@ -174,8 +172,7 @@ def list_all(
       tracemine baseline list
       tracemine baseline list --name decoder
     """
-    from tracemine.comparison.baseline import read_baseline
-    from tracemine.comparison.named import file_of, kept_in
+    from tracemine.comparison.baseline import file_of, kept_in, read_baseline
 
     check_format(form, _FORMATS)
     if name is not None:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TextIO
 
 from tracemine.errors import DEBUG, Location, TracemineError, UsageError
+from tracemine.files import write_file
 from tracemine.report import Drawing
 from tracemine.report.escape import line
 
@@ -42,11 +43,14 @@ def open_streams() -> None:
             setattr(sys, name, stream)
 
 
-def write(text: str) -> None:
-    """Write `text` to standard output. A reader that has gone away (`| head`) is no error: it has what it wanted.
+def write(text: str, file: Path | None = None) -> None:
+    """Write `text` to a file, or to standard output, whose reader may have gone away (`| head`) with what it wanted.
 
     Raises UsageError where it cannot be written.
     """
+    if file is not None:
+        write_file(file, text)
+        return
     try:
         _write(sys.stdout, text)
     except OSError as error:

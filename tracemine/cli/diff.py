@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from io import StringIO
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.gates import NoiseOption, fails, gates_given, noise_given
@@ -26,7 +26,6 @@ from tracemine.cli.options import (
 from tracemine.cli.request import asked, one_found
 from tracemine.cli.scan import FAIL_ON_REACHED, check_page
 from tracemine.errors import TracemineError, UsageError
-from tracemine.files import write_file
 from tracemine.report import DIFF_REPORTS, PICTURED, render_difference
 
 FailOnOption = Annotated[
@@ -93,8 +92,5 @@ def diff(
     text = StringIO()
     how = options(text if output else sys.stdout, top=top, no_color=no_color)
     render_difference(form, found, text, replace(how, sides=[(side.scan, side.picture) for side in sides]))
-    if output:
-        write_file(output, text.getvalue())
-    else:
-        write(text.getvalue())
+    write(text.getvalue(), output)
     return FAIL_ON_REACHED if fails(found, gates) else 0

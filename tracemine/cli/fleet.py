@@ -44,7 +44,6 @@ from tracemine.cli.tickets import (
     deliver,
 )
 from tracemine.errors import UsageError
-from tracemine.files import write_file
 from tracemine.patterns import deferred
 from tracemine.units import bytes_text, count_text
 
@@ -198,10 +197,7 @@ def report(
     groups = (by,) if by is not None else GROUPS if format_ == "html" else GROUPS[:1]
     found = summed(dataset, hours=None if hours is None else hours_of(hours), price=price, by=groups, top=top)
     text = _drawn(found, format_, options(sys.stdout, top=0, no_color=no_color or output is not None))
-    if output is None:
-        write(text)
-    else:
-        write_file(output, text)
+    write(text, output)
     return 0
 
 
@@ -282,7 +278,7 @@ def _one_of(found: TicketsAsked, mark: str) -> TicketsAsked:
 
 def _engine(processes: int | None, ray: str | None) -> Engine:
     if ray is not None:
-        from tracemine.fleet.cluster import on_ray
+        from tracemine.fleet.machine import on_ray
 
         if processes is not None:
             raise UsageError("--processes: --ray has its own cores")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
 import typer
+from msgspec import Struct
 
 from tracemine import units
 from tracemine.cli.console import say, say_lines
@@ -18,7 +18,6 @@ from tracemine.units import Threshold, parse_percent
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference
-    from tracemine.comparison.baseline import Baseline
     from tracemine.comparison.gates import Gate as DifferenceGate
     from tracemine.findings.record import Finding, Scan
     from tracemine.report import Drawing
@@ -75,8 +74,7 @@ def fails(difference: Difference, gates: Sequence[DifferenceGate]) -> bool:
     return bool(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class GateResult:
+class GateResult(Struct, frozen=True):
     """What became of a scan before a gate; without one it passes, and there is nothing to say."""
 
     summary: CiSummary | None = None
@@ -115,7 +113,7 @@ class GateResult:
 
 def runner_lines(summary: CiSummary, repository: Path) -> Iterator[str]:
     """Yield a command for GitHub's runner for each failing finding: its line shows it in the pull request."""
-    from tracemine.files.in_repository import path_in
+    from tracemine.files.reading import path_in
 
     for row in summary.failing:
         place = ""
@@ -138,37 +136,27 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """A baseline, and what may not have become of its findings."""
-
-    name: str  # as it was given
-    baseline: Baseline
-    gates: Sequence[DifferenceGate]
-
-    def judged(self, scan: Scan, how: Drawing) -> GateResult:
-        """Return what became of a scan's findings."""
-        from tracemine.comparison.baseline import against
-        from tracemine.report.ci_summary import of_difference
-
-        difference = against(self.baseline, scan)
-        failures = {one.text: one for gate in self.gates for one in gate(difference)}
-        return GateResult(of_difference(difference, scan, how.frames, self.name, tuple(failures.values())), difference)
-
-
-def watch(baseline: Path, fail_on: str | None) -> Watch:
-    """Return the baseline of a file. Raises UsageError or InputError where the file or --fail-on is wrong."""
-    from tracemine.comparison.baseline import read_baseline
-    from tracemine.comparison.named import file_meant
+def _watched(baseline: Path, fail_on: str | None) -> Gate:
+    """Return what a baseline asks of a scan. Raises UsageError, InputError where the file or --fail-on is wrong."""
+    from tracemine.comparison.baseline import against, file_meant, read_baseline
 
     gates = gates_given([] if fail_on is None else [fail_on])
-    return Watch(str(baseline), read_baseline(file_meant(baseline)), gates)
+    before = read_baseline(file_meant(baseline))
+
+    def judged(scan: Scan, how: Drawing) -> GateResult:
+        from tracemine.report.ci_summary import of_difference
+
+        difference = against(before, scan)
+        failures = {one.text: one for gate in gates for one in gate(difference)}
+        return GateResult(of_difference(difference, scan, how.frames, str(baseline), [*failures.values()]), difference)
+
+    return judged
 
 
 def scan_gate(baseline: Path | None, fail_on: str | None) -> Gate:
     """Return what --fail-on and --baseline ask of a scan. Raises UsageError, InputError where one of them is wrong."""
     if baseline is not None:
-        return watch(baseline, fail_on).judged
+        return _watched(baseline, fail_on)
     if fail_on is None:
         return lambda scan, how: GateResult()
     reached = parse_fail_on(fail_on)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tracemine.cli.console import say, write
 from tracemine.errors import TracemineError, UsageError
-from tracemine.files import write_file
 
 if TYPE_CHECKING:
     from tracemine.cli.request import ScanRequest
@@ -93,10 +92,7 @@ def drawn_job(found: DrawnJob, report: str, output: Path | None, how: Drawing) -
         text = overlay(picture)
     else:
         text = (render_json if report == "json" else render_markdown)(job)
-    if output is None:
-        write(text)
-    else:
-        write_file(output, text)
+    write(text, output)
     return 0
 
 
@@ -125,10 +121,7 @@ def drawn_difference(jobs: Sequence[Job], report: str, output: Path | None, widt
     if report not in FORMATS:
         raise UsageError(f"--format {report}: jobs of several ranks are compared as {', '.join(FORMATS)}")
     text = render(report, compare_jobs(*jobs), width)
-    if output is None:
-        write(text)
-    else:
-        write_file(output, text)
+    write(text, output)
     return 0
 
 

@@ -9,10 +9,11 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from tracemine.cli.console import say
 from tracemine.cli.counters import said_reports
@@ -36,8 +37,7 @@ _PIECE_BYTES: Final = 1 << 20
 STDIN: Final = Path("standard input")  # this object alone: a file may have the name
 
 
-@dataclass(frozen=True, slots=True)
-class FoundIn:
+class FoundIn(Struct, frozen=True):
     """What was found in a trace, and what a report draws of the trace itself."""
 
     scan: Scan
@@ -46,8 +46,7 @@ class FoundIn:
     trace: Path | None = None  # what may be read again: neither standard input nor findings that were kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanRequest:
+class ScanRequest(Struct, frozen=True, kw_only=True):
     """What is asked of a scan: of every trace, of the one that files belong to, and what is said of it."""
 
     options: ScanOptions

@@ -218,7 +218,7 @@ def _asked(ids: list[str] | None, directories: list[Path] | None) -> tuple[tuple
 
 def _draw(shown: RenderableType) -> None:
     """Write what rich lays out, in the terminal's width."""
-    from tracemine.report.console import console_for
+    from tracemine.report.paragraphs import console_for
 
     text = StringIO()
     console_for(text, options(sys.stdout, top=0, no_color=False)).print(shown)

@@ -9,10 +9,12 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracemine.cli.baseline import Kept, SaveBaselineOption, place_of
 from tracemine.cli.console import options, say, say_error, write

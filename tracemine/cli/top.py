@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -98,18 +98,19 @@ def top(
       tracemine top trace.json.gz --by phase --format csv
       tracemine top trace.json.gz --ncu report.csv.gz
     """
+    from tracemine.report.top_lines import Shown
+    from tracemine.report.tops import rendered
+
     if counters or _is_report(Path(path)):
         print_counters(Path(path), counters or (), form, quiet=quiet)
         return 0
     check_format(form, _FORMATS)
-    table = _checked(by, host=host, waits=waits, graphs=graphs)
-    if limit < 1 or (depth is not None and depth < 1):
-        raise UsageError("--limit and --depth: are 1 or more", hint="--all prints all rows")
+    table = _checked(by, limit, depth, host=host, waits=waits, graphs=graphs)
     request = asked(quiet=quiet, gpu=gpu, rules=rules, execution_trace=execution_trace, graph_capture=graph_capture)
     tops = _tops(path, request, whole=whole)
     width = options(sys.stdout, top=0, no_color=True).width
-    printed = Printed(None if every else limit, depth, width)
-    write(_drawn(tops, table, form, printed, of_host=host, of_waits=waits, of_graphs=graphs))
+    found = tops.graphs() if graphs else tops.waits() if waits else tops.host(table) if host else tops.by(table)
+    write(rendered(found, form, Shown(limit=None if every else limit, depth=depth, width=width)))
     return 0
 
 
@@ -120,16 +121,10 @@ def _is_report(path: Path) -> bool:
     return path.is_file() and is_counters(path)
 
 
-class Printed(NamedTuple):
-    """How much of a table is printed."""
-
-    limit: int | None
-    depth: int | None
-    width: int
-
-
-def _checked(by: str | None, *, host: bool, waits: bool, graphs: bool) -> str:
-    """Return what is added up by. Raises UsageError where nothing is."""
+def _checked(by: str | None, limit: int, depth: int | None, *, host: bool, waits: bool, graphs: bool) -> Any:
+    """Return what is added up by. Raises UsageError where nothing is, or no row would be shown."""
+    if limit < 1 or (depth is not None and depth < 1):
+        raise UsageError("--limit and --depth: are 1 or more", hint="--all prints all rows")
     for name, alone, others in (("waits", waits, host or by or graphs), ("graphs", graphs, host or by)):
         if alone and others:
             raise UsageError(f"--{name}: is a table of its own", hint="leave out the others: --by, --host and the like")
@@ -139,18 +134,9 @@ def _checked(by: str | None, *, host: bool, waits: bool, graphs: bool) -> str:
     return by or known[0]
 
 
-def _drawn(tops: Tops, by: Any, form: str, printed: Printed, *, of_host: bool, of_waits: bool, of_graphs: bool) -> str:
-    """Return a table in one of _FORMATS. by: as `_checked` has it."""
-    from tracemine.report.top_lines import Shown
-    from tracemine.report.tops import rendered
-
-    found = tops.graphs() if of_graphs else tops.waits() if of_waits else tops.host(by) if of_host else tops.by(by)
-    return rendered(found, form, Shown(limit=printed.limit, depth=printed.depth, width=printed.width))
-
-
 def _tops(given: str, request: ScanRequest, *, whole: bool) -> Tops:
     """Return the tables of a trace. Raises TracemineError where it cannot be read."""
-    from tracemine.api.tops import tops_of
+    from tracemine.api.pictures import tops_of
     from tracemine.pipeline import mined
 
     analysis = analysed(one_trace(given, quiet=request.quiet), request)

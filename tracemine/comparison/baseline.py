@@ -1,5 +1,7 @@
 """A baseline: what one side of a comparison needs, in a file that is committed, one finding a line.
 
+Those with a name are kept in `.tracemine/NAME.json`.
+
 Such a file is as little trusted as a trace.
 """
 
@@ -16,12 +18,15 @@ from msgspec.structs import replace
 from tracemine.comparison.compare import compared, with_accepted
 from tracemine.comparison.record import ComparedSide, ComparedTrace, Difference, Item
 from tracemine.comparison.sides import side_of
-from tracemine.errors import InputError, Location, UsageError
+from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import read_file, write_file
 from tracemine.findings.record import Range, Scan, Spent
 from tracemine.formats.sniff import written_by_tracemine
 from tracemine.patterns import deferred
 from tracemine.version import __version__
+
+FOLDER = ".tracemine"
+_SUFFIX = ".json"
 
 BASELINE_SCHEMA_VERSION = 1
 _LARGEST_BYTES = 1 << 26
@@ -204,3 +209,28 @@ def _times(baseline: Baseline) -> Iterator[int]:
     if baseline.spent is not None:
         yield from (*baseline.spent.gpu_ns.values(), *baseline.spent.idle_ns.values())
     yield from (item.measured_ns for item in baseline.findings)
+
+
+def file_of(name: str, folder: Path | None = None) -> Path:
+    """Return where a baseline of this name is kept.
+
+    >>> file_of("decoder").as_posix()
+    '.tracemine/decoder.json'
+    """
+    return (folder or Path()) / FOLDER / f"{name}{_SUFFIX}"
+
+
+def file_meant(given: Path) -> Path:
+    """Return the file that a path names, or a name that a baseline is kept by; a file goes before a name."""
+    kept = file_of(given.name, given.parent)
+    return kept if kept.is_file() and not given.is_file() else given
+
+
+def kept_in(folder: Path | None = None) -> Iterator[tuple[Path, Baseline | TracemineError]]:
+    """Yield each baseline that is kept by name, by name; what is wrong with one in its place."""
+    place = (folder or Path()) / FOLDER
+    for file in sorted(place.glob(f"*{_SUFFIX}")) if place.is_dir() else ():
+        try:
+            yield file, read_baseline(file)
+        except TracemineError as error:
+            yield file, error

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from msgspec.structs import replace
@@ -32,7 +31,7 @@ from tracemine.comparison.record import (
 from tracemine.comparison.scale import CostScale, basis_of, noise_of, recorded_alike, scale_of, spent_ns
 from tracemine.comparison.sides import place, side_of
 from tracemine.comparison.step_changes import Both, gpu_work_of, notes_of, per_of, predicted_of, step_of, totals_of
-from tracemine.findings.record import Range, Scan, WorkOfClass
+from tracemine.findings.record import NOTHING, Range, Scan, WorkOfClass
 from tracemine.units import time_text
 from tracemine.version import __version__
 
@@ -144,13 +143,10 @@ def _believed(found: Sequence[Matched], both: Both) -> set[int]:
         before = spent_ns(both.before, both.scales[0], on_gpu=on_gpu)
         after = spent_ns(both.after, both.scales[1], on_gpu=on_gpu)
         for sign, more, less in ((1, before, after), (-1, after, before)):
-            candidates = [
-                ToConfirm(number=number, mark=one.mark, ns=sign * one.less_ns, ops=one.ops, one_sided=one.one_sided)
-                for number, one in enumerate(found)
-                if one.on_gpu == on_gpu and sign * one.less_ns > 0
-            ]
-            wanted = Counter(op for candidate in candidates for op in candidate.ops)
-            believed |= confirmed(candidates, Remaining(more, less, whole_counts=not on_gpu, wanted=wanted))
+            changes = {
+                number: one for number, one in enumerate(found) if one.on_gpu == on_gpu and sign * one.less_ns > 0
+            }
+            believed.update(_confirmed(changes, more, less, idle=not on_gpu))
     return believed
 
 
@@ -305,53 +301,28 @@ def _ns(work: WorkOfClass | None) -> int:
     return 0 if work is None else work.gpu_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToConfirm:
-    """A change to confirm: so many nanoseconds less on one side."""
+def _confirmed(
+    changes: Mapping[int, Matched], more: Mapping[str, Range], less: Mapping[str, Range], *, idle: bool
+) -> Iterator[int]:
+    """Yield the changes that there is room for, the largest first: operators take less than on the side with `more`.
 
-    number: int  # of the change
-    mark: str  # orders changes of the same size, on whatever side they are
-    ns: int
-    ops: Sequence[str]
-    one_sided: bool  # then no idle time may have come in its place elsewhere
-
-
-@dataclass(slots=True)
-class Remaining:
-    """How much less operators take on one side than on the other, as far as it is not used up."""
-
-    more: Mapping[str, Range]  # on the side that had it
-    less: Mapping[str, Range]
-    whole_counts: bool  # of idle time: it must be gone, not be waited for elsewhere
-    wanted: Mapping[str, int]  # by how many changes an operator's time is needed
-    left: dict[str, int] = field(init=False)
-    left_in_all: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        none = Range(0, 0, 0)
-        # What is known of estimates: the low end on one side, the high end on the other.
-        self.left = {name: max(ns.low - self.less.get(name, none).high, 0) for name, ns in self.more.items()}
-        self.left_in_all = sum(ns.low for ns in self.more.values()) - sum(ns.high for ns in self.less.values())
-
-    def confirms(self, candidate: ToConfirm) -> bool:
-        """Return whether there is room for a change; if so, it is used up."""
-        ops = [op for op in dict.fromkeys(candidate.ops) if self.left.get(op)]
-        had = sum(self.more[op].high for op in dict.fromkeys(candidate.ops) if op in self.more)
-        need = min(candidate.ns, had)
-        room = sum(self.left[op] for op in ops)
-        if not need or _ENOUGH * room < need:
-            return False
-        if self.whole_counts and candidate.one_sided and _ENOUGH * self.left_in_all < need:
-            return False
+    idle: of idle time, where what is on one side alone must be gone, not be waited for elsewhere.
+    """
+    wanted = Counter(op for one in changes.values() for op in one.ops)
+    # What is known of estimates: the low end on one side, the high end on the other.
+    left = {name: max(ns.low - less.get(name, NOTHING).high, 0) for name, ns in more.items()}
+    left_in_all = sum(ns.low for ns in more.values()) - sum(ns.high for ns in less.values())
+    for number, one in sorted(changes.items(), key=lambda each: (-abs(each[1].less_ns), each[1].mark)):
+        every = dict.fromkeys(one.ops)
+        ops = [op for op in every if left.get(op)]
+        need = min(abs(one.less_ns), sum(more[op].high for op in every if op in more))
+        room = sum(map(left.__getitem__, ops))
+        if not 0 < need <= _ENOUGH * min(room, left_in_all if idle and one.one_sided else room):
+            continue
         used = min(need, room)
-        self.left_in_all -= used
-        for op in sorted(ops, key=lambda one: (self.wanted[one], one)):  # what no other needs first
-            part = min(self.left[op], used)
-            self.left[op] -= part
+        left_in_all -= used
+        for op in sorted(ops, key=lambda each: (wanted[each], each)):  # what no other needs first
+            part = min(left[op], used)
+            left[op] -= part
             used -= part
-        return True
-
-
-def confirmed(candidates: Iterable[ToConfirm], room: Remaining) -> set[int]:
-    """Return the numbers of the changes that there is room for, the largest first."""
-    return {one.number for one in sorted(candidates, key=lambda each: (-each.ns, each.mark)) if room.confirms(one)}
+        yield number

@@ -61,20 +61,13 @@ class Line(Struct, frozen=True):
     saves: Range | None = None  # what it says, for who draws intervals
 
 
-class Section(Struct, frozen=True):
-    """Lines under one label."""
-
-    label: str
-    lines: tuple[Line, ...]
-
-
 def before_after(scan: Scan) -> tuple[str, str]:
     """Return what commands call a recording, and the one with the fix: as files of its format are called."""
     return ("before.json.gz", "after.json.gz") if scan.trace.format == "kineto" else ("BEFORE", "AFTER")
 
 
-def sections(finding: Finding, scan: Scan, frames: Mapping[str, Source] | None = None) -> tuple[Section, ...]:
-    """Return all that is known of a finding, without empty sections. frames: as of `first_screen`."""
+def sections(finding: Finding, scan: Scan, frames: Mapping[str, Source] | None = None) -> dict[str, tuple[Line, ...]]:
+    """Return all that is known of a finding: lines by label, without empty ones. frames: as of `first_screen`."""
     identity = f"{finding.fingerprint} · rule {finding.rule} · severity {finding.severity}"
     known = (
         ("id", [Line(identity, NAME)]),
@@ -92,7 +85,7 @@ def sections(finding: Finding, scan: Scan, frames: Mapping[str, Source] | None =
         ("check", [Line("record the same steps with the fix, compare both, and compare the programs' results:"),
                    Line(f"tracemine diff {' '.join(before_after(scan))}", CODE)]),
     )  # fmt: skip
-    return tuple(Section(label, lines) for label, each in known if (lines := tuple(one for one in each if one.text)))
+    return {label: lines for label, each in known if (lines := tuple(one for one in each if one.text))}
 
 
 def _saves_outside(finding: Finding) -> Iterator[Line]:

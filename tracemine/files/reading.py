@@ -6,13 +6,18 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from tracemine.errors import InputError, Location
+
+_MOST_PARTS = 64
+_LONGEST = 4_096
 
 # A table that inflates without bound is rejected unread. Counted as 8 bytes a value, real timelines and exports
 # come to 21 times their size at most; equal values in a row cost a file nothing. The first 64 MB are free, so that
@@ -160,3 +165,19 @@ def _check(status: os.stat_result, where: Location) -> None:
         raise InputError("is a folder, not a file", where=where)
     if not stat.S_ISREG(status.st_mode):
         raise InputError("is not a regular file", where=where, hint="write what it holds to a file first")
+
+
+def path_in(root: Path, recorded: str) -> str | None:
+    """Return the path from a repository's root of the file that a recording names: the longest end of it that is there.
+
+    None where none is, or the name is no path that could be: nothing outside of the root is looked at.
+    """
+    parts = [part for part in re.split(r"[\\/]+", recorded) if part not in ("", ".")]
+    if not parts or ".." in parts or len(recorded) > _LONGEST or "\0" in recorded:
+        return None
+    for start in range(max(len(parts) - _MOST_PARTS, 0), len(parts)):
+        end = parts[start:]
+        with suppress(OSError, ValueError):
+            if not end[0].endswith(":") and root.joinpath(*end).is_file():
+                return "/".join(end)
+    return None

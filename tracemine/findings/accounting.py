@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.errors import InputError, Location
 from tracemine.findings.inside import Extents, extents_of
-from tracemine.findings.members import activity_rows
 from tracemine.findings.per_step import observed, step_summary, usual_steps
-from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime
+from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime, activity_rows
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.iterations import Iterations, iterations

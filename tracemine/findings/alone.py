@@ -7,16 +7,19 @@ that goes with a launch is not closed again. So savings alone do not add up to w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from tracemine.findings.accounting import idle_of, most_saved, most_saved_by
 from tracemine.findings.context import ScanContext
 from tracemine.findings.inside import ALL_OF_IT, Inside
-from tracemine.findings.measured_fixes import MEASURED, corrected
 from tracemine.findings.ranking import RankScale, of_step, rated
-from tracemine.findings.record import NOTHING, Finding, Range
+from tracemine.findings.record import NOTHING, Finding
 from tracemine.findings.step_savings import Claim, Reported, claim_on_gpu, share_out
+from tracemine.perfmodel import Range
+from tracemine.tables import table_beside
 
 # Findings that the timeline is replayed for, the most worth first: each replay takes as long as following all streams.
 _MOST_REPLAYED = 24
@@ -89,3 +92,30 @@ def _reaching(alone: Range, together: Range, finding: Finding) -> Range:
         return alone
     mid = max(alone.mid, together.mid)
     return Range(min(alone.low, mid), mid, max(alone.high, together.high))
+
+
+class MeasuredFixes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of one rule, measured savings of a step by the likely one that was said; least and most without the outermost."""
+
+    programs: int
+    least: float
+    middle: float
+    most: float
+
+
+MEASURED: Final[dict[str, MeasuredFixes]] = msgspec.convert(
+    table_beside(__file__, "measured_fixes.toml"), dict[str, MeasuredFixes]
+)
+
+
+def corrected(said: Range, measured: MeasuredFixes | None) -> Range:
+    """Return a saving as fixes of its rule turned out elsewhere: its interval holds what it held, and more.
+
+    >>> corrected(Range(0, 100, 120), MeasuredFixes(programs=9, least=0.5, middle=1.2, most=1.6))
+    Range(low=0, mid=120, high=160)
+    """
+    if measured is None:
+        return said
+    mid = round(said.mid * measured.middle)
+    low, high = min(said.low, round(said.mid * measured.least)), max(said.high, round(said.mid * measured.most))
+    return Range(min(low, mid), mid, max(high, mid))

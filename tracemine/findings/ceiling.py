@@ -13,8 +13,7 @@ import numpy as np
 
 from tracemine.devices import Device
 from tracemine.findings.context import ScanContext
-from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Finding
+from tracemine.findings.record import Finding, activity_rows
 from tracemine.ops.arithmetic import unit_of
 from tracemine.ops.infer.library import OPERATIONS
 from tracemine.perfmodel import Rate, Rates

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -15,14 +14,14 @@ from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts, idle_of
 from tracemine.findings.benchmark_loops import benchmark_loops
 from tracemine.findings.class_estimate import ClassEstimate
-from tracemine.findings.environment import Environment, environment_of
+from tracemine.findings.environment import environment_of
 from tracemine.findings.facts import Facts, activity_facts, gap_facts
 from tracemine.findings.forwards import Forwards
 from tracemine.findings.graphs import GraphAnswer, Unrecorded, answer, graphs_of
 from tracemine.findings.inside import gaps_inside
 from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
-from tracemine.findings.steps import Steps, steps_of
+from tracemine.findings.steps import steps_of
 from tracemine.findings.wait_gaps import WaitGaps, wait_gaps
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups
@@ -30,11 +29,11 @@ from tracemine.host.uses import uses_of
 from tracemine.host.waits import Waits, waits_of
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import Abstained, Curves, Rates, Unprofiled, rates_of
+from tracemine.perfmodel import Abstained, Curves, Unprofiled, rates_of
 from tracemine.perfmodel.unprofiled import RECORDED
 from tracemine.rows.arrow import categories
 from tracemine.rows.host import HostThreads
-from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags, number
+from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
 from tracemine.timeline import Timeline
 
 _ROUNDS = 8  # of a loop that is worth doing at once
@@ -78,63 +77,61 @@ class Cause(Protocol):
     def more(self) -> MoreClasses | None: ...
 
 
-@dataclass
 class ScanContext:
-    """State of a scan: the facts, what is claimed so far, what was left out and why."""
+    """State of a scan: the facts, what is claimed so far, what was left out and why.
 
-    timeline: Timeline
-    rows: dict[str, Rows]
-    device: Device | None
-    accounts: Accounts
-    groups: Groups | None = None  # where dataflow is known
-    curves: Curves | None = None  # None: those that the package has for the device
-    causes: Sequence[Cause] = ()
-    savings: Mapping[str, Estimator] = field(default_factory=dict)  # by kind of saving; a cause may have its own
-    dropped: dict[str, int] = field(default_factory=dict)
-    facts: dict[str, Facts] = field(init=False)
-    claimed: dict[str, BoolArray] = field(init=False)
-    kernel_names: Categories = field(init=False)
-    rates: Rates | None = field(init=False)  # what libraries reach on the device
-    has_products: bool = field(init=False)  # kernels that arithmetic limits are part of the trace
-    steps: Steps = field(init=False)
-    environment: Environment = field(init=False)  # facts that advice depends on
-    training: bool = field(init=False)  # a backward pass, or an optimizer's step, is part of the trace
-    loops: BoolArray = field(init=False)  # fusion groups that are a benchmark's loop: no chain for one kernel
-    lists: Lists = field(init=False)  # sizes of the tensors that operators take
-    forwards: Forwards = field(init=False)  # what backward passes belong to
-    busy_ns: int = field(init=False)  # of a device in a step, mean; in the whole span where no steps are known
-    unprofiled: Unprofiled = field(init=False)  # the unprofiled step; the span where no steps are known
-    in_steps_ns: IntArray = field(init=False)  # of each gap, as recorded; all of it where no steps are known
-    # Of each gap, unprofiled: least, usual, most.
-    unprofiled_gaps_ns: tuple[IntArray, IntArray, IntArray] = field(init=False)
+    groups: where dataflow is known. curves: None: those that the package has for the device. savings: by kind of it;
+    a cause may have one of its own.
+    """
 
     @property
     def known_device(self) -> Device | None:
         """The GPU, where its rates are its own: peaks of libraries and of links are not guessed."""
         return None if self.device is None or self.device.guessed_from else self.device
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        rows: dict[str, Rows],
+        device: Device | None,
+        accounts: Accounts,
+        groups: Groups | None = None,
+        curves: Curves | None = None,
+        causes: Sequence[Cause] = (),
+        savings: Mapping[str, Estimator] | None = None,
+    ) -> None:
+        self.timeline, self.rows, self.device, self.accounts = timeline, rows, device, accounts
+        self.groups, self.curves, self.causes, self.savings = groups, curves, causes, savings or {}
+        self.dropped: dict[str, int] = {}
         activities = activity_facts(self.timeline, self.rows["activities"])
-        self.facts = {"activities": activities, "gaps": gap_facts(self.rows["gaps"], activities)}
+        self.facts: dict[str, Facts] = {"activities": activities, "gaps": gap_facts(self.rows["gaps"], activities)}
         optimizer = activities.optimizer
         self.environment = environment_of(self.timeline, self.rows["activities"], optimizer)
-        self.claimed = {name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()}
+        self.claimed: dict[str, BoolArray] = {
+            name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()
+        }
         self.claimed["gaps"] = of_recorder(self.timeline, self.rows["gaps"])  # no finding's: production has none
         self.drop("of_the_recorder", int(self.claimed["gaps"].sum()))
         if self.curves is None and self.device is not None:
             self.curves = Curves.of(self.device)
         calibration = None if self.curves is None or self.curves.scaled_from else self.curves.calibration
+        # What libraries reach on the device.
         self.rates = None if self.known_device is None else rates_of(self.known_device, calibration)
         self.kernel_names = categories(self.timeline.activities["name"])
+        # Kernels that arithmetic limits are part of the trace.
         bound = category(self.rows["activities"], "bound")
         self.has_products = "compute" in {bound.values[code] for code in sorted_unique(bound.codes) if code >= 0}
+        # Fusion groups that are a benchmark's loop: no chain for one kernel.
         self.loops = benchmark_loops(self.timeline, self.rows["activities"].graph, self.groups)
-        self.lists = Lists(self.timeline)
-        self.forwards = Forwards(self.timeline)
+        self.lists = Lists(self.timeline)  # sizes of the tensors that operators take
+        self.forwards = Forwards(self.timeline)  # what backward passes belong to
+        # A backward pass, or an optimizer's step, is part of the trace.
         self.training = bool(activities.backward.any() or (optimizer.codes >= 0).any())
+        # Of each gap, as recorded; all of it where no steps are known. Unprofiled: least, usual, most.
         self.in_steps_ns = gaps_inside(self.rows["gaps"], self.accounts.step_of, self.accounts.extents)
         self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of, self.in_steps_ns)
         self.unprofiled_gaps_ns = self.steps.gaps_ns()
+        # Of a device in a step, mean, and the unprofiled step; in the whole span where no steps are known.
         step = self.accounts.per_step
         self.busy_ns = (self.accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(
             self.accounts.devices, 1

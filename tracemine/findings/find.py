@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tracemine.devices import Device
 from tracemine.findings.accounting import Room, measure, most_saved_by, summarise, with_slow_steps
 from tracemine.findings.advice_facts import facts_of
-from tracemine.findings.alone import with_alone
+from tracemine.findings.alone import MEASURED, corrected, with_alone
 from tracemine.findings.benchmark_loops import loop_texts
 from tracemine.findings.bound import bound_of
 from tracemine.findings.class_estimate import ClassEstimate
@@ -24,17 +24,14 @@ from tracemine.findings.classes import classes_of
 from tracemine.findings.communication import communication_of, communication_text
 from tracemine.findings.context import Cause, ScanContext
 from tracemine.findings.contract import kept
-from tracemine.findings.devices_apart import device_times
 from tracemine.findings.estimates import ESTIMATES
 from tracemine.findings.grouping import grouped
-from tracemine.findings.host_then import with_graph_mode
 from tracemine.findings.identity import Placed, place_of, variant_of
 from tracemine.findings.inside import inside_steps
 from tracemine.findings.library_shares import shares_text
 from tracemine.findings.like_lost import like_lost, losing, lowered, lowered_ns
 from tracemine.findings.loops import with_loops
-from tracemine.findings.measured_fixes import MEASURED, corrected
-from tracemine.findings.notes import gpu_name, unclassified_text, warnings_of
+from tracemine.findings.notes import device_times, gpu_name, unclassified_text, warnings_of, with_graph_mode, with_trial
 from tracemine.findings.parts import parts_of
 from tracemine.findings.payback import payback
 from tracemine.findings.peak_memory import peak_memory
@@ -47,7 +44,6 @@ from tracemine.findings.summary import Summary
 from tracemine.findings.transfers import exposed_text
 from tracemine.findings.variant import first_class, variant_finding
 from tracemine.findings.verdicts import Judge, judged, judged_ns
-from tracemine.findings.xla_flags import with_trial
 from tracemine.flow import Evidence
 from tracemine.fusion import Groups, Refusal
 from tracemine.matching import find as match

@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 from msgspec import Struct
 
-from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Finding
+from tracemine.findings.record import Finding, activity_rows
 from tracemine.perfmodel import REPLAY_FLOOR_NS
 from tracemine.rows.iterations import Iterations
 from tracemine.rows.table import IntArray, Rows, number

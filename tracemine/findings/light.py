@@ -7,7 +7,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tracemine.columns import from_numbers, sorted_unique, with_columns
-from tracemine.host.garbage import threads_of
+from tracemine.host.kinds import threads_of
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.host import threads
 from tracemine.rows.table import IntArray

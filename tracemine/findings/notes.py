@@ -1,11 +1,19 @@
-"""Notes on a trace besides its findings: its GPU, what recording did, what is not explained."""
+"""Notes on a trace besides its findings: its GPU and devices, what recording did, what is not
+explained, and what a fix is to be tried with.
+
+That a flag of XLA is among the strings of a plug-in proves nothing: `xla_gpu_enable_split_k_autotuning` still is among
+0.11.2's, which does not take it. So a process was started with each of `TAKEN`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
+from tracemine.columns import sorted_unique
 from tracemine.devices import (
     UNESTIMATED,
     Device,
@@ -16,13 +24,31 @@ from tracemine.devices import (
     unknown_device_text,
 )
 from tracemine.findings.accounting import Accounts
+from tracemine.findings.context import ScanContext
 from tracemine.findings.held_in import UNEXPLAINED, held_longest
+from tracemine.findings.payback import AS_GRAPH, COMPILE, GRAPH_MODE
+from tracemine.findings.record import Finding
+from tracemine.findings.summary import DeviceTime
+from tracemine.patterns import deferred
 from tracemine.perfmodel import Curves, Slowdown
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.compiled import compilations
 from tracemine.rows.table import IntArray, Rows, category, number
 from tracemine.timeline import RecordedDevice, Timeline, producer_of
 from tracemine.units import count_text, percent_text, ratio_text, time_text
+
+# Taken by all of jaxlib 0.4.30, 0.5.0, 0.6.2, 0.7.2, 0.8.2, 0.9.0, 0.10.0, 0.10.2, 0.11.0, 0.11.2, 0.12.0 and 0.12.0.1.
+TAKEN: Final = frozenset(
+    {
+        *("xla_gpu_enable_triton_gemm", "xla_gpu_triton_gemm_any", "xla_gpu_enable_while_loop_double_buffering"),
+        *("xla_gpu_enable_latency_hiding_scheduler", "xla_gpu_all_reduce_combine_threshold_bytes"),
+    }
+)
+_FIRST, _LAST = (0, 4), (0, 12)  # of the versions that were tried
+_FLAG: Final = deferred(r"--(xla_\w+)=[^\s\"`]*")
+_VERSION: Final = deferred(r"(\d+)\.(\d+)")
+
+_HOLDS = frozenset({"works", "little"})
 
 LIGHT = "Idle time is measured by the light window"  # which is no caveat
 SLOWED = "slows the host"
@@ -208,3 +234,66 @@ def _active(timeline: Timeline) -> list[RecordedDevice]:
     """Return the recorded devices that activities ran on; all of them where activities do not say."""
     ordinals = set(rows_of(timeline.activities["device"]).tolist())
     return [d for d in timeline.meta.devices if d.ordinal in ordinals or ordinals <= {-1}]
+
+
+def device_times(context: ScanContext) -> tuple[DeviceTime, ...]:
+    """Return how long each device was at work; nothing where only one was.
+
+    A step's time is the mean of those steps in which the device ran anything: processes of their own have their own.
+    """
+    accounts, step = context.accounts, context.accounts.per_step
+    if accounts.devices < 2:
+        return ()
+    device = rows_of(context.timeline.activities["device"])
+    counts = np.ones(len(device), np.bool_) if step is None else accounts.in_step
+    whole_ns = accounts.span_ns if step is None else step.span_ns
+    found = []
+    for ordinal in sorted_unique(device).tolist():
+        own = counts & (device == ordinal)
+        steps = 1 if step is None else max(len(sorted_unique(accounts.step_of[own])), 1)
+        busy_ns = int(accounts.exclusive_ns[own].sum()) // steps
+        idle = 1 - busy_ns / max(whole_ns, busy_ns, 1)
+        found.append(DeviceTime(ordinal=ordinal, busy_ns=busy_ns, idle_share=round(idle, 4)))
+    return tuple(found)
+
+
+def with_graph_mode(context: ScanContext, findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings, those that torch.compile does with what keeps the host from holding up what is left of a step:
+    a CUDA graph, where one can hold the step and the host was timed alone.
+    """
+    host_ns, step_ns = context.timeline.meta.host_step_ns, context.unprofiled.mid_ns
+    compiling = [one for one in findings if one.reported and one.per_step and _compiles(one)]
+    left_ns = step_ns - sum(one.per_step.step_saving_ns.mid for one in compiling if one.per_step is not None)
+    if not compiling or not host_ns or not left_ns < host_ns < step_ns or context.environment.compiled:
+        return list(findings)
+    graph = context.would_graph
+    if graph.kind not in _HOLDS or graph.held < 1:
+        return list(findings)
+    chosen = {one.fingerprint for one in compiling}
+    said = f"The host needs {time_text(host_ns)} for a step, and a CUDA graph can hold it: {AS_GRAPH}."
+    return [replace(one, fix=f"{one.fix}\n\n{said}") if one.fingerprint in chosen else one for one in findings]
+
+
+def _compiles(finding: Finding) -> bool:
+    return COMPILE in finding.fix and GRAPH_MODE not in finding.fix
+
+
+def with_trial(fix: str, jax: str | None) -> str:
+    """Return advice with how to try its flags, where the recorded version of JAX (None: not recorded) may not know one.
+
+    >>> with_trial("XLA_FLAGS=--xla_gpu_triton_gemm_any=true", "0.11.2"), with_trial("jax.jit", None)
+    ('XLA_FLAGS=--xla_gpu_triton_gemm_any=true', 'jax.jit')
+    >>> print(with_trial("XLA_FLAGS=--xla_gpu_triton_gemm_any=true", None).splitlines()[-1])
+        XLA_FLAGS="--xla_gpu_triton_gemm_any=true" JAX_PLATFORMS=cpu python -c "import jax; jax.devices()"
+    """
+    version = _VERSION.match(jax or "")
+    tried = version is not None and _FIRST <= (int(version[1]), int(version[2])) <= _LAST
+    flags = [found[0] for found in _FLAG.finditer(fix) if not tried or found[1] not in TAKEN]
+    if not flags:
+        return fix
+    which = f"JAX {jax}, which was recorded," if jax else "the JAX that was recorded, which does not say its version,"
+    return (
+        f"{fix}\n\nA version of XLA that does not know a flag stops as it starts (`Unknown flag in XLA_FLAGS`), and it "
+        f"is not known whether {which} knows this one. Try it first:\n\n"
+        f'    XLA_FLAGS="{" ".join(flags)}" JAX_PLATFORMS=cpu python -c "import jax; jax.devices()"'
+    )

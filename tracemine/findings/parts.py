@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.findings.ceiling import least_times
 from tracemine.findings.context import Cause, ScanContext
-from tracemine.findings.members import activity_rows
-from tracemine.findings.record import NOTHING, Finding, Part, Parts, Range
+from tracemine.findings.record import NOTHING, Finding, Part, Parts, Range, activity_rows
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category
 from tracemine.units import shares

@@ -13,8 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.findings.context import ScanContext
-from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Finding, PeakMemory
+from tracemine.findings.record import Finding, PeakMemory, activity_rows
 from tracemine.fusion import Groups
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, numbers, rows_of

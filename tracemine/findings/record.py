@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 import msgspec
+import numpy as np
 
 from tracemine.findings.summary import (
     Bound,
@@ -28,6 +32,7 @@ from tracemine.findings.summary import (
     WorkOfClass,
 )
 from tracemine.perfmodel import NOTHING, Range, Traffic
+from tracemine.rows.table import IntArray
 from tracemine.units import time_text
 
 __all__ = [
@@ -273,3 +278,9 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     def reported(self) -> tuple[Finding, ...]:
         """The findings that a report for people shows."""
         return tuple(finding for finding in self.findings if finding.reported)
+
+
+def activity_rows(findings: Iterable[Finding]) -> IntArray:
+    """Return the rows of all occurrences of findings, in their order."""
+    occurrences = chain.from_iterable(one.activities for one in findings)
+    return np.fromiter(chain.from_iterable(occurrences), np.int64)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from tracemine.findings.happened import WAIT, Floats, Happened
 from tracemine.findings.scenarios import Change, Edits, Scenarios
-from tracemine.rows.table import BoolArray, IntArray
+from tracemine.rows.table import IntArray
 
 # Times of segments that are held at once: 16 MB an array. Scenarios are independent of each other, and run in parts.
 _MOST_TIMES = 2_000_000
@@ -77,32 +78,26 @@ def gained(takes: Floats) -> Floats:
     return np.maximum(-np.diff(takes), 0.0)
 
 
-class _Asked(Struct, frozen=True):
-    """What something else depends on in scenarios that differ by pace alone, were the host never held up."""
+def _asked(happened: Happened, run: Scenarios, events: IntArray) -> dict[str, Any]:
+    """Return what something else depends on in scenarios that differ by pace alone, were the host never held up.
 
-    faster: Floats
-    late: Floats  # [paces, segments], of the last activity
-    waiting: Floats  # [paces, waits], when the host gets to each of its waits
-    reached: Floats  # [paces, events] when it is done with those that are asked for
-    sums: IntArray | Floats  # of each segment, of the last activity
-    took: IntArray | Floats
-    ahead: IntArray | Floats  # of each activity that waits for another stream: the sum before it, negative
-    unblocked: BoolArray  # of each wait of the host: it does not wait any more
-
-    @staticmethod
-    def of(happened: Happened, run: Scenarios, events: IntArray) -> _Asked:
-        segments = happened.segments
-        ends, first = segments.ends, segments.place[happened.across.row]
-        return _Asked(
-            faster=run.faster,
-            late=np.maximum.reduceat(run.late, segments.begins, axis=1) if len(ends) else run.late,
-            waiting=run.host[:, segments.waits],
-            reached=run.host[:, events],
-            sums=run.sums[ends],
-            took=run.took[ends],
-            ahead=run.took[first] - run.sums[first],
-            unblocked=run.edits.unblocked[segments.waits] <= run.number,
-        )
+    Of each pace when the last activity of a segment is done (late), and when the host gets to each of its waits
+    (waiting) and is done with those that are asked for (reached); of all of them sums and durations of each segment's
+    last activity, the sum before each that waits for another stream (ahead, negative), and whether a wait of the host
+    is none any more (unblocked).
+    """
+    segments = happened.segments
+    ends, first = segments.ends, segments.place[happened.across.row]
+    return {
+        "faster": run.faster,
+        "late": np.maximum.reduceat(run.late, segments.begins, axis=1) if len(ends) else run.late,
+        "waiting": run.host[:, segments.waits],
+        "reached": run.host[:, events],
+        "sums": run.sums[ends],
+        "took": run.took[ends],
+        "ahead": run.took[first] - run.sums[first],
+        "unblocked": run.edits.unblocked[segments.waits] <= run.number,
+    }
 
 
 class _Run:
@@ -121,14 +116,14 @@ class _Run:
         events += [] if happened.step is None else [happened.step.first, happened.step.last]
         self.event = np.array(events, np.int64)  # those whose time is asked for
         self.last = segments.of(np.array([activity for activity, *_ in happened.last], np.int64))
-        asked = [_Asked.of(happened, one, self.event) for one in runs]
-        paces = [len(each.faster) for each in asked]
-        self.faster = np.concatenate([each.faster for each in asked])
+        asked = [_asked(happened, one, self.event) for one in runs]
+        paces = [len(each["faster"]) for each in asked]
+        self.faster = np.concatenate([each["faster"] for each in asked])
         self.late, self.waiting, self.reached = (
-            np.concatenate([getattr(each, name) for each in asked]).T.copy() for name in ("late", "waiting", "reached")
+            np.concatenate([each[name] for each in asked]).T.copy() for name in ("late", "waiting", "reached")
         )
         self.sums, self.took, self.ahead, self.unblocked = (
-            np.repeat(np.stack([getattr(each, name) for each in asked], axis=1), paces, axis=1)
+            np.repeat(np.stack([each[name] for each in asked], axis=1), paces, axis=1)
             for name in ("sums", "took", "ahead", "unblocked")
         )
         self.across = self._across()

@@ -12,8 +12,7 @@ from tracemine.findings.accounting import Room, idle_of, most_saved
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.identity import Placed
-from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Finding
+from tracemine.findings.record import Finding, activity_rows
 from tracemine.findings.steps import Fix
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import COMPILED_CALL_NS, NOTHING, Range

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tracemine.errors import TracemineError
 from tracemine.files import read_file
-from tracemine.files.in_repository import path_in
+from tracemine.files.reading import path_in
 from tracemine.findings.grouping import of_torch
 from tracemine.findings.record import Finding, Source
 from tracemine.fix.edits import edited

@@ -9,8 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
+from tracemine.report.paragraphs import console_for
 from tracemine.units import bytes_text, count_text, time_text
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +10,14 @@ from msgspec.structs import replace
 
 from tracemine.errors import InputError
 from tracemine.files import read_head
+from tracemine.patterns import deferred
 from tracemine.timeline import Timeline
 
 SIZE_LIMIT = 1 << 20  # bytes; a real one has less than a thousand
 _StepTime = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
 
 
-_VERSION = re.compile(r"\d{1,3}\.\d{1,3}[\w.+-]{0,50}")
+_VERSION = deferred(r"\d{1,3}\.\d{1,3}[\w.+-]{0,50}")
 
 
 _MOST_SPANS = 10_000

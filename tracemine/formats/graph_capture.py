@@ -20,18 +20,19 @@ from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_co
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.formats.arrow import distinct, integers, row_numbers, take, texts
 from tracemine.ops import classify, lookup
+from tracemine.patterns import deferred
 from tracemine.timeline import Meta, Timeline, warned
 from tracemine.units import count_text
 
 EVIDENCE = "graph_capture"
 _REPLAYED = "graph_replay"
-_LAUNCH = re.compile(r"Launch(Cooperative)?Kernel|ModuleLaunch")
-_CAPTURED = re.compile(r"StreamEndCapture|GraphInstantiate")
+_LAUNCH = deferred(r"Launch(Cooperative)?Kernel|ModuleLaunch")
+_CAPTURED = deferred(r"StreamEndCapture|GraphInstantiate")
 _TOLD = ("gemm", "conv", "attention", "rnn")  # classes of operators whose kernels are of that class, and no others'
 _LEAST_TOLD, _LEAST_AGREED = 3, 0.9
 _SHOWN = 48
-_CAPTURE = re.compile(r"(?i)^(?!capture\.json$|execution_details).*(capture|^bs_\d).*\.json(\.gz)?$")
-_RANK = re.compile(r"(?i)rank[_-]?(\d{1,5})")
+_CAPTURE = deferred(r"(?i)^(?!capture\.json$|execution_details).*(capture|^bs_\d).*\.json(\.gz)?$")
+_RANK = deferred(r"(?i)rank[_-]?(\d{1,5})")
 _LARGEST, _MOST = 1 << 26, 4  # bytes of a trace next to it, and how many are tried
 
 # A captured graph: of each kernel, in order, the operator that launched it and, where recorded, its name.

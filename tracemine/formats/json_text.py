@@ -11,18 +11,20 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from tracemine.patterns import deferred
+
 # A string is one token, so that brackets and quotes inside it count for nothing. Quantifiers are possessive (no
 # backtracking), or text made for the purpose could take quadratic time.
-_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?+)|[\[{]++|[\]}]++', re.DOTALL)
+_STRUCTURE = deferred(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?+)|[\[{]++|[\]}]++', re.DOTALL)
 # How many bytes are looked through for the ends of values that have none: each look goes to the end of the text, so
 # text made for it would take quadratic time.
 PATIENCE = 8_000_000
 _MOST_TOKENS = 1_000_000  # of one value: brackets and texts; real ones have some thousands
 _MOST_MEMBERS = 100_000  # of one object; real headers have some ten
-_SCALAR = re.compile(rb"[^\s,\]}]*+")
-_BLANK = re.compile(rb"\s*+")
-_BLANK_OR_COMMA = re.compile(rb"[\s,]*+")
-_KEY = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
+_SCALAR = deferred(rb"[^\s,\]}]*+")
+_BLANK = deferred(rb"\s*+")
+_BLANK_OR_COMMA = deferred(rb"[\s,]*+")
+_KEY = deferred(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:\s*+', re.DOTALL)
 
 
 def end_of_value(text: bytes | bytearray, start: int, stop: int) -> int | None:

@@ -21,11 +21,12 @@ from tracemine.columns import MISSING, Array, from_numbers, numbers, string_ids
 from tracemine.errors import InputError, TracemineError
 from tracemine.files import read_head
 from tracemine.formats.capture import SIZE_LIMIT
+from tracemine.patterns import deferred
 from tracemine.timeline import TABLES, Timeline, warned
 from tracemine.units import count_text
 
 # Calls that every run of a step makes: they launch, or wait. Queries and allocations come as it happens.
-_COMPARED = re.compile(r"Launch|Memcpy|Memset|Synchronize|StreamWaitEvent", re.IGNORECASE)
+_COMPARED = deferred(r"Launch|Memcpy|Memset|Synchronize|StreamWaitEvent", re.IGNORECASE)
 _TIMES = ("start_ns", "dur_ns")
 _SHOWN = 60  # characters of a kernel's name
 _SYNC = "sync"  # of a call's kinds: what the device reported, with no thread

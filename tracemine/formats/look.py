@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from msgspec import Struct
+
+from tracemine.patterns import deferred
 
 
 class Look(Struct, frozen=True):
@@ -31,4 +32,5 @@ def has(pattern: bytes) -> Callable[[bytes], object]:
     >>> has(rb"\\A\\d+")(b"12 a") is not None
     True
     """
-    return re.compile(pattern).search
+    compiled = deferred(pattern)
+    return lambda head: compiled.search(head)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tracemine.columns import Array, numbers, string_ids
 from tracemine.errors import InputError, Location, TimelineError
+from tracemine.patterns import deferred
 from tracemine.timeline import TABLES, Timeline
 
 # The table that a row number counts in; `parent_row` counts in its own.
@@ -28,7 +29,7 @@ _PLACES = ("position", "list_index")
 _AMOUNTS = ("numel", "offset_elements", "itemsize_bytes")
 _JSON = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
 _DEEPEST = 100  # a list of lists of shapes is three deep; what reads it recurses
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = deferred(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def checked(timeline: Timeline, directory: Path) -> Timeline:

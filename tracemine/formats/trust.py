@@ -17,14 +17,15 @@ from msgspec.structs import replace as changed
 
 from tracemine.columns import MISSING, Array, codes, numbers, sorted_unique, string_ids
 from tracemine.formats.arrow import integers
+from tracemine.patterns import deferred
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
 
-_LAUNCH = re.compile(r"LaunchKernel|LaunchCooperative|GraphLaunch", re.IGNORECASE)
-_GRAPH = re.compile(r"GraphLaunch", re.IGNORECASE)
-_CAPTURE = re.compile(r"BeginCapture|GraphInstantiate", re.IGNORECASE)  # what is launched meanwhile does not run
-_WAIT = re.compile(r"(?:Stream|Device|Ctx)Synchronize", re.IGNORECASE)
-_WAIT_FOR_ALL = re.compile(r"(?:Device|Ctx)Synchronize", re.IGNORECASE)
+_LAUNCH = deferred(r"LaunchKernel|LaunchCooperative|GraphLaunch", re.IGNORECASE)
+_GRAPH = deferred(r"GraphLaunch", re.IGNORECASE)
+_CAPTURE = deferred(r"BeginCapture|GraphInstantiate", re.IGNORECASE)  # what is launched meanwhile does not run
+_WAIT = deferred(r"(?:Stream|Device|Ctx)Synchronize", re.IGNORECASE)
+_WAIT_FOR_ALL = deferred(r"(?:Device|Ctx)Synchronize", re.IGNORECASE)
 
 # A record is too long where it ends so long after its successor has: dependent launches overlap, and end in order.
 _OVERLAP_NS = 20_000

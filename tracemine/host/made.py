@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import named
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
-_LISTS: Final = re.compile(r"^aten::(lift_fresh|lift)$")  # what `torch.tensor` calls on what it has made
-_DETACHED: Final = re.compile(r"^aten::detach_$")  # what it calls last
-_FACTORIES: Final = re.compile(
+_LISTS: Final = deferred(r"^aten::(lift_fresh|lift)$")  # what `torch.tensor` calls on what it has made
+_DETACHED: Final = deferred(r"^aten::detach_$")  # what it calls last
+_FACTORIES: Final = deferred(
     r"^aten::(ones|zeros|full|eye|arange|linspace|logspace|rand(int|perm|n)?|tri[lu]_indices|(hann|hamming)_window)$"
 )
 # What has one tensor to work on, the one that was made before.
-_SHAPED: Final = re.compile(
+_SHAPED: Final = deferred(
     r"^aten::(tri[lu]_?|fill_|zero_|normal_|uniform_|to|view|reshape|expand|repeat|flatten|(un)?squeeze|t|transpose"
     r"|permute|slice|flip|neg|cumsum|cos|sin|exp|(bitwise|logical)_not|contiguous|clone|type_as)$"
 )

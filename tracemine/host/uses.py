@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from typing import Final, Literal, get_args
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from tracemine.columns import sorted_unique
 from tracemine.host.waits import WAITS, Waits
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
@@ -42,7 +42,7 @@ _OF_KIND: Final[dict[str, Use]] = {
 }
 _AFTER, _BEFORE = 48, 16  # operators that are compared
 _RIGHT_BEHIND = 2  # operators that may take the number itself
-_NUMBER = re.compile(r"\"(double|long int|bool|Scalar)\"")  # among the recorded types of what an operator takes
+_NUMBER = deferred(r"\"(double|long int|bool|Scalar)\"")  # among the recorded types of what an operator takes
 _MOST_STEPS = 8
 _MOST_WAITS = 64  # of a line that are looked at, whether the next operators may take the number
 _DIFFERENCES: Final[tuple[Use, ...]] = ("branch", "size", "argument")  # of names, shapes, numbers

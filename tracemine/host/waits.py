@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tracemine.columns import codes
 from tracemine.host.made import Made, made_before
+from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, outermost, taken
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.host import WORK, HostCalls, HostThreads, last_begun, named
@@ -32,14 +33,14 @@ Wait = Literal[
 WAITS: Final[tuple[Wait, ...]] = get_args(Wait)
 _NUMBER: Final[dict[str, int]] = {name: at for at, name in enumerate(WAITS)}
 
-_PRINTS: Final = re.compile(r"(^|[/\\])torch[/\\]_tensor_str\.py$")
+_PRINTS: Final = deferred(r"(^|[/\\])torch[/\\]_tensor_str\.py$")
 _OPERATORS: Final[tuple[tuple[Wait, re.Pattern[str]], ...]] = (  # the more specific first
-    ("mask", re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|argwhere|repeat_interleave|bincount)(_|$)")),
-    ("truth", re.compile(r"^aten::(is_nonzero|equal|allclose)$")),
-    ("number", re.compile(r"^aten::(item|_local_scalar_dense)$")),
+    ("mask", deferred(r"^aten::(nonzero|masked_select|_?unique\w*|argwhere|repeat_interleave|bincount)(_|$)")),
+    ("truth", deferred(r"^aten::(is_nonzero|equal|allclose)$")),
+    ("number", deferred(r"^aten::(item|_local_scalar_dense)$")),
 )
-_OF_EVENTS: Final = re.compile(r"EventSynchronize")
-_RECORDS: Final = re.compile(r"^(cuda|hip|cu)EventRecord")
+_OF_EVENTS: Final = deferred(r"EventSynchronize")
+_RECORDS: Final = deferred(r"^(cuda|hip|cu)EventRecord")
 _FEW_BYTES: Final = 65_536
 
 

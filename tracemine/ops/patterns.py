@@ -22,7 +22,7 @@ _QUANTIFIERS = ("*", "+", "?", "{")
 _GROUPS = ("(", "(?:")
 
 
-class LatePattern(DeferredPattern):
+class LatePattern(DeferredPattern[str]):
     """A regular expression that is compiled where it may fit.
 
     >>> pattern = LatePattern(r"^void (cub|thrust)::|[Ss]ort_?keys")

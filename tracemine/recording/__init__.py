@@ -41,11 +41,9 @@ from tracemine.recording.files import (
     publish,
     says_where,
 )
-from tracemine.recording.garbage import GarbageClock
 from tracemine.recording.installed import torch_here, versions
 from tracemine.recording.light import LightWindow, possible
-from tracemine.recording.profilers import prepared
-from tracemine.recording.threads import let_go
+from tracemine.recording.profilers import GarbageClock, let_go, prepared
 from tracemine.units import count_text
 
 if TYPE_CHECKING:

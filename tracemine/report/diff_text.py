@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from tracemine.report import diff_words as words
-from tracemine.report.console import console_for
 from tracemine.report.escape import line
+from tracemine.report.paragraphs import console_for
 from tracemine.units import count_text
 
 if TYPE_CHECKING:

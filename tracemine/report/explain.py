@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tracemine.documents import words
 from tracemine.documents.finding import sections
-from tracemine.report.console import console_for, print_rows
-from tracemine.report.paragraphs import LABEL, drawn_lines, labelled, paragraph, plain
+from tracemine.report.paragraphs import LABEL, console_for, drawn_lines, labelled, paragraph, plain, print_rows
 
 if TYPE_CHECKING:
     from tracemine.findings.record import Finding, Scan
@@ -19,5 +18,5 @@ def render(finding: Finding, scan: Scan, out: TextIO, options: Drawing) -> None:
     console = console_for(out, options)
     about = plain(" · ".join((scan.trace.path, *words.summary_parts(scan.trace))))
     print_rows(console, (paragraph((plain(finding.title), "bold")), paragraph((about, LABEL))))
-    for section in sections(finding, scan, options.frames):
-        print_rows(console, labelled(section.label, *drawn_lines(section.lines)))
+    for label, lines in sections(finding, scan, options.frames).items():
+        print_rows(console, labelled(label, *drawn_lines(lines)))

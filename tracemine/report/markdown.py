@@ -112,9 +112,9 @@ def _facts(scan: Scan) -> list[str]:
 
 
 def _finding(finding: Finding, scan: Scan, frames: Mapping[str, Source]) -> Iterator[str]:
-    for section in sections(finding, scan, frames):
-        yield f"**{section.label.capitalize()}**"
-        yield from _lines(section.lines)
+    for label, lines in sections(finding, scan, frames).items():
+        yield f"**{label.capitalize()}**"
+        yield from _lines(lines)
 
 
 def _lines(lines: Sequence[Line]) -> Iterator[str]:

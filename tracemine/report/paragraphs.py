@@ -1,8 +1,9 @@
-"""Paragraphs of reports for a terminal: lines of a document behind a label."""
+"""Paragraphs of reports for a terminal, and what writes them: lines of a document behind a label."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 from rich.console import Console
@@ -10,6 +11,9 @@ from rich.text import Text
 
 from tracemine.documents.finding import CALM, CODE, Line
 from tracemine.report.escape import line
+
+if TYPE_CHECKING:
+    from tracemine.report import Drawing
 
 LABEL = "dim"
 RANK_WIDTH = 4  # a rank and the space after it
@@ -59,3 +63,24 @@ def drawn_lines(lines: Iterable[Line]) -> Iterator[Text]:
                 yield Text(f"  {line(code, _LONGEST)}", "cyan", no_wrap=True)
         else:
             yield Text(plain(one.text), LABEL if one.kind == CALM else "")
+
+
+def console_for(out: TextIO, options: Drawing) -> Console:
+    """Return what writes a report: nothing of it is taken for markup."""
+    return Console(
+        file=out,
+        width=options.width,
+        force_terminal=options.color,
+        color_system="standard" if options.color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+
+
+def print_rows(console: Console, rows: Iterable[LabelledText]) -> None:
+    """Write paragraphs, wrapped as wide as the terminal."""
+    for row in rows:
+        for wrapped in row.wrapped(console):
+            console.print(wrapped, no_wrap=True, overflow="ignore", crop=False)

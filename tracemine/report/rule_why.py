@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from tracemine.documents.words import left_out_text
-from tracemine.report.console import console_for
 from tracemine.report.escape import line, shorten
-from tracemine.report.paragraphs import LABEL, labelled
+from tracemine.report.paragraphs import LABEL, console_for, labelled
 from tracemine.units import count_text
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from rich.text import Text
 from tracemine.documents.bar import IDLE
 from tracemine.documents.screen import Screen, ScreenRow, first_screen
 from tracemine.patterns import deferred
-from tracemine.report.console import console_for
 from tracemine.report.escape import line
+from tracemine.report.paragraphs import console_for
 from tracemine.report.wrapping import end_of, wrapped
 from tracemine.units import shares
 

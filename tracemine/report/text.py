@@ -18,17 +18,18 @@ from tracemine.documents.step_words import device_texts, nothing_text, step_text
 from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.documents.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
 from tracemine.report import screen
-from tracemine.report.console import console_for, print_rows
 from tracemine.report.escape import line, shorten
 from tracemine.report.paragraphs import (
     LABEL,
     LABEL_WIDTH,
     RANK_WIDTH,
     LabelledText,
+    console_for,
     drawn_lines,
     labelled,
     paragraph,
     plain,
+    print_rows,
 )
 from tracemine.report.screen import bar_rows
 from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text

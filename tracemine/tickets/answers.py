@@ -159,25 +159,6 @@ class JiraIssue(msgspec.Struct, frozen=True):
     properties: dict[str, Any] = {}
 
 
-class Key(msgspec.Struct, frozen=True):
-    """An issue, found or created."""
-
-    key: str
-
-
-class Search(msgspec.Struct, frozen=True, rename="camel"):
-    """A page of a search."""
-
-    issues: list[Key] = []
-    next_page_token: str | None = None
-
-
-class Fetched(msgspec.Struct, frozen=True):
-    """Issues by their names."""
-
-    issues: list[JiraIssue] = []
-
-
 class AllowedValues(msgspec.Struct, frozen=True, rename="camel"):
     """A field of a transition, and what may be chosen for it."""
 
@@ -197,12 +178,6 @@ class Transition(msgspec.Struct, frozen=True):
     name: str = ""
     to: Status | None = None
     fields: Screen = Screen()
-
-
-class Transitions(msgspec.Struct, frozen=True):
-    """The ways that are offered."""
-
-    transitions: list[Transition] = []
 
 
 class DocumentNode(msgspec.Struct, frozen=True):
@@ -232,7 +207,10 @@ class JiraComment(msgspec.Struct, frozen=True):
     author: Account | None = None
 
 
-class Comments(msgspec.Struct, frozen=True):
-    """A page of comments."""
+class Page(msgspec.Struct, frozen=True, rename="camel"):
+    """A page of what was asked for: issues found or fetched, comments, or transitions that are offered."""
 
+    issues: list[JiraIssue] = []
     comments: list[JiraComment] = []
+    transitions: list[Transition] = []
+    next_page_token: str | None = None

@@ -26,18 +26,7 @@ from tracemine.patterns import deferred
 from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret, origin_of
 from tracemine.tickets.adf import Node, document, title
-from tracemine.tickets.answers import (
-    Account,
-    Comments,
-    Fetched,
-    JiraComment,
-    JiraIssue,
-    Key,
-    Search,
-    Status,
-    Transition,
-    Transitions,
-)
+from tracemine.tickets.answers import Account, JiraComment, JiraIssue, Page, Status, Transition
 from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block, Name, Paragraph, Text
 from tracemine.tickets.marks import mark_in, mark_lines
@@ -135,7 +124,7 @@ class Jira:
         }
         fields |= {"assignee": {"accountId": draft.filing.assignees[0]}} if draft.filing.assignees else {}
         content = {"fields": fields, "properties": _property(draft.mark)}
-        name = self._client.ask("POST", "/rest/api/3/issue", Key, content).key
+        name = self._client.ask("POST", "/rest/api/3/issue", JiraIssue, content).key
         if not self._is_here(name):
             raise ServiceError(
                 f"{self.place}: an issue was created, and its key {line(name, 40)} is of another project",
@@ -168,7 +157,7 @@ class Jira:
         found: list[Comment] = []
         for page in range(_MOST_PAGES):
             query: dict[str, str | int] = {"startAt": 100 * page, "maxResults": 100, "orderBy": "created"}
-            got, _ = self._client.get(f"/rest/api/3/issue/{issue.name}/comment", Comments, query)
+            got, _ = self._client.get(f"/rest/api/3/issue/{issue.name}/comment", Page, query)
             found += [one for each in got.comments if (one := _comment(each, issue.mark.key)) is not None]
             if len(got.comments) < 100:
                 break
@@ -191,7 +180,7 @@ class Jira:
             "maxResults": 100,
         }
         for _ in range(_MOST_PAGES):
-            answer = self._client.ask("POST", "/rest/api/3/search/jql", Search, asked, repeatable=True)
+            answer = self._client.ask("POST", "/rest/api/3/search/jql", Page, asked, repeatable=True)
             yield from (one.key for one in answer.issues if _NAME.fullmatch(one.key))
             if not answer.next_page_token:
                 return
@@ -225,7 +214,7 @@ class Jira:
                 "fields": _FIELDS,
                 "properties": [PROPERTY],
             }
-            answer = self._client.ask("POST", "/rest/api/3/issue/bulkfetch", Fetched, asked, repeatable=True)
+            answer = self._client.ask("POST", "/rest/api/3/issue/bulkfetch", Page, asked, repeatable=True)
             found += answer.issues
         return found
 
@@ -250,7 +239,7 @@ class Jira:
         for _ in range(_MOST_MOVES):
             if self._is_moved(path, done):
                 return
-            offered, _ = self._client.get(f"{path}/transitions", Transitions, {"expand": "transitions.fields"})
+            offered, _ = self._client.get(f"{path}/transitions", Page, {"expand": "transitions.fields"})
             chosen = _transition(offered.transitions, done=done, wishes=wishes)
             if chosen is None:
                 if self._is_moved(path, done):  # by another run meanwhile, which is why none leads there

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
-from tracemine.files.in_repository import path_in
+from tracemine.files.reading import path_in
 from tracemine.patterns import deferred
 from tracemine.tickets.record import Filing
 

@@ -9,6 +9,7 @@ Everything is summed over arrays that earlier stages give; only names, modules a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -59,20 +60,22 @@ __all__ = [
 ]
 
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
-_FIELDS: Final = (
-    ("depth", _INT),
-    ("instances", _INT),
-    ("calls", _INT),
-    ("gpu_time_ns", _INT),
-    ("own_ns", _INT),
-    ("share", _FLOAT),
-    ("busy_ns", _INT),
-    ("flops", _INT),
-    ("flops_per_s", _FLOAT),
-    ("flops_reach", _FLOAT),
-    ("bytes", _INT),
-    ("bytes_per_s", _FLOAT),
-    ("bytes_reach", _FLOAT),
+_FIELDS: Final = {
+    name: _FLOAT if name.endswith(("share", "_per_s", "_reach")) else _INT
+    for name in (
+        *("depth", "instances", "calls", "gpu_time_ns", "own_ns", "share", "busy_ns"),
+        *("flops", "flops_per_s", "flops_reach", "bytes", "bytes_per_s", "bytes_reach"),
+    )
+}
+_HOST_FIELDS: Final = {"share": _FLOAT} | dict.fromkeys(
+    (
+        *("depth", "instances", "host_ns", "own_ns", "operator_ns"),
+        *("launch_ns", "wait_ns", "python_ns", "other_ns", "critical_ns"),
+    ),
+    _INT,
+)
+_WAIT_FIELDS: Final = dict.fromkeys(("line", "operator", "kind", "use"), _TEXT) | dict.fromkeys(
+    ("waits", "wait_ns"), _INT
 )
 
 
@@ -82,16 +85,9 @@ def top_table(top: Top) -> pa.Table:
     `part_of`: the name of the row that it is part of. `per_step_ns`: GPU time of a step. `findings`: fingerprints of
     those that say something of it, most time first.
     """
-    rows = top.rows
-    inside = [None if row.parent is None else rows[row.parent].name for row in rows]
-    columns = {
-        top.by: of_values([row.name for row in rows], _TEXT),
-        "part_of": of_values(inside, _TEXT),
-        "per_step_ns": of_values([row.gpu_time_ns // top.steps for row in rows], _INT),
-    }
-    columns |= {name: of_values([getattr(row, name) for row in rows], kind) for name, kind in _FIELDS}
-    claims = [[one.fingerprint for one in row.findings] for row in rows]
-    return pa.table(columns | {"findings": of_values(claims, pa.list_(_TEXT))})
+    times = {"per_step_ns": of_values([row.gpu_time_ns // top.steps for row in top.rows], _INT)}
+    claims = of_values([[one.fingerprint for one in row.findings] for row in top.rows], pa.list_(_TEXT))
+    return pa.table(_names(top) | times | _columns(top.rows, _FIELDS) | {"findings": claims})
 
 
 def host_table(top: HostTop) -> pa.Table:
@@ -99,31 +95,25 @@ def host_table(top: HostTop) -> pa.Table:
 
     `part_of`: the name of the row that it is part of. `per_step_ns`: host time of a step.
     """
-    rows = top.rows
-    columns = {
-        top.by: of_values([row.name for row in rows], _TEXT),
-        "part_of": of_values([None if row.parent is None else rows[row.parent].name for row in rows], _TEXT),
-        "kind": of_values([row.kind for row in rows], _TEXT),
-        "per_step_ns": of_values([row.host_ns // top.steps for row in rows], _INT),
-    }
-    kinds = {"share": _FLOAT} | dict.fromkeys(("depth", "instances", "host_ns", "own_ns"), _INT)
-    kinds |= dict.fromkeys(
-        [f"{kind}_ns" for kind in ("operator", "launch", "wait", "python", "other", "critical")], _INT
-    )
-    return pa.table(columns | {name: of_values([getattr(row, name) for row in rows], kinds[name]) for name in kinds})
+    times = {"per_step_ns": of_values([row.host_ns // top.steps for row in top.rows], _INT)}
+    return pa.table(_names(top) | _columns(top.rows, {"kind": _TEXT}) | times | _columns(top.rows, _HOST_FIELDS))
 
 
 def wait_table(top: WaitTop) -> pa.Table:
     """Return one row a row, named as the fields of `WaitRow`; a saving is three columns, null where not asked."""
-    rows = top.rows
-    texts = {
-        name: of_values([getattr(row, name) for row in rows], _TEXT) for name in ("line", "operator", "kind", "use")
-    }
-    numbers = {name: of_values([getattr(row, name) for row in rows], _INT) for name in ("waits", "wait_ns")}
+    saved = [row.saving_ns for row in top.rows]
     ends = {
-        f"saving{name}_ns": of_values(
-            [None if row.saving_ns is None else getattr(row.saving_ns, end) for row in rows], _INT
-        )
+        f"saving{name}_ns": of_values([None if one is None else getattr(one, end) for one in saved], _INT)
         for name, end in (("_low", "low"), ("", "mid"), ("_high", "high"))
     }
-    return pa.table(texts | numbers | ends)
+    return pa.table(_columns(top.rows, _WAIT_FIELDS) | ends)
+
+
+def _columns(rows: Sequence[object], fields: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
+    return {name: of_values([getattr(row, name) for row in rows], kind) for name, kind in fields.items()}
+
+
+def _names(top: Top | HostTop) -> dict[str, pa.Array]:
+    """Return what each row is, and the row that it is part of."""
+    inside = [None if row.parent is None else top.rows[row.parent].name for row in top.rows]
+    return {top.by: of_values([row.name for row in top.rows], _TEXT), "part_of": of_values(inside, _TEXT)}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from tracemine.findings.accounting import Accounts
 from tracemine.findings.graphs import Unrecorded, answer, fused_of, graphs_of
 from tracemine.findings.inside import gaps_inside
 from tracemine.findings.light import in_light
-from tracemine.findings.members import activity_rows
-from tracemine.findings.record import Range, Scan, UnprofiledTime
+from tracemine.findings.record import Range, Scan, UnprofiledTime, activity_rows
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.host import whole_span
 from tracemine.host.waits import waits_of
@@ -285,17 +284,6 @@ def _busy(timeline: Timeline, chosen: BoolArray, of: IntArray, count: int) -> In
     return busy_ns
 
 
-class _Rates(TypedDict):
-    """The fields of a row that say what it computes and moves."""
-
-    flops: int | None
-    flops_per_s: float | None
-    flops_reach: float | None
-    bytes: int | None
-    bytes_per_s: float | None
-    bytes_reach: float | None
-
-
 class _Sums:
     """Sums over groups, of what is in their parts too: time, calls, FLOPs and bytes, and time of what those are of."""
 
@@ -320,7 +308,7 @@ class _Sums:
         known = (~np.isnan(each) for each in (flops, flops_ns, moved, moved_ns))
         self._all = (*sums, during(reach.counted[rows]), *map(during, known))
 
-    def rates(self, at: int) -> _Rates:
+    def rates(self, at: int) -> dict[str, Any]:
         """Return the fields of a row that say what it computes and moves.
 
         FLOPs are over all of its time, as what is no product has none worth counting; bytes over that of known ones.

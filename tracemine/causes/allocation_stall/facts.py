@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from tracemine.findings.blockers import ALLOCATED
@@ -10,12 +9,13 @@ from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
+from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import named as calls_named
 from tracemine.rows.table import BoolArray
 from tracemine.timeline import Timeline
 
-_FREED = re.compile(r"^(cuda|hip)Free(?!ze)(?!Host)")
+_FREED = deferred(r"^(cuda|hip)Free(?!ze)(?!Host)")
 _FEWEST_ALLOCATIONS, _MOST_ALLOCATIONS_A_FREE = 20, 8
 
 

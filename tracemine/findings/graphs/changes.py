@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from msgspec import Struct
 
 from tracemine.calls import DTYPES, NAME, SHAPES, Call, calls_of
 from tracemine.findings.graphs.spans import Program
@@ -14,17 +13,12 @@ from tracemine.rows.table import IntArray
 _FEW = 8  # sizes of which torch.compile compiles each before it gives up
 
 
-class SpanChanges(Struct, frozen=True):
-    """How calls differ: as one of KINDS, and where."""
+def differing(
+    program: Program, calls: IntArray
+) -> tuple[Literal["operators", "sizes", "few_sizes"], str, int, int] | None:
+    """Return how the calls of a span differ, what does, the first operator's row, and how many are distinct.
 
-    kind: Literal["operators", "sizes", "few_sizes"]
-    what: str
-    row: int  # the first operator that does
-    times: int  # distinct ones
-
-
-def differing(program: Program, calls: IntArray) -> SpanChanges | None:
-    """Return how the calls of a span differ; None: they do not, or there is one.
+    None: they do not, or there is one.
 
     calls: of each forward operator the call of the span, −1: none.
     """
@@ -43,7 +37,7 @@ def differing(program: Program, calls: IntArray) -> SpanChanges | None:
         at = _first_difference(of_names[one], of_names[other])
         if _each_step(of_names, of_step):
             return None  # each step has the same calls, in the same order: a helper that does several things
-        return SpanChanges("operators", "", int(rows[min(offsets[other] + at, len(rows) - 1)]), len(first))
+        return "operators", "", int(rows[min(offsets[other] + at, len(rows) - 1)]), len(first)
     distinct = {each.tobytes(): at for at, each in reversed(list(enumerate(of_sizes)))}
     if len(distinct) < 2:
         return None
@@ -52,7 +46,7 @@ def differing(program: Program, calls: IntArray) -> SpanChanges | None:
     before, after = (known.at(int(rows[offsets[each] + at])) for each in (one, other))
     few = _each_step(of_sizes, of_step) and len(distinct) <= _FEW
     what = "" if before is None or after is None else _sizes_text(before, after)
-    return SpanChanges("few_sizes" if few else "sizes", what, int(rows[offsets[other] + at]), len(distinct))
+    return "few_sizes" if few else "sizes", what, int(rows[offsets[other] + at]), len(distinct)
 
 
 def _each_step(parts: list[IntArray], of_step: list[IntArray]) -> bool:

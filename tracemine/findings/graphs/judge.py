@@ -184,8 +184,9 @@ class _Judge:
             yield _obstacle("derived_twice", "", unit.line, self.program.steps)
         differs = differing(self.program, unit.calls)
         if differs is not None:
-            (line,) = lines_of(self.timeline, rows_of(self.timeline.ops["stack_row"])[[differs.row]])
-            yield _obstacle(differs.kind, differs.what, line, differs.times)
+            kind, what, row, count = differs
+            (line,) = lines_of(self.timeline, rows_of(self.timeline.ops["stack_row"])[[row]])
+            yield _obstacle(kind, what, line, count)
         graph, often = self.activities.graph, f"{calls / self.program.steps:,.0f}"
         several = unit.paths is not None and calls >= _SEVERAL * self.program.steps
         if graph is None or not len(graph.activity):

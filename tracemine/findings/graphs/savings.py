@@ -9,9 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.findings.graphs.record import Span, WayOutcome
-from tracemine.findings.members import activity_rows
 from tracemine.findings.payback import COMPILE
-from tracemine.findings.record import Finding
+from tracemine.findings.record import Finding, activity_rows
 from tracemine.findings.steps import Fix, Steps
 from tracemine.perfmodel import COMPILED_CALL_NS, NOTHING, TRAINED_CALL_NS, Range
 from tracemine.rows.table import IntArray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 from os.path import commonprefix
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.formats.source import FileSource
+from tracemine.patterns import deferred
 
 _MOST_FILES = 400  # of a folder that are looked at
 _LARGEST_BYTES = 1 << 28  # of one file; real ones have some hundred kilobytes
@@ -26,7 +26,7 @@ class Export(Enum):
     SUMMARY = rb'\A\{\s*"performance_summary"\s*:|\A\[\s*\{\s*"Name"\s*:\s*"[^"]*"\s*,\s*"ComputeCapability"\s*:'
 
 
-_BEGINS = {kind: re.compile(kind.value) for kind in Export}
+_BEGINS = {kind: deferred(kind.value) for kind in Export}
 
 
 def export_of(head: bytes) -> Export | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from tracemine.formats.foreign import KINETO_KEYS
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.json_text import members
 from tracemine.formats.source import FileSource
+from tracemine.patterns import deferred
 from tracemine.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # XSpace { planes = 1 { id = 1, name = 2 } }: what the plane is called stands in front of what is in it.
-_XPLANE = re.compile(
+_XPLANE = deferred(
     rb"(?s)\A\x0a(?!\xef\xbf\xbd)"
     + _VARINT
     + rb"(?:\x08"
     + _VARINT
     + rb")?\x12.(?:/host:|/device:|/custom:|/virtualdevice:|Task Env|#Chip)"
 )
-_PROCESS = re.compile(rb'"name"\s*:\s*"/(?:host|device):\w')
-_TPU = re.compile(rb'"name"\s*:\s*"/device:TPU')
+_PROCESS = deferred(rb'"name"\s*:\s*"/(?:host|device):\w')
+_TPU = deferred(rb'"name"\s*:\s*"/device:TPU')
 _BLOCK_BYTES = 1 << 20
 _JSON, _XPLANES = (".trace.json.gz", ".trace.json"), (".xplane.pb", ".xplane.pb.gz")
 

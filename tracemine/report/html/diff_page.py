@@ -14,7 +14,7 @@ from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
 from tracemine.report.html.figures import bar
 from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, TITLES, kernel_text
-from tracemine.report.picture.names import trace_name
+from tracemine.report.picture import trace_name
 from tracemine.report.top_lines import amount, unit_of
 from tracemine.units import count_text
 from tracemine.version import __version__

@@ -17,16 +17,15 @@ from tracemine.documents.screen import ScreenRow, all_rows, first_screen, off_te
 from tracemine.documents.serving_words import serving_texts
 from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unestimated
 from tracemine.documents.trust import no_lines
-from tracemine.findings.members import activity_rows
 from tracemine.findings.parts import PARTS
-from tracemine.findings.record import Finding, Scan, Source, Variant, Verified
+from tracemine.findings.record import Finding, Scan, Source, Variant, Verified, activity_rows
 from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
 from tracemine.report.html.figures import bar, interval
 from tracemine.report.html.flow_figure import flow_figure
 from tracemine.report.html.host_tables import host_tables
 from tracemine.report.html.roofline_figure import roofline_figure
 from tracemine.report.html.top_tables import top_tables
-from tracemine.report.picture.names import trace_name
+from tracemine.report.picture import trace_name
 from tracemine.units import count_text, time_text
 from tracemine.version import __version__
 
@@ -119,7 +118,7 @@ def _finding_pages(
 ) -> Iterator[SimpleNamespace]:
     shown = claimed(scan)
     flows = {} if picture is None else picture.dataflow
-    said = {one.fingerprint: {each.label: each.lines for each in sections(one, scan, lines)} for one in shown}
+    said = {one.fingerprint: sections(one, scan, lines) for one in shown}
     most_ns = max((line.saves.high for each in said.values() for line in each["saves"] if line.saves), default=0)
     for row in rows:
         finding = shown[row.number - 1]

@@ -60,14 +60,14 @@ def roofline_figure(of: Roofline, titles: Mapping[str, tuple[str, str]]) -> Simp
     moved = [
         SimpleNamespace(
             anchor=known[0],  # of the finding
-            x1=axes.x(each.before[0]),
-            y1=axes.y(each.before[1]),
-            x2=axes.x(each.after[0]),
-            y2=axes.y(each.after[1]),
-            says=f"{known[1]}: {_moved_text(each.before, each.after)}",
+            x1=axes.x(before[0]),
+            y1=axes.y(before[1]),
+            x2=axes.x(after[0]),
+            y2=axes.y(after[1]),
+            says=f"{known[1]}: {_moved_text(before, after)}",
         )
-        for each in of.moved
-        if (known := titles.get(each.fingerprint))
+        for fingerprint, before, after in of.moved
+        if (known := titles.get(fingerprint))
     ]
     return SimpleNamespace(
         width=_WIDTH,
@@ -92,9 +92,9 @@ def _axes(of: Roofline, shown: Sequence[Kernels]) -> _Axes:
     peaks = [peak for _, peak in of.roofs] or [of.bytes_per_s]
     x = [peak / of.bytes_per_s for peak in peaks] + [0.1]
     y: list[float] = [*peaks, of.bytes_per_s * 0.1]
-    x += [each.intensity or 1.0 for each in shown] + [at for each in of.moved for at in (each.before[0], each.after[0])]
+    x += [each.intensity or 1.0 for each in shown] + [at for _, *ends in of.moved for at, _ in ends]
     y += [each.flops_per_s or 1.0 for each in shown]
-    y += [at for each in of.moved for at in (each.before[1], each.after[1])]
+    y += [at for _, *ends in of.moved for _, at in ends]
     return _Axes(floor(log10(min(x))), ceil(log10(max(x)) + 0.3), floor(log10(min(y))), ceil(log10(max(y)) + 0.1))
 
 

@@ -1,6 +1,7 @@
 """What reports draw of a trace besides its findings: activities, the host, dataflow, a roofline, where the time goes.
 
 picture(timeline, …)  → Picture
+trace_name(path)      → what a trace is called, where the path says it
 
 Activities lie in lanes, a stream of a device each, and so does what host threads did: lines of the user's Python,
 operators, and calls into the GPU's runtime.
@@ -8,6 +9,7 @@ operators, and calls into the GPU's runtime.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,6 +22,7 @@ from tracemine.findings.context import Cause
 from tracemine.findings.parts import part_of_activities
 from tracemine.findings.record import Scan, Source
 from tracemine.flow.record import Flow
+from tracemine.patterns import deferred
 from tracemine.report.picture.dataflow import DataflowPicture, dataflow_of
 from tracemine.report.picture.roofline import Roofline, roofline_of
 from tracemine.rows.ancestors import above, nearest, taken
@@ -30,6 +33,12 @@ from tracemine.timeline import Timeline
 from tracemine.top import Top, Tops
 from tracemine.top.grouping import NOT_KNOWN
 from tracemine.top.lines import line_paths
+
+_ANY = deferred(
+    r"^(runs?|traces?|profiles?|captures?|timelines?|results?|outputs?|logs?|findings|report|rank_?\d+)"
+    r"(\.pt)?(\.(json|sqlite|nsys-rep))?(\.(gz|zst))?$",
+    re.IGNORECASE,
+)
 
 __all__ = ["Activities", "DataflowPicture", "HostLane", "Picture", "Roofline", "picture"]
 
@@ -238,3 +247,15 @@ def _named(title: str, start: IntArray, dur: IntArray, code: IntArray, values: S
     used, name = np.unique(code, return_inverse=True)
     texts = tuple(values[each] if each >= 0 else "?" for each in used.tolist())
     return HostLane(title=title, start_ns=start, dur_ns=dur, name=name.reshape(-1), names=texts)
+
+
+def trace_name(path: str) -> str:
+    """Return the last part of a path that names this trace alone; where none does, the last one.
+
+    >>> [trace_name(path) for path in ("runs/decoder/run", "a/b.pt.trace.json.gz", "bert/trace.json", "run")]
+    ['decoder', 'b.pt.trace.json.gz', 'bert', 'run']
+    """
+    parts = [part for part in path.replace("\\", "/").split("/") if part]
+    if not parts:
+        return path
+    return next((part for part in reversed(parts) if not _ANY.match(part)), parts[-1])

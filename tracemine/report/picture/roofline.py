@@ -56,14 +56,6 @@ class Kernels(Struct, frozen=True, kw_only=True):
         return self.flops / self.both_bytes if self.both_bytes and self.flops else None
 
 
-class Moved(Struct, frozen=True, kw_only=True):
-    """A finding before and after its fix: FLOP per byte, and FLOP a second."""
-
-    fingerprint: str
-    before: tuple[float, float]
-    after: tuple[float, float]
-
-
 class Roofline(Struct, frozen=True, kw_only=True):
     """What is drawn of a device and what ran on it."""
 
@@ -72,7 +64,8 @@ class Roofline(Struct, frozen=True, kw_only=True):
     achieved_bytes_per_s: int  # that a large copy reaches
     roofs: tuple[tuple[str, int], ...]  # peaks of arithmetic: of what, and FLOPs a second
     kernels: tuple[Kernels, ...]  # most time first
-    moved: tuple[Moved, ...]
+    # Findings before and after their fixes: FLOP per byte, and FLOP a second.
+    moved: tuple[tuple[str, tuple[float, float], tuple[float, float]], ...]
 
 
 def roofline_of(timeline: Timeline, rows: Rows, device: Device, scan: Scan) -> Roofline:
@@ -161,7 +154,7 @@ def _code(values: Sequence[str], wanted: str) -> int:
     return values.index(wanted) if wanted in values else -2
 
 
-def _moved(findings: Sequence[Finding]) -> Iterator[Moved]:
+def _moved(findings: Sequence[Finding]) -> Iterator[tuple[str, tuple[float, float], tuple[float, float]]]:
     """Yield where fixes move findings whose bytes and FLOPs are known, before and after."""
     for finding in findings:
         intensity, fused, flops = finding.arithmetic_intensity, finding.fused_ns, finding.flops
@@ -170,4 +163,4 @@ def _moved(findings: Sequence[Finding]) -> Iterator[Moved]:
         if min(intensity.before, intensity.after) > 0 and not finding.refuted:
             before = intensity.before, flops * _S / finding.measured_ns
             after = intensity.after, flops * _S / fused.mid
-            yield Moved(fingerprint=finding.fingerprint, before=before, after=after)
+            yield finding.fingerprint, before, after
