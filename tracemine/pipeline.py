@@ -172,7 +172,9 @@ def mined(analysis: Analysis, options: ScanOptions | None = None) -> Scan:
     about = replace(found.trace, execution_trace=analysis.execution_trace, calibration=calibrated.path)
     found = replace(found, trace=about, warnings=(*found.warnings, *notes))
     found = _with_more(found, analysis, options, gpu)
-    return found if options.source is None else with_statements(found, options.source)
+    if options.source is None:
+        return found
+    return with_statements(found, options.source, [cause.rule for cause in analysis.causes if cause.operators_wait])
 
 
 def _rules_for(analysis: Analysis, options: ScanOptions) -> tuple[Rule, ...]:

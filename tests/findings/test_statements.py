@@ -42,7 +42,7 @@ def told(folder: Path, ops: tuple[str, ...], *frames: tuple[str, int], file: str
     found = scan("fixtures/captures/chain")
     source = tuple(Source(file=file, line=line, function=name, begins=True) for name, line in frames)
     one = replace(found.findings[0], ops=ops, source=source, loop=None)
-    (finding,) = with_statements(replace(found, findings=(one,)), folder).findings
+    (finding,) = with_statements(replace(found, findings=(one,)), folder, ()).findings
     return [each.statement for each in finding.source]
 
 

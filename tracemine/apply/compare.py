@@ -49,15 +49,13 @@ def faults(base: Computed, mine: Computed, runs: Sequence[Computed], rounding: f
     names = [name for name, value in base.items() if isinstance(value, tuple)]
     wrong = [f"gives no {name}" for name in names if name not in mine]
     chance = any(_by_chance(base[name], run.get(name)) for name in names for run in runs[:1])
-    for name in names:
-        if name in mine:
-            parameter = name.startswith("parameter ")
-            by_sign = _SIGN_ROUNDING if chance and parameter else 0.0
-            coarse = max(rounding, by_sign, _TRAINED_ROUNDING if TRAINED in name else 0.0)
-            again = [run[name] for run in runs if name in run]
-            # Adam's first steps go by a gradient's sign: rounded or added up otherwise, a small one changes sign.
-            why = _apart(base[name], mine[name], again, coarse, whole=parameter and (chance or rounding > 0))
-            wrong += [f"{name}: {why}"] if why else []
+    for name in (name for name in names if name in mine):
+        parameter = name.startswith("parameter ")
+        coarse = max(rounding, _SIGN_ROUNDING * (chance * parameter), _TRAINED_ROUNDING * (TRAINED in name))
+        again = [run[name] for run in runs if name in run]
+        # Adam's first steps go by a gradient's sign: rounded or added up otherwise, a small one changes sign.
+        why = _apart(base[name], mine[name], again, coarse, whole=parameter and (chance or rounding > 0))
+        wrong += [f"{name}: {why}"] if why else []
     return wrong[:_SHOWN] + ([f"and {len(wrong) - _SHOWN} others"] if len(wrong) > _SHOWN else [])
 
 

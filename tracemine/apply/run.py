@@ -183,6 +183,10 @@ def _so_far(run: Applied, tried: Iterable[Tried]) -> Applied:
     return replace(run, alone=tuple(alone), together=tuple(both), best=best.variants if best else ())
 
 
+def _with_modes(changes: Names, modes: Iterable[str]) -> list[Names]:
+    return [(*changes, mode) for mode in modes] if changes else []
+
+
 def together(trying: Trying, run: Applied, late: Sequence[str]) -> Applied:
     """Join what was right alone, with each of torch.compile's modes and without; leave out what adds nothing.
 
@@ -191,11 +195,11 @@ def together(trying: Trying, run: Applied, late: Sequence[str]) -> Applied:
     changes = joined(run.alone, Path(trying.trials.job.folder))
     trying.keep(fastest_of(run.alone))
     at_once = [name for name in late if not VARIANTS[name].long]  # for ranks: beside the mode alone, built meanwhile
-    sets = [changes, *((*changes, mode) for mode in (*modes_for(run.alone), *at_once))] if changes else []
-    tried = trying.several([*(names for names in sets if len(names) > 1), *((name,) for name in late)])
+    sets = _with_modes(changes, (*modes_for(run.alone), *at_once))
+    tried = trying.several([*([changes] * (len(changes) > 1)), *sets, *((name,) for name in late)])
     run = replace(run, alone=(*run.alone, *(tried.pop((name,)) for name in late)))
     trying.keep(fastest_of([*run.alone, *tried.values()]))
-    slow = [(*changes, mode) for mode in modes_for(run.alone) if mode in late] if changes else []
+    slow = _with_modes(changes, [mode for mode in modes_for(run.alone) if mode in late])
     tried |= trying.several(names for names in slow if names not in tried)
     best, compiled = fastest([*run.alone, *tried.values()]), fastest(t for t in run.alone if t.variants[0] in MODES)
     run = replace(run, together=tuple(tried.values()), best=best.variants if best else ())

@@ -38,6 +38,7 @@ class Cause(Struct, frozen=True, kw_only=True, eq=False):
     facts: AdviceFacts | None = None  # that advice may ask for
     part: str | None = None  # of the step that its findings are, whatever their operators' classes say
     closed_by_graph: bool = False  # its gaps are the host's launching: a step that is one CUDA graph has none
+    operators_wait: bool = False  # its gaps come of its own operators, not before what was launched late
     compiled_share: float = 0.0  # of what its fix saves, what torch.compile does by a way of its own
     fix_at: str | None = None  # `module:name` of its fixed form: scanning never imports it
 

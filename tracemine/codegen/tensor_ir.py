@@ -206,20 +206,24 @@ def factors(axes: Axes, tensor: Tensor) -> tuple[Tensor, Tensor] | None:
     >>> factors(axes, Reduction(dims=(m, n), dtype="float32", kind="sum", arg=each, over=(2,), kept=(0, 1))) == (x, y)
     True
     """
-    if not isinstance(tensor, Reduction) or tensor.kind != "sum" or tensor.dtype != FLOAT:
+    if not isinstance(tensor, Reduction) or (tensor.kind, tensor.dtype) != ("sum", FLOAT):
         return None
-    each = tensor.arg
-    while isinstance(each, Cast) and not each.always:
-        each = each.arg
+    each = _uncast(tensor.arg)
     if not isinstance(each, Pointwise) or (each.operation, each.dims) != ("mul", tensor.arg.dims):
         return None
     left, right = each.args
-    if not isinstance(left, Tensor) or not isinstance(right, Tensor):
+    if not (isinstance(left, Tensor) and isinstance(right, Tensor)):
         return None
     over = {leaf for d in tensor.over for leaf in axes.leaves(each.dims[d])}
     first, second = ({*axes.flat(operand.dims)} for operand in (left, right))
-    meet = over <= first & second and first - second and second - first
-    return (left, right) if over and meet and left.type == FLOAT and left.dtype == right.dtype else None
+    meet = all((over, over <= first & second, first - second, second - first, left.type == FLOAT))
+    return (left, right) if meet and left.dtype == right.dtype else None
+
+
+def _uncast(tensor: Tensor) -> Tensor:
+    while isinstance(tensor, Cast) and not tensor.always:
+        tensor = tensor.arg
+    return tensor
 
 
 def columns_of(axes: Axes, tensor: Tensor) -> Dim:

@@ -52,12 +52,8 @@ _WORTH_A_WORD = 0.01  # of GPU time, of memory
 def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
     """Return what was read: format, GPU, steps, activities."""
     unattributed = f" ({trace.unattributed:,} without an operator)" if trace.unattributed else ""
-    return (
-        trace.format,
-        trace.gpu or "GPU not named",
-        count_text(trace.steps, "step"),
-        count_text(trace.activities, "activity") + unattributed,
-    )
+    activities = count_text(trace.activities, "activity") + unattributed
+    return trace.format, trace.gpu or "GPU not named", count_text(trace.steps, "step"), activities
 
 
 def unprofiled_text(summary: Summary) -> str:

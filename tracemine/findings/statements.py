@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -19,7 +19,6 @@ from tracemine.findings.record import Finding, Scan, Source
 from tracemine.ops import lookup
 
 _MOST_BYTES: Final = 1 << 21
-_WAITS: Final = ("host_sync",)  # causes of idle time whose operators are the program's, not what was launched late
 # What neither torch's operators nor Python's builtins name, and launches nothing of another kind.
 _HARMLESS: Final = frozenset(
     [
@@ -72,13 +71,16 @@ _SIGNS: Final[Mapping[str, tuple[type[ast.AST], ...]]] = {
 }  # fmt: skip
 
 
-def with_statements(scan: Scan, folder: Path) -> Scan:
-    """Return a scan whose functions have the line of the one statement that leads on, by source in a folder."""
+def with_statements(scan: Scan, folder: Path, waiting: Collection[str]) -> Scan:
+    """Return a scan whose functions have the line of the one statement that leads on, by source in a folder.
+
+    waiting: causes of idle time whose operators are the program's, not what was launched late.
+    """
     parsed = cache(lambda file: _parsed(file, folder))
-    return replace(scan, findings=tuple(_told(finding, parsed) for finding in scan.findings))
+    return replace(scan, findings=tuple(_told(finding, parsed, finding.cause in waiting) for finding in scan.findings))
 
 
-def _told(finding: Finding, parsed: Callable[[str], ast.Module | None]) -> Finding:
+def _told(finding: Finding, parsed: Callable[[str], ast.Module | None], waits: bool) -> Finding:
     told: list[Source] = []
     for at, source in enumerate(finding.source):
         body = _function(parsed(source.file), source) if source.begins else None
@@ -87,9 +89,9 @@ def _told(finding: Finding, parsed: Callable[[str], ast.Module | None]) -> Findi
             continue
         if at:
             leads = _calls((finding.source[at - 1].function,))
-        elif finding.loop is not None and finding.loop.source == source and finding.cause not in _WAITS:
+        elif finding.loop is not None and finding.loop.source == source and not waits:
             leads = _is_loop
-        elif len(set(finding.ops)) == 1 and (finding.on_gpu or finding.cause in _WAITS):
+        elif len(set(finding.ops)) == 1 and (finding.on_gpu or waits):
             leads = _operators(finding.ops[0])
         else:  # several statements, or idle time, whose operators are what came late
             told.append(source)

@@ -14,7 +14,7 @@ from tracemine.ranks.summary import RankSummary
 Kernel: TypeAlias = tuple[str, int, int]
 
 
-class StepTimes(Struct, frozen=True):
+class KernelSums(Struct, frozen=True):
     """A kernel of a rank: how often and for how long, and how long one of them takes alone; 0: none is."""
 
     count: int
@@ -22,12 +22,12 @@ class StepTimes(Struct, frozen=True):
     alone: float
 
 
-def by_kernel(rank: RankSummary) -> dict[Kernel, StepTimes]:
+def by_kernel(rank: RankSummary) -> dict[Kernel, KernelSums]:
     """Return a rank's kernels by name, blocks and shapes."""
     of = rank.kernels
     alone = of.alone_ns / np.maximum(of.alone_count, 1)
     keys = zip(of.name, of.blocks.tolist(), of.shapes.tolist(), strict=True)
-    times = map(StepTimes, of.count.tolist(), of.time_ns.tolist(), alone.tolist())
+    times = map(KernelSums, of.count.tolist(), of.time_ns.tolist(), alone.tolist())
     return dict(zip(keys, times, strict=True))
 
 

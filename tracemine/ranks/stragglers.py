@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
-from tracemine.ranks.contended import Kernel, StepTimes, by_kernel
+from tracemine.ranks.contended import Kernel, KernelSums, by_kernel
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
@@ -141,7 +141,7 @@ class _Alike:
         self.by_step["busy"] = self.by_step["busy"] * (1 - np.array(contended))[:, None]
 
     @cached_property
-    def kernels(self) -> list[dict[Kernel, StepTimes]]:
+    def kernels(self) -> list[dict[Kernel, KernelSums]]:
         """The kernels of each rank."""
         return [by_kernel(rank) for rank in self.ranks]
 

@@ -106,17 +106,21 @@ def host_notes(timeline: Timeline, by: HostBy, rows: Sequence[HostRow], kinds: S
         hint = _NO_HOST.get(timeline.meta.format, "record with CPU activities")
         yield f"nothing of the host was recorded: {hint}"
         return
-    outer = [row for row in rows if row.parent is None]
-    of_format = _OF_FORMAT.get(timeline.meta.format, {})
-    why = of_format.get("line" if by == "tree" else by) or _HOST_UNRECORDED.get(by)
-    if why and len(outer) == 1 and outer[0].name is None:
-        yield f"{why}: record with_stack=True" if by == "phase" and not timeline.stacks.num_rows else why
+    if [row.name for row in rows if row.parent is None] == [None]:
+        yield from _unnamed_texts(timeline, by)
     if any(kind.kind == "not_recorded" for kind in kinds):
         yield "no operators were recorded: what the host does in no call may be anything"
     if unseen := [KIND_WORDS[kind.kind] for kind in kinds if kind.host_ns is None]:
         yield f"not recorded, and so among the rest: {', '.join(unseen)}"
     if any(kind.kind == "lock" and kind.host_ns for kind in kinds) and (holders := _holders(timeline)):
         yield f"Python's lock was held by another thread, most in {', '.join(holders)}"
+
+
+def _unnamed_texts(timeline: Timeline, by: HostBy) -> Iterator[str]:
+    """Yield why all of the host is one row without a name."""
+    of_format = _OF_FORMAT.get(timeline.meta.format, {})
+    if why := of_format.get("line" if by == "tree" else by) or _HOST_UNRECORDED.get(by):
+        yield f"{why}: record with_stack=True" if by == "phase" and not timeline.stacks.num_rows else why
 
 
 def _holders(timeline: Timeline) -> list[str]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tracemine.codegen import GraphBuilder, generate
 from tracemine.codegen.graph import Graph
-from tracemine.codegen.triton.wrapper import _LAUNCH, KIND, launching
+from tracemine.codegen.triton.wrapper import KIND, LAUNCH, launching
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -236,7 +236,7 @@ def test_a_launch_passes_on_what_triton_does_and_goes_past_it_where_that_is_all(
     driver = SimpleNamespace(get_current_stream=lambda device: 5, get_current_device=lambda: 0)
     active = SimpleNamespace(runtime=SimpleNamespace(driver=SimpleNamespace(active=driver)))
     names: dict[str, Any] = {"torch": torch, "triton": active}
-    exec(_LAUNCH, names)  # noqa: S102
+    exec(LAUNCH, names)  # noqa: S102
     launch, tensor = names["_Launch"](kernel, 8, (3, 4), num_warps=4), torch.ones(4)
     for number in (0.5, 0.5, 2.5):
         launch(tensor, number)

@@ -22,4 +22,4 @@ def more(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[I
     return chain(of_waits(context, rule, named), of_backward(context, rule, named))
 
 
-CAUSE = Cause(rule="host_sync", estimate=estimate, facts=FACTS, more=more)
+CAUSE = Cause(rule="host_sync", estimate=estimate, facts=FACTS, more=more, operators_wait=True)

@@ -88,22 +88,28 @@ def _side(graph: Graph, operand: Value, axis: int) -> _Side:
     return _Side(value, axis, " * ".join(scales) or "1.0", by_line)
 
 
-def _product(graph: Graph, x: _Side, w: _Side, out: str, bias: str) -> list[str]:
-    """Return the lines that make the product. Raises NoFixedForm where the library's takes no such operands."""
+def _sizes(graph: Graph, x: _Side, w: _Side) -> tuple[str, int, int]:
+    """Return of what the operands are, rows and columns. Raises NoFixedForm where the library takes none such."""
     of_x, of_w = graph.specs[x.value], graph.specs[w.value]
     kind = str(of_x.dtype)
-    if kind not in _MULTIPLES or of_w.dtype != kind or len(of_x.shape) != 2 or len(of_w.shape) != 2:
+    if kind not in _MULTIPLES or of_w.dtype != kind or (len(of_x.shape), len(of_w.shape)) != (2, 2):
         raise NoFixedForm("its operands are no matrices of int8, or of float8_e4m3fn, both")
-    (rows, inner), columns, strides = of_x.shape, of_w.shape[w.axis], of_w.strides or (0, 0)
-    if x.axis != 0 or (of_x.strides or (0, 0))[1] != 1 or strides[1 - w.axis] != 1:
+    (rows, inner), columns = of_x.shape, of_w.shape[w.axis]
+    if x.axis != 0 or {(of_x.strides or (0, 0))[1], (of_w.strides or (0, 0))[1 - w.axis]} != {1}:
         raise NoFixedForm("what is summed does not lie side by side in both operands")
     if inner % _MULTIPLES[kind] or columns % _MULTIPLES[kind] or rows <= _MOST_FEW[kind]:
         raise NoFixedForm(f"the library's product of {kind} takes no {rows} x {inner} x {columns}")
+    return kind, rows, columns
+
+
+def _product(graph: Graph, x: _Side, w: _Side, out: str, bias: str) -> list[str]:
+    """Return the lines that make the product. Raises NoFixedForm where the library's takes no such operands."""
+    kind, rows, columns = _sizes(graph, x, w)
     names = names_of(graph)
-    pair = f"{names[x.value]}, {names[w.value]}{'.t()' if w.axis == 0 else ''}"
+    pair = f"{names[x.value]}, {names[w.value]}{'.t()' * (w.axis == 0)}"
     if kind == _INT8:
         scaled = f"torch._int_mm({pair}).float() * ({x.scale}){'[:, None]' * x.by_line} * ({w.scale})"
-        return [f"    found = ({scaled}{f' + {bias}' if bias else ''}).to(torch.{out})"]
+        return [f"    found = ({scaled}{f' + {bias}' * bool(bias)}).to(torch.{out})"]
     if (by_line := x.by_line or w.by_line) and out != "bfloat16":
         raise NoFixedForm(f"a scale for each row gives bfloat16, and the product {out}")
     sides = ((x, rows, "[:, None]"), (w, columns, "[None]"))

@@ -191,16 +191,20 @@ class KernelLaunch(msgspec.Struct, frozen=True):
 
     def _known_texts(self, names: SizeNames) -> list[str]:
         """Return what a plan knows, as expressions: of tensors of which a kernel takes all strides, those together."""
-        buffers = self.parts[0].program.buffers
         known = {name: what for part in self.parts for name, what in part.known.items()}.values()
         found: list[tuple[bool, str]] = []  # whether it is a tensor, of which all strides are taken in order
         for of, group in groupby(known, lambda what: "" if isinstance(what, Axis) else what[0]):
-            taken = [*group]
-            whole = bool(of) and taken == [(of, d) for d in range(len(buffers[of].dims))]
-            texts = (names.axis(t) if isinstance(t, Axis) else f"{of}.stride({t[1]})" for t in taken)
-            found += [(True, of)] if whole else [(False, text) for text in texts]
-        runs_of = ((whole, [text for _, text in run]) for whole, run in groupby(found, lambda each: each[0]))
-        return [text for whole, run in runs_of for text in ([f"*_strides({', '.join(run)})"] if whole else run)]
+            found += self._taken_texts(of, [*group], names)
+        texts: list[str] = []
+        for whole, run in groupby(found, lambda each: each[0]):
+            taken = [text for _, text in run]
+            texts += [f"*_strides({', '.join(taken)})"] if whole else taken
+        return texts
+
+    def _taken_texts(self, of: str, taken: list[Axis | tuple[str, int]], names: SizeNames) -> list[tuple[bool, str]]:
+        if of and taken == [(of, d) for d in range(len(self.parts[0].program.buffers[of].dims))]:
+            return [(True, of)]
+        return [(False, names.axis(t) if isinstance(t, Axis) else f"{of}.stride({t[1]})") for t in taken]
 
     def _planned(self, name: str, blocks: str, known: Sequence[str], warps: str) -> list[str]:
         contract = ", enable_fp_fusion=False" if self.exact else ""

@@ -168,11 +168,11 @@ def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
     """
     kernel = part.kernel
     loop = f"{sizes(kernel.rows, names)}, {sizes(kernel.columns, names)}"
-    beside = [] if kernel.rows else ["many_rows=False"]
+    beside = ["many_rows=False"] * (not kernel.rows)
     tile_configs = "rows, columns, blocks, xblock, rblock, warps"
     if kernel.split is not None and part.mode == IN_TURN:  # `split_lines` has asked for its tile
         found = f"{kernel.split.name}, *{kernel.split.name}_tile"
-        return [f"rows, columns, blocks, xblock, rblock, warps = {loop}, {found}"]
+        return [f"{tile_configs} = {loop}, {found}"]
     if part.mode == POINTWISE and part.contiguity == INNER:
         dense = [" and ".join(part.dense(names)) or "True"] if part.flat else []
         tile_configs = f"rows, columns, {'blocks_per_row' if part.flat else '_'}, blocks, xblock, rblock, warps"
@@ -181,8 +181,8 @@ def tile_lines(part: SubKernel, tile_config: str, names: Names) -> list[str]:
         return [f"{tile_configs} = _tiles_outer({', '.join([tile_config, loop, *beside])})"]
     if part.mode == PERSISTENT:
         # Rows next to each other that a block has at least: 16 bytes of what is read across, 32 of what is written.
-        least = "16" if writes_outer_contiguous(part.program.buffers, part.kernel) else "8"
-        beside = [*[least] * (part.contiguity != INNER), *beside]
+        least = 8 << writes_outer_contiguous(part.program.buffers, part.kernel)
+        beside = [*[str(least)] * (part.contiguity != INNER), *beside]
         return [f"{tile_configs} = _persistent_tiles({', '.join([tile_config, loop, *beside])})"]
     rows = _high(part, names)
     more = [f"max_columns={_max_columns(part)}", "max_warps=32"] if part.contiguity == INNER else [f"min_rows={rows}"]

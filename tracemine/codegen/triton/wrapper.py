@@ -56,7 +56,7 @@ def _kind(number):
         return float
     return type(number), number == 1, number % 16 == 0, -(2**31) <= number < 2**31, number < 2**63
 '''
-_LAUNCH = '''
+LAUNCH = '''
 class _Launch:
     """A kernel, its number of blocks, and its arguments behind tensors and numbers.
 
@@ -152,7 +152,7 @@ def launching(short_steps: bool = False) -> tuple[str, ...]:
     programs = "2" if short_steps else "triton.cdiv(1024, triton.cdiv(max(rows, 1), xblock))"
     parts = _SPLITS.format(programs=programs, smaller=f"    rblock = min(rblock, {STEP})\n" * short_steps)
     tiles = (parts, _WARPS, *cutting(short_steps))
-    return (_EXPECT, _INDEX_TYPE, *tiles, _MEMBERS, _STRIDES, KIND, _LAUNCH, _DESCRIBED, _PLANNED, _MADE)
+    return (_EXPECT, _INDEX_TYPE, *tiles, _MEMBERS, _STRIDES, KIND, LAUNCH, _DESCRIBED, _PLANNED, _MADE)
 
 
 def called(text: str, short_steps: bool) -> list[str]:

@@ -9,6 +9,7 @@ the program marks where its steps begin, only the next step does.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
@@ -198,10 +199,8 @@ class _Judge:
         proven = several | (graph.evidence == Evidence.PROVEN)  # of one call a step a guess is no obstacle
         kept = overwritten(self.program, unit.calls, replace(graph, passed=graph.passed & proven), by_step=True)
         made_by = self.program.forward[graph.first_activity[kept]]
-        times: dict[str | None, int] = {}
-        for line in lines_of(self.timeline, taken(rows_of(self.timeline.ops["stack_row"]), made_by)):
-            times[line] = times.get(line, 0) + 1
-        for line, count in times.items():
+        made_at = lines_of(self.timeline, taken(rows_of(self.timeline.ops["stack_row"]), made_by))
+        for line, count in Counter(made_at).items():
             yield _obstacle("kept" if unit.paths is None else "read_later", "", line, count)
 
 

@@ -79,7 +79,7 @@ def strips(hidden: Tensor, weight: Tensor, bias: Tensor | None, rows: int) -> It
 class Gradients:
     """Gradients of hidden states, weight and bias, strip by strip: the latter two are added up in float32 or wider.
 
-    Of few strips of few rows beside the words the weight's are added up in its own type.
+    Of few strips, of few rows for so many words, the weight's are added up in its own type.
     words: how many of the weight's rows are no padding; strips: how many are added.
     """
 
