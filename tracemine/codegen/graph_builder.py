@@ -196,12 +196,10 @@ class GraphBuilder:
         return LiteralArg(tuple(given) if isinstance(given, list | tuple) else given)
 
     def _scalar(self, name: str, value: float) -> Scalar:
-        taken = next(n for n in (name, *(f"{name}_{k}" for k in range(1, 10_000))) if self._free(n))
+        names = (name, *(f"{name}_{k}" for k in range(1, 10_000)))
+        taken = next(n for n in names if usable(n) and n not in {*self._names, "self", "input", "seed"})
         self._names.add(taken)
         return Scalar(taken, value)
-
-    def _free(self, name: str) -> bool:
-        return name not in self._names and usable(name) and name not in ("self", "input", "seed")
 
 
 def _check_call(call: GraphCall, place: str, known: int) -> None:

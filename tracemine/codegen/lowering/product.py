@@ -20,18 +20,14 @@ def _turned(low: Lowering, tensor: Tensor) -> Tensor:
     return Permute(dims=dims, dtype=tensor.dtype, origin=low.at, arg=tensor, source=source)
 
 
-def _upright(low: Lowering, tensor: Tensor) -> Tensor:
-    """Return a tensor with a dimension of one element before its last."""
-    return low.reshape(tensor, (*tensor.dims[:-1], (), tensor.dims[-1]))
-
-
 def _multiplied(low: Lowering, left: Tensor, right: Tensor) -> Tensor:
     """Return the product of rows of `left` and rows of `right`."""
     if left.dtype != right.dtype or left.type != FLOAT:
         raise Unsupported(f"a product of {left.dtype} and {right.dtype}")
     batches = right.dims[:-2]
     beside = low.reshape(right, (*batches, (), *right.dims[-2:])) if batches else right
-    each = low.pointwise("mul", [_upright(low, left), beside], FLOAT)
+    upright = low.reshape(left, (*left.dims[:-1], (), left.dims[-1]))  # with a dimension of one before its last
+    each = low.pointwise("mul", [upright, beside], FLOAT)
     return reduce(low, "sum", each, (len(each.dims) - 1,), False)
 
 
