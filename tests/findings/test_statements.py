@@ -34,6 +34,23 @@ def step(x):
     if (x > 1).all():
         return x.item()
     return forward(x)
+
+class Trained:
+    def modules(self, x):
+        self.norm(x)
+        return x * "\\d"
+
+    def train(self, x, scaler):
+        scaler.step(self.optimizer)
+        return x.item()
+
+    def heads(self, x):
+        y = softmax(x)
+        return y * 3
+
+    def packed(self, x):
+        y = x.reshape(4, 4)
+        return y.contiguous()
 """
 
 
@@ -67,6 +84,10 @@ def test_operators_and_calls_lead_to_one_statement(folder: Path) -> None:
         (("aten::_local_scalar_dense",), ("step", 17)),  # `if` and `.item()` may
         (("aten::mul",), ("norm", 5)),  # begins elsewhere: another version of the file
         (("aten::mul",), ("other", 4)),
+        (("aten::mul",), ("modules", 26)),  # a module of torch may: its lines are not recorded
+        (("aten::_local_scalar_dense",), ("train", 30)),  # so may a scaler that asks whether all is finite
+        (("aten::mul",), ("heads", 34)),  # softmax is made of several
+        (("aten::copy_",), ("packed", 38)),
     ],
 )
 def test_what_several_may_lead_to_or_none_stays(folder: Path, ops: tuple[str, ...], frame: tuple[str, int]) -> None:
