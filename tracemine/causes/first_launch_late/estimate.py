@@ -20,7 +20,7 @@ from tracemine.rows.ancestors import nearest, outermost, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, flags, number
 
-_MOST_WORKERS, _SLOWER, _HANDED_OVER_NS = WORKERS[-1], SLOWER[1], HANDED_OVER_NS[1]  # as many as the fix has
+_WORKERS, _SLOWER, _HANDED_OVER_NS = WORKERS[-1], SLOWER[1], HANDED_OVER_NS[1]  # as many as the fix has
 # Of the low end: others share the cores.
 _LEAST_SHARE: Final = 0.5
 _OF_BUFFERS: Final = 0.75  # the forward pass begins with other work of the host
@@ -87,8 +87,8 @@ def _saved(what: str | None, load: FloatArray, rest: FloatArray) -> tuple[FloatA
         return np.minimum(load, rest), "a thread does it while the rest of the step runs"
     if what == "buffers":
         return _OF_BUFFERS * load, f"{_OF_BUFFERS:.0%} of it is sending buffers"
-    left = np.maximum(_SLOWER * load / _MOST_WORKERS - rest, np.minimum(_HANDED_OVER_NS, load))
-    return load - left, f"{_MOST_WORKERS} processes do it while the rest of the step runs, each {_SLOWER:g} times slower"
+    left = np.maximum(_SLOWER * load / _WORKERS - rest, np.minimum(_HANDED_OVER_NS, load))
+    return load - left, f"{_WORKERS} processes do it while the rest of the step runs, each {_SLOWER:g} times slower"
 
 
 def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
