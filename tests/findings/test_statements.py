@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tracemine.findings.record import Source
+from tracemine.findings.record import Loop, Source
 from tracemine.findings.statements import with_statements
 from tracemine.pipeline import scan
 
@@ -51,14 +51,31 @@ class Trained:
     def packed(self, x):
         y = x.reshape(4, 4)
         return y.contiguous()
+
+def sets(x):
+    return {norm(each) for each in x}
+
+def lazily(x):
+    return (norm(each) for each in x)
+
+def both(x):
+    for each in (norm(each) for each in x):
+        print(each)
+    return [norm(each) for each in x]
 """
 
 
-def told(folder: Path, ops: tuple[str, ...], *frames: tuple[str, int], file: str = "app/model.py") -> list[int | None]:
-    """The statement of each of these frames, innermost first, of a finding of these operators."""
+def told(
+    folder: Path, ops: tuple[str, ...], *frames: tuple[str, int], file: str = "app/model.py", loops: bool = False
+) -> list[int | None]:
+    """The statement of each of these frames, innermost first, of a finding of these operators, or of a loop."""
     found = scan("fixtures/captures/chain")
     source = tuple(Source(file=file, line=line, function=name, begins=True) for name, line in frames)
-    one = replace(found.findings[0], ops=ops, source=source, loop=None)
+    loop = Loop(
+        source=source[0], turns=3, launches=1, gpu_ns=1, host_ns=1, dependence="carried", differs=None,
+        sizes_differ=False, waits=False,
+    )  # fmt: skip
+    one = replace(found.findings[0], ops=ops, source=source, loop=loop if loops else None)
     (finding,) = with_statements(replace(found, findings=(one,)), folder, ()).findings
     return [each.statement for each in finding.source]
 
@@ -92,6 +109,11 @@ def test_operators_and_calls_lead_to_one_statement(folder: Path) -> None:
 )
 def test_what_several_may_lead_to_or_none_stays(folder: Path, ops: tuple[str, ...], frame: tuple[str, int]) -> None:
     assert told(folder, ops, frame) == [None]
+
+
+def test_the_one_loop_is_named_unless_it_may_run_elsewhere(folder: Path) -> None:
+    frames = (("step", 17), ("sets", 42), ("lazily", 45), ("both", 48))
+    assert [told(folder, ("aten::mul",), frame, loops=True) for frame in frames] == [[18], [43], [None], [None]]
 
 
 def test_two_calls_of_a_function_are_not_told_apart(folder: Path) -> None:

@@ -105,8 +105,10 @@ def _told(finding: Finding, parsed: Callable[[str], ast.Module | None], waits: b
         else:  # several statements, or idle time, whose operators are what came late
             told.append(source)
             continue
-        lines = {line for node, line in _statements(body) if leads(node)}
-        told.append(replace(source, statement=lines.pop()) if len(lines) == 1 else source)
+        found = [(node, line) for node, line in _statements(body) if leads(node)]
+        lines = {line for _, line in found}
+        runs_later = any(isinstance(node, ast.GeneratorExp) for node, _ in found)  # wherever it is taken from
+        told.append(replace(source, statement=lines.pop()) if len(lines) == 1 and not runs_later else source)
     return replace(finding, source=tuple(told))
 
 
