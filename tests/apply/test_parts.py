@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 from tests.test_schemas import Run, closed, wrong
 from tracemine.api.pictures import tops_of
 from tracemine.apply.asked import AskedShares, Wanted, asked_for, found_in, predicted
-from tracemine.apply.child import CHECKED, SAMPLED, chosen, sampled
+from tracemine.apply.child import CHECKED, SAMPLED, chosen, place_of, sampled
 from tracemine.apply.compare import course_faults, errors, faults, loss_error
 from tracemine.apply.edits import edited, mark_of
 from tracemine.apply.graphs import OneCall
@@ -248,9 +249,22 @@ def test_results_are_of_the_source_that_they_were_made_of(tmp_path: Path) -> Non
     append(file, Applied(entry="m:b", device="cpu", step_ns=1, source=mark, alone=(result("tf32", ratio=0.9),)))
     (source / ".venv" / "other.py").write_text("a = 1\n")
     (source / "notes.txt").write_text("a = 1\n")
+    os.mkfifo(source / "pipe.py")  # which would be waited for
     assert known_in(file, "m:b", source=mark_of(source)).keys() == {("tf32",)}
     (source / "m.py").write_text("a = 2\n")
     assert known_in(file, "m:b", source=mark_of(source)) == {}
+
+
+def test_an_error_is_placed_in_the_users_own_line(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    for file, text in (
+        (".venv/site-packages/library.py", "def fail():\n    raise ValueError(0)"),
+        ("step.py", "\ndef run():\n    fail()"),
+    ):
+        exec(compile(text, str(tmp_path / file), "exec"), names)  # noqa: S102
+    with pytest.raises(ValueError, match="0") as raised:
+        names["run"]()
+    assert place_of(raised.value, str(tmp_path)) == " (step.py:3)"
 
 
 def test_where_sums_differ_by_chance_one_element_of_a_parameter_may_go_the_other_way() -> None:

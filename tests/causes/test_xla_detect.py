@@ -374,4 +374,5 @@ def test_weights_that_are_turned_in_each_step_for_a_product() -> None:
     assert (case.finding, case.parts) == ("transposed weight", {0: LeftWork()})
     assert found(turned, {**reader, "trains": True}) == []  # another weight in each step
     assert found({**turned, "body": "parameter slice"}, reader) == []
+    assert found({"kind": "other", "body": "tuple", "takes": [w]}) == []
     assert found(product(w, w, gives=w, multiplies="int8"), {**turned, "takes": [array(CODES, 0)]}, reader) == []

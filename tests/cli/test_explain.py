@@ -98,6 +98,12 @@ def test_a_trace_and_its_stored_findings_are_explained_alike(run: Run, stored: P
     assert run("explain", mark, stored) == (0, out, "")
 
 
+def test_lines_within_functions_are_of_a_trace(run: Run, stored: Path) -> None:
+    finding = json.loads(stored.read_text())["findings"][0]
+    status, _, said = run("explain", finding["fingerprint"], stored, "--source", stored.parent)
+    assert (status, "--source: is of a trace, and this holds findings" in said) == (2, True)
+
+
 def test_a_variant_names_its_finding(run: Run, stored: Path) -> None:
     finding = json.loads(stored.read_text())["findings"][0]
     assert finding["fingerprint"] in run("explain", finding["variants"][-1]["identity"]["finding"], stored)[1]

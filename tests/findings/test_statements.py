@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tracemine.findings.record import Source
+from tracemine.findings.record import Loop, Source
 from tracemine.findings.statements import with_statements
 from tracemine.pipeline import scan
 
@@ -34,14 +34,48 @@ def step(x):
     if (x > 1).all():
         return x.item()
     return forward(x)
+
+class Trained:
+    def modules(self, x):
+        self.norm(x)
+        return x * "\\d"
+
+    def train(self, x, scaler):
+        scaler.step(self.optimizer)
+        return x.item()
+
+    def heads(self, x):
+        y = softmax(x)
+        return y * 3
+
+    def packed(self, x):
+        y = x.reshape(4, 4)
+        return y.contiguous()
+
+def sets(x):
+    return {norm(each) for each in x}
+
+def lazily(x):
+    return (norm(each) for each in x)
+
+def both(x):
+    for each in (norm(each) for each in x):
+        print(each)
+    return [norm(each) for each in x]
 """
 
 
-def told(folder: Path, ops: tuple[str, ...], *frames: tuple[str, int], file: str = "app/model.py") -> list[int | None]:
-    """The statement of each of these frames, innermost first, of a finding of these operators."""
+def told(
+    folder: Path, ops: tuple[str, ...], *frames: tuple[str, int], file: str = "app/model.py", loops: bool = False
+) -> list[int | None]:
+    """The statement of each of these frames, innermost first, of a finding of these operators, or of a loop."""
     found = scan("fixtures/captures/chain")
     source = tuple(Source(file=file, line=line, function=name, begins=True) for name, line in frames)
-    one = replace(found.findings[0], ops=ops, source=source, loop=None)
+    loop = Loop(
+        source=source[0], turns=3, launches=1, gpu_ns=1, host_ns=1, dependence="carried", differs=None,
+        sizes_differ=False, waits=False,
+    )  # fmt: skip
+    one = replace(found.findings[0], ops=ops, source=source, loop=loop if loops else None)
     (finding,) = with_statements(replace(found, findings=(one,)), folder, ()).findings
     return [each.statement for each in finding.source]
 
@@ -67,10 +101,19 @@ def test_operators_and_calls_lead_to_one_statement(folder: Path) -> None:
         (("aten::_local_scalar_dense",), ("step", 17)),  # `if` and `.item()` may
         (("aten::mul",), ("norm", 5)),  # begins elsewhere: another version of the file
         (("aten::mul",), ("other", 4)),
+        (("aten::mul",), ("modules", 26)),  # a module of torch may: its lines are not recorded
+        (("aten::_local_scalar_dense",), ("train", 30)),  # so may a scaler that asks whether all is finite
+        (("aten::mul",), ("heads", 34)),  # softmax is made of several
+        (("aten::copy_",), ("packed", 38)),
     ],
 )
 def test_what_several_may_lead_to_or_none_stays(folder: Path, ops: tuple[str, ...], frame: tuple[str, int]) -> None:
     assert told(folder, ops, frame) == [None]
+
+
+def test_the_one_loop_is_named_unless_it_may_run_elsewhere(folder: Path) -> None:
+    frames = (("step", 17), ("sets", 42), ("lazily", 45), ("both", 48))
+    assert [told(folder, ("aten::mul",), frame, loops=True) for frame in frames] == [[18], [43], [None], [None]]
 
 
 def test_two_calls_of_a_function_are_not_told_apart(folder: Path) -> None:

@@ -49,6 +49,18 @@ def test_a_wait_for_a_queue_or_a_sleeping_thread_wants_no_lock() -> None:
     assert {kind.kind: kind.host_ns for kind in of_steps(asleep).kinds}["lock"] is None  # none to be seen
 
 
+def test_a_thread_of_torch_has_no_line_that_could_be_named(tmp_path: Path) -> None:
+    trace = json.loads(gzip.decompress((RECORDED / "decoding.json.gz").read_bytes()))
+    (step,) = {event["tid"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op"}
+    for event in trace["traceEvents"]:
+        if event.get("cat") == "python_function" and event["tid"] != step:
+            event["name"] = "torch/utils/data/_utils/pin_memory.py(20): _pin_memory_loop"
+    (tmp_path / "pinning.json").write_text(json.dumps(trace))
+    top = of_steps(open_trace(tmp_path / "pinning.json"))
+    assert locked_ns(top) > 0
+    assert not [note for note in top.notes if "held" in note]
+
+
 def in_a_process_of_its_own(events: list[dict[str, Any]], step: int) -> None:
     for event in events:
         event["pid"] += (event["tid"] != step) * 1000

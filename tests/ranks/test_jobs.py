@@ -159,7 +159,7 @@ def test_a_folder_of_several_jobs_is_an_error_that_says_how_to_scan_one(
     assert main(["scan", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "holds 2 jobs of several ranks" in said
-    assert f"tracemine fleet {tmp_path}" in said
+    assert f"tracemine fleet {tmp_path} -o fleet/" in said
     assert main(["scan", str(tmp_path / "first"), "-q"]) == 0
 
 

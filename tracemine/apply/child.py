@@ -234,9 +234,10 @@ def _random_state() -> str:
     return hashlib.sha256(b"".join(state.numpy().tobytes() for state in states)).hexdigest()
 
 
-def _place(error: BaseException, folder: str) -> str:
+def place_of(error: BaseException, folder: str) -> str:
     """Return the line of the user's that raised, "" where none did."""
-    own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)]
+    own = [f for f in frames if "site-packages" not in Path(f.filename).parts]  # an environment may lie in the folder
     return f" ({Path(own[-1].filename).relative_to(folder)}:{own[-1].lineno})" if own else ""
 
 
@@ -262,7 +263,7 @@ def main() -> None:
                 error = error.__context__  # what ended the capture of a graph
             text = (str(error).strip().splitlines() or [""])[0]
             what = text if isinstance(error, NotAStep) else f"{type(error).__name__}: {text}"
-            said = Checked(error=f"{what[:300]}{_place(error, job.folder)}")
+            said = Checked(error=f"{what[:300]}{place_of(error, job.folder)}")
         return msgspec.json.encode(said)
 
     serve(answer)

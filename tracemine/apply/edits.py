@@ -45,6 +45,8 @@ def mark_of(source: Path) -> str:
         folders[:] = sorted({*folders} - _LEFT_OUT(folder, folders))
         for path in (Path(folder, name) for name in sorted(files) if name.endswith(".py")):
             with suppress(OSError):
+                if not path.is_file():  # a device or a pipe
+                    continue
                 mark = crc32(path.read_bytes(), crc32(str(path.relative_to(source)).encode(), mark))
     return f"{mark:08x}"
 

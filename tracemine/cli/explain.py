@@ -65,6 +65,8 @@ def explain(
     if Path(fingerprint).exists() and not Path(path).exists():
         raise UsageError(f"FINGERPRINT: {fingerprint!r} is a file", hint=f"tracemine explain {path} {fingerprint}")
     stored = one_stored(Path(path))
+    if stored is not None and source is not None:
+        raise UsageError("--source: is of a trace, and this holds findings", hint="name the trace they are of")
     if stored is None:
         request = asked(
             quiet=quiet, gpu=gpu, rules=rules, evidence=evidence, execution_trace=execution_trace, source=source

@@ -57,7 +57,7 @@ def _drawn(
         return None
     several = jobs_in_folders(paths)
     if several:
-        hint = f"scan one, such as {several[0]}, or all: tracemine fleet {given[0]}"
+        hint = f"scan one, such as {several[0]}, or all: tracemine fleet {given[0]} -o fleet/"
         raise UsageError(f"{given[0]} holds {len(several)} jobs of several ranks", hint=hint)
     cluster = None
     if ray is not None:

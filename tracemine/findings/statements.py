@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ast
 import builtins
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
+from tracemine.errors import TracemineError
+from tracemine.files.reading import path_in, read_file
 from tracemine.findings.record import Finding, Scan, Source
 from tracemine.ops import lookup
 
@@ -23,15 +26,21 @@ _MOST_BYTES: Final = 1 << 21
 _HARMLESS: Final = frozenset(
     [
         *("half", "cuda", "cpu", "numpy", "tolist", "bfloat16", "double", "size", "dim", "numel", "item", "type"),
-        *("append", "extend", "get", "items", "keys", "values", "pop", "update", "backward", "step", "parameters"),
+        *("append", "extend", "items", "keys", "values", "pop", "parameters"),
     ]
 )
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_LOOPS: Final = (ast.For, ast.While, ast.AsyncFor, ast.ListComp)
+_LOOPS: Final = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+# Classes of operators that run no operator of another kind, but for copies.
+_ALONE: Final = frozenset({"pointwise", "reduction", "view", "copy", "gemm"})
+_COPIES: Final = frozenset({"copy", "_to_copy", "to", "clone", "contiguous"})
+_COPYING_VIEWS: Final = frozenset({"reshape", "reshape_as", "flatten"})
+_FETCHING: Final = ("item", "float", "int", "bool", "tolist", "step", "get_scale", "one_hot", "equal", "allclose")
 # What operators are written as: names that are called, and signs.
 _CALLED: Final[Mapping[str, tuple[str, ...]]] = {
-    "_local_scalar_dense": ("item", "float", "int", "bool", "tolist"),
-    "item": ("item", "float", "int", "bool", "tolist"),
+    "_local_scalar_dense": _FETCHING,
+    "item": _FETCHING,
+    "add": ("sum",),
     "is_nonzero": ("bool",),
     "copy": (
         "copy_",
@@ -96,31 +105,27 @@ def _told(finding: Finding, parsed: Callable[[str], ast.Module | None], waits: b
         else:  # several statements, or idle time, whose operators are what came late
             told.append(source)
             continue
-        lines = {line for node, line in _statements(body) if leads(node)}
-        told.append(replace(source, statement=lines.pop()) if len(lines) == 1 else source)
+        found = [(node, line) for node, line in _statements(body) if leads(node)]
+        lines = {line for _, line in found}
+        runs_later = any(isinstance(node, ast.GeneratorExp) for node, _ in found)  # wherever it is taken from
+        told.append(replace(source, statement=lines.pop()) if len(lines) == 1 and not runs_later else source)
     return replace(finding, source=tuple(told))
 
 
 def _parsed(file: str, folder: Path) -> ast.Module | None:
     """Return the source of a recorded file that lies in a folder, by as much of its path as is there."""
-    parts = PurePosixPath(file.replace("\\", "/")).parts
-    if not file.endswith(".py") or ".." in parts:
-        return None
-    for first in range(len(parts)):
-        path = folder.joinpath(*(part for part in parts[first:] if part != "/"))
-        try:
-            if (
-                path.is_file()
-                and path.resolve().is_relative_to(folder.resolve())
-                and path.stat().st_size <= _MOST_BYTES
-            ):
-                return ast.parse(path.read_bytes())
-        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+    name = path_in(folder, file) if file.endswith(".py") else None
+    try:
+        if name is None or not (folder / name).resolve().is_relative_to(folder.resolve()):
             return None
-    return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a stranger's escapes
+            return ast.parse(read_file(folder / name, _MOST_BYTES))
+    except (TracemineError, OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
 
 
-def _function(module: ast.Module | None, source: Source) -> _Function | ast.Lambda | None:
+def _function(module: ast.Module | None, source: Source) -> _Function | None:
     """Return the function that begins at a recorded line, under its recorded name."""
     name = source.function.rpartition(".")[2]
     for node in ast.walk(module) if module is not None else ():
@@ -133,9 +138,9 @@ def _function(module: ast.Module | None, source: Source) -> _Function | ast.Lamb
     return None
 
 
-def _statements(function: _Function | ast.Lambda) -> Iterator[tuple[ast.AST, int]]:
+def _statements(function: _Function) -> Iterator[tuple[ast.AST, int]]:
     """Yield what a function's own code does, with the line that it begins at; functions within it have their own."""
-    left: list[ast.AST] = [*function.body] if isinstance(function, _Function) else [function.body]
+    left: list[ast.AST] = [*function.body]
     while left:
         node = left.pop()
         if isinstance(node, (_Function, ast.Lambda, ast.ClassDef)):
@@ -149,12 +154,27 @@ def _name(called: ast.expr) -> str:
     return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
 
 
-def _unknown(node: ast.AST) -> bool:
-    """Return whether a node calls what may be anything: no method or function that torch or Python has."""
-    if not isinstance(node, ast.Call):
-        return False
+def _unknown(node: ast.AST, op: str) -> bool:
+    """Return whether a node calls what may be anything: no method or function that torch or Python has.
+
+    Nor is one known that torch has: one that is made of several operators, or an object of the user's with its name.
+    """
+    if not isinstance(node, ast.Call) or _is_own(node.func):
+        return isinstance(node, ast.Call)
     name = _name(node.func)
-    return not (hasattr(builtins, name) or name in _HARMLESS or lookup(f"aten::{name}") is not None)
+    operator = lookup(f"aten::{name}")
+    if operator is None:
+        return not (hasattr(builtins, name) or name in _HARMLESS)
+    copies = operator.op_class in ("copy", "gemm") or name in _COPYING_VIEWS
+    return operator.op_class not in _ALONE or (op in _COPIES and copies)
+
+
+def _is_own(called: ast.expr) -> bool:
+    """Return whether an attribute of `self` is called: a module, as often as not."""
+    inner = called
+    while isinstance(inner, ast.Attribute):
+        inner = inner.value
+    return inner is not called and isinstance(inner, ast.Name) and inner.id == "self"
 
 
 def _is_loop(node: ast.AST) -> bool:
@@ -178,7 +198,7 @@ def _operators(op: str) -> Callable[[ast.AST], bool]:
     called = _calls((plain, f"{plain}_", *_CALLED.get(plain, ())))
 
     def does(node: ast.AST) -> bool:
-        if asks and isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        if asks and isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             return any(
                 isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) for each in ast.walk(node.test)
             )
@@ -186,6 +206,6 @@ def _operators(op: str) -> Callable[[ast.AST], bool]:
             (node.op,) if isinstance(node, (ast.BinOp, ast.AugAssign, ast.UnaryOp))
             else node.ops if isinstance(node, ast.Compare) else (node,) if isinstance(node, ast.Subscript) else ()
         )  # fmt: skip
-        return called(node) or any(isinstance(each, signs) for each in own) or (not asks and _unknown(node))
+        return called(node) or any(isinstance(each, signs) for each in own) or (not asks and _unknown(node, plain))
 
     return does

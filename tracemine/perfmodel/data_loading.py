@@ -15,12 +15,12 @@ from tracemine.rows.table import IntArray
 # Low, mid and high end. Measured with four workers by benchmarks/predictions/loading.py on a machine with an H100: a
 # batch took 1.2 to 1.7 times a quarter of what it took in the loop. How many workers there are to be had is not
 # recorded.
-_WORKERS = (2, 4, 8)
-_SLOWER = (1.5, 1.4, 1.0)
+WORKERS = (2, 4, 8)
+SLOWER = (1.5, 1.4, 1.0)
 # How many times as long the profiler makes loading take: far less than launching, most of it is in libraries.
 _STRETCHED = (1.4, 1.2, 1.0)
 LOADING_PACE = _STRETCHED[1]
-_HANDED_OVER_NS = (2_000_000, 500_000, 0)  # what a loop still does for a batch: take it off the queue, have it pinned
+HANDED_OVER_NS = (2_000_000, 500_000, 0)  # what a loop still does for a batch: take it off the queue, have it pinned
 
 
 def removed(dur_ns: float, left: tuple[float, float, float]) -> Estimate:
@@ -46,15 +46,15 @@ def hidden_by_workers(gap_ns: IntArray, loading_ns: IntArray, rest_ns: IntArray)
     31708333
     """
     ends = []
-    for workers, slower, stretched, handed_ns in zip(_WORKERS, _SLOWER, _STRETCHED, _HANDED_OVER_NS, strict=True):
+    for workers, slower, stretched, handed_ns in zip(WORKERS, SLOWER, _STRETCHED, HANDED_OVER_NS, strict=True):
         gap, loading, rest = gap_ns / stretched, loading_ns / stretched, rest_ns / stretched
         waited = np.maximum(slower * loading / workers - rest, handed_ns)
         ends.append(float(np.clip(gap - waited, 0.0, gap_ns).sum()))
     low, mid, high = ends
-    fewest, usual, most = _WORKERS
+    fewest, usual, most = WORKERS
     return outwards(min(low, mid), mid, max(mid, high)).at_most(int(gap_ns.sum())), (
-        f"{usual} workers load at once ({fewest} at the low end, {most} at the high end), each batch in {_SLOWER[1]:g} "
-        f"times what the loop takes ({_SLOWER[0]:g}; {_SLOWER[2]:g}); a step then takes as long as they do or as all "
+        f"{usual} workers load at once ({fewest} at the low end, {most} at the high end), each batch in {SLOWER[1]:g} "
+        f"times what the loop takes ({SLOWER[0]:g}; {SLOWER[2]:g}); a step then takes as long as they do or as all "
         "the rest, whichever is longer (assumed)",
         f"recording makes loading take {_STRETCHED[1]:g} times as long ({_STRETCHED[2]:g}–{_STRETCHED[0]:g}, measured "
         "on five loops)",

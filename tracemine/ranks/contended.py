@@ -42,22 +42,21 @@ def contended(ranks: Sequence[RankSummary], job: JobReplay) -> tuple[float, ...]
             if times.alone:
                 alone.setdefault(key, []).append(times.alone)
     usual = {key: float(np.median(times)) for key, times in alone.items()}
-    return tuple(
-        _waiting(rank, at, job)
-        * max(
-            sum(
-                one.time_ns - (one.alone or usual.get(key, one.time_ns / one.count)) * one.count
-                for key, one in of.items()
-            ),
-            0,
+    found = list[float]()
+    for at, (rank, of) in enumerate(zip(ranks, kernels, strict=True)):
+        lost = sum(
+            one.time_ns - (one.alone or usual.get(key, one.time_ns / one.count)) * one.count for key, one in of.items()
         )
-        / max(int(rank.stretches.busy.sum()), 1)
-        for at, (rank, of) in enumerate(zip(ranks, kernels, strict=True))
-    )
+        # Kernels of several streams take longer together than the device computes.
+        whole = max(int(rank.stretches.busy.sum()), sum(one.time_ns for one in of.values()), 1)
+        found.append(_waiting(rank, at, job) * max(lost, 0) / whole)
+    return tuple(found)
 
 
 def _waiting(rank: RankSummary, at: int, job: JobReplay) -> float:
     """Return for which share of its collectives that nothing else must wait for a rank waits for others."""
     beside = np.flatnonzero((rank.step >= 0) & ~rank.computes)
-    transfer = job.transfer[[job.of[at, i] for i in beside.tolist()]] if len(beside) else np.zeros(0)
+    if not len(beside):
+        return 0.0
+    transfer = job.transfer[[job.of[at, i] for i in beside.tolist()]]
     return 1 - float(np.minimum(transfer, rank.dur[beside]).sum()) / max(int(rank.dur[beside].sum()), 1)

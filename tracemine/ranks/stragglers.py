@@ -187,7 +187,8 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     silent, queued, busy = (alike.excess(at, name) for name in _BY_STEP)
     computes = busy + max(queued, 0) >= least
     slower = max(min(alike.slower_ns(at), busy), 0) if computes else 0
-    slower = busy if alike.other_ns(at) < (1 - _OF_EXCESS) * busy else slower  # what never runs alone is slower as well
+    if computes and alike.other_ns(at) < (1 - _OF_EXCESS) * busy:
+        slower = busy  # what never runs alone is slower as well
     reasons = []
     if min(silent, alike.excess(at, "silent_over")) >= max(least, 1):  # equal silences may lie about what counts as one
         reasons.append(_silent(rank, peers, silent))

@@ -149,7 +149,7 @@ def _extra(ranks: Sequence[RankSummary], host: Sequence[FloatArray], roles: Sequ
         excess = ranks[at].stretches.operators - usual
         order = np.argsort(-excess, kind="stable")
         chosen = order[: int(np.searchsorted(np.cumsum(excess[order]), _NEARLY_ALL * more)) + 1]
-        share = excess / np.maximum(ranks[at].stretches.operators, 1)
+        share = np.maximum(excess, 0) / np.maximum(ranks[at].stretches.operators, 1)
         extra[chosen] = (host[at] * share)[chosen]
     return extra
 

@@ -128,8 +128,8 @@ def _holders(timeline: Timeline) -> list[str]:
     waits, paths = timeline.lock_waits, line_paths(timeline.stacks)
     spent: dict[str, int] = {}
     for row, dur in zip(rows_of(waits["holder_stack_row"]).tolist(), rows_of(waits["dur_ns"]).tolist(), strict=True):
-        if row >= 0 and paths.codes[row] >= 0:
-            name = paths.values[paths.codes[row]][0]
+        name = paths.values[paths.codes[row]][0] if row >= 0 and paths.codes[row] >= 0 else None
+        if name is not None:  # of a thread of torch's no line is known
             spent[name] = spent.get(name, 0) + dur
     return sorted(spent, key=lambda name: -spent[name])[:_MOST_HOLDERS]
 

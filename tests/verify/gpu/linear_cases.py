@@ -124,7 +124,7 @@ def far_logits(space: Space) -> Iterator[str]:
     def ours(h: Any, w: Any, b: Any) -> Any:
         return space.linear_cross_entropy(h, w, labels, b, rows=STRIP)
 
-    for first, others in ((0.0, 300.0), (-torch.inf, -300.0), (300.0, 0.0), (-torch.inf, 0.0)):
+    for first, others in ((0.0, 300.0), (-torch.inf, -300.0), (-torch.inf, -104.0), (300.0, 0.0), (-torch.inf, 0.0)):
         hidden, weight, bias = _drawn(torch.bfloat16, bias=True)
         bias = bias + torch.where(torch.arange(WORDS) < 64, first, others).bfloat16()
         yield from _faults(f"logits {first} and {others} off", [hidden, weight, bias], ours, eager)

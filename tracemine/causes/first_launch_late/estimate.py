@@ -14,13 +14,13 @@ from tracemine.host import host_time
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained
+from tracemine.perfmodel.data_loading import HANDED_OVER_NS, SLOWER, WORKERS
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.ancestors import nearest, outermost, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, flags, number
 
-# As many workers as the fix has; the rest as perfmodel/data_loading.py has it.
-_WORKERS, _SLOWER, _HANDED_OVER_NS = 8, 1.4, 500_000
+_WORKERS, _SLOWER, _HANDED_OVER_NS = WORKERS[-1], SLOWER[1], HANDED_OVER_NS[1]  # as many as the fix has
 # Of the low end: others share the cores.
 _LEAST_SHARE: Final = 0.5
 _OF_BUFFERS: Final = 0.75  # the forward pass begins with other work of the host

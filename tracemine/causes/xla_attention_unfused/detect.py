@@ -281,8 +281,10 @@ def _turns(instruction: ModuleInstruction) -> bool:
 
 def _is_turned_in(product: ModuleInstruction, array: Array) -> bool:
     """Return whether a product of codes that XLA generated turns an array, as it sums along the first axis."""
-    generated = product.library.startswith("__triton") and "transpose" in product.body and product.multiplies in _CODES
-    summed = len(array.shape) > 1 and product.flops == 2 * product.gives[0].elements * array.shape[-2]
+    if product.multiplies not in _CODES or len(product.gives) != 1 or len(array.shape) < 2:
+        return False
+    generated = product.library.startswith("__triton") and "transpose" in product.body
+    summed = product.flops == 2 * product.gives[0].elements * array.shape[-2]
     return generated and summed and 2 * array.nbytes >= _LEAST_COPIED
 
 

@@ -317,7 +317,7 @@ def _cross_entropy(
                 smooth += _smoothing(z, weights, first + lane, words, WEIGHTED)
         whole = tl.sum(total + _exponentials(z, base, BLOCK), 0)
         log_sum = base + tl.log2(whole)
-        if (whole == 0.0) | (whole == float("inf")):
+        if (whole < 0.5) | (whole == float("inf")):  # the number that it is taken from counts 1: it was hidden
             log_sum = _log_sum(logits, words, BLOCK)
         found = log_sum * LN_2
         tl.store(sums + row, found)
