@@ -26,6 +26,7 @@ import argparse
 import gzip
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.dataflow.steps import compare_steps
 from tracemine.columns import numbers, string_ids

@@ -70,11 +70,8 @@ def apply(
       tracemine apply run/ --entry my_model:build --try tf32 --edit host_sync=faster.diff --budget 300s -o applied.jsonl
     """
     check_format(form, _FORMATS)
-    options: dict[str, Any] = {
-        "ranks": ranks,
-        "budget_s": _seconds(budget),
-        "say": (lambda text: None) if quiet else say,
-    }
+    said = (lambda text: None) if quiet else say
+    options: dict[str, Any] = {"ranks": ranks, "budget_s": _seconds(budget), "say": said}
     from tracemine.api.pictures import tops_of
     from tracemine.pipeline import ScanOptions, analyse, mined
 
@@ -89,7 +86,7 @@ def apply(
         from tracemine.apply.variants import kept
     except ImportError as error:
         raise UsageError(f"trying fixes needs torch: {error}", hint=install("verify")) from error
-    wanted = _wanted(scan, graphs, variants or (), edit or (), options["say"])
+    wanted = _wanted(scan, graphs, variants or (), edit or (), said)
     options["known"], held = known_in(output, entry, ranks, mark_of(source)), list["Applied"]()
     try:
         held.append(applied(entry, source.absolute(), wanted, progress=held.append, **options))

@@ -102,22 +102,20 @@ def scan(
       tracemine scan runs/ --format json -o findings.jsonl
       tracemine scan trace.json.gz --et et.json.gz --format html -o report.html
       tracemine scan trace.json.gz --format perfetto -o both.json.gz
-      tracemine scan findings.json --evidence results/ --format markdown
       curl -s https://host/trace.json.gz | tracemine scan -
     """
     _check(report, output, top)
     gate, kept = scan_gate(baseline, fail_on), None if save_baseline is None else place_of(save_baseline)
     request = asked(
-        quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, min_saving=min_saving, evidence=evidence,
-        calibration=calibration, counters=counters, why_not=why_not, execution_trace=execution_trace,
-        graph_capture=graph_capture, tables=tables, pictured=report in (*PICTURED, PERFETTO), source=source,
+        quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, min_saving=min_saving, evidence=evidence, tables=tables,
+        calibration=calibration, counters=counters, why_not=why_not, execution_trace=execution_trace, source=source,
+        graph_capture=graph_capture, pictured=report in (*PICTURED, PERFETTO),
     )  # fmt: skip
     drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color), kept, quiet)
     given = {
-        "--gpu": gpu, "--rules": rules, "--rule": rule, "--skip": skip, "--min-saving": min_saving,
+        "--gpu": gpu, "--rules": rules, "--rule": rule, "--skip": skip, "--min-saving": min_saving, "--source": source,
         "--calibration": calibration, "--ncu": counters, "--et": execution_trace, "--graph-capture": graph_capture,
-        "--source": source, "--parquet": tables, f"--format {PERFETTO}": report == PERFETTO,
-        "--save-baseline": save_baseline,
+        "--parquet": tables, f"--format {PERFETTO}": report == PERFETTO, "--save-baseline": save_baseline,
     }  # fmt: skip
     named = [name for name, value in given.items() if value]
     sources = of_rank(_sources(paths, request, [name for name in named if name != "--save-baseline"]), rank)

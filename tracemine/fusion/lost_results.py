@@ -39,7 +39,7 @@ def elsewhere(
 
 
 def may_be_lost(timeline: Timeline, flow: Flow, library: BoolArray) -> tuple[IntArray, IntArray]:
-    """Return who reads what may be a lost result, a node for each tensor, and how many elements that has.
+    """Return the readers of what may be a lost result, a node for each tensor, and how many elements that has.
 
     No operator made it, and none takes it where its weights stand. library: nodes that are a library's kernel. What one
     of these takes as a matrix or a vector is a weight, too, where nothing as large was made before.

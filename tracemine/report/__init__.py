@@ -7,10 +7,9 @@ is found by its entry point (tracemine/plugins.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
-
-from msgspec import Struct, field
 
 from tracemine import plugins
 from tracemine.errors import TracemineError, UsageError
@@ -34,7 +33,8 @@ VERDICT_REPORTS = {"text": "verdicts", "json": "json"}  # of what `verify` came 
 DIFF_REPORTS = {"text": "diff_text", "json": "json", "markdown": "diff_markdown", "html": "html.diff_page"}
 
 
-class Drawing(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
     """How to draw: at most `top` findings (None: all), `width` columns, and whether colours may be used.
 
     picture: what is drawn of the trace besides its findings; None: nothing is at hand. whole: as a text the list of

@@ -122,7 +122,7 @@ _TABLES = (
             ColumnSchema("stack_row", pa.int64(), "row of `stacks`: the innermost Python frame around it", "no stacks were recorded"),
             ColumnSchema("execution_node_id", pa.int64(), "id of its node in the execution trace, or its `op_id` where NVTX texts tell who made all that it reads; ids grow in the order of starts, over all threads", _NO_EXECUTION_TRACE),
             ColumnSchema("op_schema", _TEXT, "the operator's schema with its overload, such as `aten::add.Tensor(Tensor self, …) -> Tensor`", _NO_EXECUTION_TRACE + ", or it has none (annotations, backward nodes)"),
-            ColumnSchema("since_stack_row", pa.int64(), "row of `stacks`: the innermost Python frame that has run since the operator or annotation before it on its thread began, so that calls of one function can be told apart", "no such frame, or the export does not say when frames begin"),
+            ColumnSchema("since_stack_row", pa.int64(), "row of `stacks`: the innermost Python frame that has run since the operator or annotation before it on its thread began, which tells two calls of one function from each other", "no such frame, or the export does not say when frames begin"),
         ),
         derived=(ROW,),
     ),

@@ -265,12 +265,13 @@ def overwritten(program: Program, calls: IntArray, graph: NodeGraph, *, by_step:
     """
     if not (calls >= 0).any():
         return np.zeros(0, np.int64)
-    first = np.unique(calls[calls >= 0], return_index=True)[1]
+    numbers, first = np.unique(calls[calls >= 0], return_index=True)  # a device launches of some calls alone
     rows = program.rows[np.flatnonzero(calls >= 0)[first]]
     begin = program.op_begin[rows]
     node = graph.first_activity
     time, back = program.launched_ns[node], program.backward[node]
-    own = np.where(node >= 0, taken(calls, taken(program.place, program.forward[node])), -1)
+    call = np.where(node >= 0, taken(calls, taken(program.place, program.forward[node])), -1)
+    own = np.where(call >= 0, np.searchsorted(numbers, call), -1)
     moments = np.sort(time[back & (own >= 0)])
     generation = program.step_at(begin) if by_step else _generations(begin, moments)
     at = np.where(back, generation[np.searchsorted(begin, time, side="right") - 1], taken(generation, own))
