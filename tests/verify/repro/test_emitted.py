@@ -132,11 +132,11 @@ def test_what_files_ask_of_the_harness_is_what_its_interface_has(tmp_path: Path)
     harness = sys.modules["tracemine_repro"]
     assert INTERFACE == 5
     assert [*inspect.signature(type(module.CHECK)).parameters] == [
-        *("file", "interface", "fingerprint", "title", "eager", "fused", "library", "blocks", "inputs", "on_cpu"),
-        *("sizes_on_cpu", "trace", "ulp", "nbytes", "read_bytes", "draws"),
+        *("file", "interface", "fingerprint", "title", "trace", "eager", "fused", "library", "blocks", "inputs"),
+        *("on_cpu", "sizes_on_cpu", "ulp", "nbytes", "read_bytes", "draws"),
     ]
     assert [*inspect.signature(harness.CopyCheck).parameters] == [
-        *("file", "interface", "fingerprint", "title", "nbytes", "to_device", "trace")
+        *("file", "interface", "fingerprint", "title", "trace", "nbytes", "to_device")
     ]
     assert [*harness.LAUNCHING] == [
         *(
