@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
 import typer
-from msgspec import Struct
 
 from tracemine import units
 from tracemine.cli.console import say, say_lines
@@ -74,7 +74,8 @@ def fails(difference: Difference, gates: Sequence[DifferenceGate]) -> bool:
     return bool(lines)
 
 
-class GateResult(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class GateResult:
     """What became of a scan before a gate; without one it passes, and there is nothing to say."""
 
     summary: CiSummary | None = None

@@ -9,11 +9,10 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct, field
 
 from tracemine.cli.console import say
 from tracemine.cli.counters import said_reports
@@ -37,7 +36,8 @@ _PIECE_BYTES: Final = 1 << 20
 STDIN: Final = Path("standard input")  # this object alone: a file may have the name
 
 
-class FoundIn(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class FoundIn:
     """What was found in a trace, and what a report draws of the trace itself."""
 
     scan: Scan
@@ -46,7 +46,8 @@ class FoundIn(Struct, frozen=True):
     trace: Path | None = None  # what may be read again: neither standard input nor findings that were kept
 
 
-class ScanRequest(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
     """What is asked of a scan: of every trace, of the one that files belong to, and what is said of it."""
 
     options: ScanOptions

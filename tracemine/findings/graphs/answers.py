@@ -132,9 +132,7 @@ def _whole(graphs: Graphs, part: Span | None, way: WayName, steps: int, whole_ns
 def _of_decoding(graphs: Graphs, first: str) -> GraphAnswer:
     """Return the answer where a cache grows from token to token."""
     met = f" To be removed first: {first}." if first else ""
-    says = (
-        f"Make the cache as long as it gets, once: then one token's step can be a graph, the loop over tokens not.{met}"
-    )
+    says = f"One token's step can be a graph once its cache has its full length from the start; the loop cannot.{met}"
     return GraphAnswer("part", says, _STATIC if graphs.generates else _ROWS)
 
 

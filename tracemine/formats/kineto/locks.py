@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array, sorted_unique
+from tracemine.columns import Array
 from tracemine.formats.arrow import integers, row_numbers, table_of
 from tracemine.formats.kineto.scan import Columns
 from tracemine.formats.kineto.stacks import FrameStacks
@@ -20,6 +20,7 @@ from tracemine.formats.kineto.stacks import FrameStacks
 _LEAST_NS = 20_000
 _SWITCH_NS = 5_000_000  # after which Python has a thread give the lock away: of two moments closer none lies between
 _FEWEST = 3  # moments of the other thread
+_MOST_THREADS = 32  # that are asked about, those with most operators first: each takes a look at all frames
 _NO_LOCK = np.zeros((0, 6), np.int64)
 
 
@@ -33,7 +34,9 @@ def lock_waits(stacks: FrameStacks, pid_of: Array, in_python: Array, ops: Column
     if np.count_nonzero(frames_of) < 2:
         return _NO_LOCK
     found = [_NO_LOCK]
-    for thread in sorted_unique(ops["thread"]).tolist():
+    counts = np.bincount(ops["thread"], minlength=len(pid_of))
+    asked = np.argsort(-counts, kind="stable")[: min(_MOST_THREADS, np.count_nonzero(counts))]
+    for thread in asked.tolist():
         others = np.flatnonzero((frames_of > 0) & (pid_of == pid_of[thread]))
         if len(others) > 1 and frames_of[thread]:
             found.append(_of_thread(stacks, in_python, ops, api, thread, np.isin(stacks.thread, others)))
