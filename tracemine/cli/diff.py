@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from io import StringIO
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
 from tracemine.cli.console import options, say_error, write
 from tracemine.cli.gates import NoiseOption, fails, gates_given, noise_given

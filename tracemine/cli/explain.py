@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
 from tracemine.cli.console import options, write
 from tracemine.cli.findings import judged, named_finding, one_stored, say_verdicts

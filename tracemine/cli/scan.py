@@ -9,12 +9,10 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from tracemine.cli.baseline import Kept, SaveBaselineOption, place_of
 from tracemine.cli.console import options, say, say_error, write
@@ -107,9 +105,9 @@ def scan(
     _check(report, output, top)
     gate, kept = scan_gate(baseline, fail_on), None if save_baseline is None else place_of(save_baseline)
     request = asked(
-        quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, min_saving=min_saving, evidence=evidence, tables=tables,
+        quiet=quiet, gpu=gpu, rules=rules, rule=rule, skip=skip, min_saving=min_saving, evidence=evidence,
         calibration=calibration, counters=counters, why_not=why_not, execution_trace=execution_trace, source=source,
-        graph_capture=graph_capture, pictured=report in (*PICTURED, PERFETTO),
+        graph_capture=graph_capture, tables=tables, pictured=report in (*PICTURED, PERFETTO),
     )  # fmt: skip
     drawn = _Drawn(report, output, drawing(output, top, whole=every or why_not, no_color=no_color), kept, quiet)
     given = {
