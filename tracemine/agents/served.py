@@ -43,8 +43,8 @@ class Tool:
     def takes(self) -> type[msgspec.Struct]:
         """Return what it takes: a record of the keyword arguments of its function, with their types and defaults."""
         types = get_type_hints(self.call, include_extras=True)
-        named = (each for each in signature(self.call).parameters.values() if each.kind is each.KEYWORD_ONLY)
-        fields = [(each.name, types[each.name], each.default) for each in named]
+        taken = signature(self.call).parameters.values()
+        fields = [(one.name, types[one.name], one.default) for one in taken if one.kind is one.KEYWORD_ONLY]
         required = [
             (name, kind) if default is Parameter.empty else (name, kind, default) for name, kind, default in fields
         ]
@@ -139,7 +139,7 @@ def _tool(name: str) -> Tool:
 
 def _asked(name: str, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in arguments.items():
-        if any(isinstance(one, str) and path_text(one) != one for one in (key, value)):
+        if any(isinstance(text, str) and path_text(text) != text for text in (key, value)):
             raise UsageError(f"{name}: `{line(key, 60)}` holds half a character, which is no text")
     taken = tool.takes()
     try:

@@ -31,7 +31,7 @@ def top(
     found = tops.by(by)
     rows, following = page(found.rows, limit, cursor, ("top", read.key, by))
     used = found.utilisation
-    claimed = next((one.fingerprint for row in rows for one in row.findings), None)
+    claimed = next((claim.fingerprint for row in rows for claim in row.findings), None)
     return {
         "per": found.per,
         "host_time": None,
@@ -62,7 +62,7 @@ def _top_entry(row: TopRow, steps: int) -> Answer:
             flops_reach=None if row.flops_reach is None else round(row.flops_reach, 2),
             gb_per_s=None if moved is None else round(moved / 1e9),
             bytes_reach=None if row.bytes_reach is None else round(row.bytes_reach, 2),
-            findings=tuple(word(one.fingerprint)[:_MARK] for one in row.findings[:_MOST_CLAIMS]),
+            findings=tuple(word(claim.fingerprint)[:_MARK] for claim in row.findings[:_MOST_CLAIMS]),
         ),
     }
 

@@ -262,16 +262,19 @@ def with_graph_mode(context: ScanContext, findings: Sequence[Finding]) -> list[F
     a CUDA graph, where one can hold the step and the host was timed alone.
     """
     host_ns, step_ns = context.timeline.meta.host_step_ns, context.unprofiled.mid_ns
-    compiling = [one for one in findings if one.reported and one.per_step and _compiles(one)]
-    left_ns = step_ns - sum(one.per_step.step_saving_ns.mid for one in compiling if one.per_step is not None)
+    compiling = [finding for finding in findings if finding.reported and finding.per_step and _compiles(finding)]
+    left_ns = step_ns - sum(finding.per_step.step_saving_ns.mid for finding in compiling if finding.per_step)
     if not compiling or not host_ns or not left_ns < host_ns < step_ns or context.environment.compiled:
         return list(findings)
     graph = context.would_graph
     if graph.kind not in _HOLDS or graph.held < 1:
         return list(findings)
-    chosen = {one.fingerprint for one in compiling}
+    chosen = {finding.fingerprint for finding in compiling}
     said = f"The host needs {time_text(host_ns)} for a step, and a CUDA graph can hold it: {AS_GRAPH}."
-    return [replace(one, fix=f"{one.fix}\n\n{said}") if one.fingerprint in chosen else one for one in findings]
+    return [
+        replace(finding, fix=f"{finding.fix}\n\n{said}") if finding.fingerprint in chosen else finding
+        for finding in findings
+    ]
 
 
 def _compiles(finding: Finding) -> bool:

@@ -92,24 +92,27 @@ def with_statements(scan: Scan, folder: Path, waiting: Collection[str]) -> Scan:
 def _told(finding: Finding, parsed: Callable[[str], ast.Module | None], waits: bool) -> Finding:
     told: list[Source] = []
     for at, source in enumerate(finding.source):
-        body = _function(parsed(source.file), source) if source.begins else None
-        if body is None:
-            told.append(source)
-            continue
-        if at:
-            leads = _calls((finding.source[at - 1].function,))
-        elif finding.loop is not None and finding.loop.source == source and not waits:
-            leads = _is_loop
-        elif len(set(finding.ops)) == 1 and (finding.on_gpu or waits):
-            leads = _operators(finding.ops[0])
-        else:  # several statements, or idle time, whose operators are what came late
-            told.append(source)
-            continue
-        found = [(node, line) for node, line in _statements(body) if leads(node)]
-        lines = {line for _, line in found}
-        runs_later = any(isinstance(node, ast.GeneratorExp) for node, _ in found)  # wherever it is taken from
-        told.append(replace(source, statement=lines.pop()) if len(lines) == 1 and not runs_later else source)
+        leads = _leads(finding, at, waits)
+        body = _function(parsed(source.file), source) if source.begins and leads is not None else None
+        told.append(source if body is None or leads is None else replace(source, statement=_statement(body, leads)))
     return replace(finding, source=tuple(told))
+
+
+def _leads(finding: Finding, at: int, waits: bool) -> Callable[[ast.AST], bool] | None:
+    """Return what the statement of a frame has in it; None: several may be it, or what came late is not slow itself."""
+    if at:
+        return _calls((finding.source[at - 1].function,))
+    if finding.loop is not None and finding.loop.source == finding.source[at] and not waits:
+        return _is_loop
+    return _operators(finding.ops[0]) if len(set(finding.ops)) == 1 and (finding.on_gpu or waits) else None
+
+
+def _statement(body: _Function, leads: Callable[[ast.AST], bool]) -> int | None:
+    """Return the line of the one statement that leads on; None: there are several, or it runs wherever it is taken."""
+    nodes = [(node, line) for node, line in _statements(body) if leads(node)]
+    lines = {line for _, line in nodes}
+    runs_later = any(isinstance(node, ast.GeneratorExp) for node, _ in nodes)
+    return lines.pop() if len(lines) == 1 and not runs_later else None
 
 
 def _parsed(file: str, folder: Path) -> ast.Module | None:

@@ -45,10 +45,11 @@ def contended(ranks: Sequence[RankSummary], job: JobReplay) -> tuple[float, ...]
     found = list[float]()
     for at, (rank, of) in enumerate(zip(ranks, kernels, strict=True)):
         lost = sum(
-            one.time_ns - (one.alone or usual.get(key, one.time_ns / one.count)) * one.count for key, one in of.items()
+            sums.time_ns - (sums.alone or usual.get(key, sums.time_ns / sums.count)) * sums.count
+            for key, sums in of.items()
         )
         # Kernels of several streams take longer together than the device computes.
-        whole = max(int(rank.stretches.busy.sum()), sum(one.time_ns for one in of.values()), 1)
+        whole = max(int(rank.stretches.busy.sum()), sum(sums.time_ns for sums in of.values()), 1)
         found.append(_waiting(rank, at, job) * max(lost, 0) / whole)
     return tuple(found)
 

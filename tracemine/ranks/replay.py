@@ -213,16 +213,16 @@ class _Run:
         self.classes, self.transfer = classes, transfer
         # Of each class [stretches, ranks, scenarios].
         self.own, self.works = (
-            [np.stack([line[at] for at in each.ranks.tolist()]).transpose(2, 0, 1) for each in classes]
+            [np.stack([line[at] for at in order.ranks.tolist()]).transpose(2, 0, 1) for order in classes]
             for line in lines
         )
         # Of each event the collective that it is of on all ranks of the class, -1 where they differ.
         self.shared = [
-            np.where((each.collective == each.collective[:, :1]).all(axis=1), each.collective[:, 0], -1).tolist()
-            for each in classes
+            np.where((order.collective == order.collective[:, :1]).all(axis=1), order.collective[:, 0], -1).tolist()
+            for order in classes
         ]
-        self.device = [np.repeat(begin[each.ranks][:, None], scenarios, axis=1) for each in classes]  # where each is
-        self.host = [each.copy() for each in self.device]
+        self.device = [np.repeat(begin[order.ranks][:, None], scenarios, axis=1) for order in classes]  # where each is
+        self.host = [times.copy() for times in self.device]
         self.issued = np.zeros((count, scenarios))
         self.ended = np.zeros((count, scenarios))
         self.is_over = np.zeros(count, np.bool_)
@@ -237,21 +237,21 @@ class _Run:
         """Run all ranks as far as they get. Return whether all got to their ends, and all collectives to theirs."""
         while self.ready:
             self._advance(self.ready.pop())
-        done = all(place == len(each.stretch) for place, each in zip(self.place, self.classes, strict=True))
+        done = all(place == len(order.stretch) for place, order in zip(self.place, self.classes, strict=True))
         return done and bool(self.is_over.all())
 
     def first_stuck(self) -> int:
         """Return the first rank that did not get to its end; the first of all where each did."""
         pairs = zip(self.place, self.classes, strict=True)
-        return next((int(each.ranks[0]) for place, each in pairs if place < len(each.stretch)), 0)
+        return next((int(order.ranks[0]) for place, order in pairs if place < len(order.stretch)), 0)
 
     def ends(self) -> FloatArray:
         """Return when each rank ends in each scenario: [scenarios, ranks]."""
-        ends = np.zeros((self.transfer.shape[1], sum(len(each.ranks) for each in self.classes)))
-        for number, each in enumerate(self.classes):
-            rest = (len(self.own[number]) - part.sum(axis=0)[:, None] for part in (each.device, each.host))
+        ends = np.zeros((self.transfer.shape[1], sum(len(order.ranks) for order in self.classes)))
+        for number, order in enumerate(self.classes):
+            rest = (len(self.own[number]) - part.sum(axis=0)[:, None] for part in (order.device, order.host))
             self._pass(number, -1, *rest)
-            ends[:, each.ranks] = self.device[number].T
+            ends[:, order.ranks] = self.device[number].T
         return ends
 
     def _pass(self, number: int, stretch: int, device: FloatArray, host: FloatArray) -> None:
