@@ -69,7 +69,7 @@ def timelines_replace_all() -> None:
 
 def ends_are_not_looked_at() -> None:
     """What a file holds beside its first trace is left out without a word."""
-    _replace("tracemine.formats.kineto.scanner", "left_out", lambda *_: [])
+    _replace("tracemine.formats.kineto.scanner", "_left_out", lambda *_: [])
 
 
 def _replace(module: str, name: str, value: object) -> None:
