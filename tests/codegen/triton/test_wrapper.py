@@ -224,11 +224,24 @@ class Nested(Flat):
         self.launch(*given[:5], False, None, *given[5:9], given[9:])
 
 
+class Single(Flat):
+    """One that no copy of it can stand for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = self
+
+    def __call__(self, *given: Any) -> None:
+        if self.own is not self:
+            raise RuntimeError("a copy")
+        super().__call__(*given)
+
+
 class Needing(Flat):
     global_scratch_size = 16
 
 
-@pytest.mark.parametrize(("kind", "direct"), [(Flat, True), (Nested, False), (Needing, False)])
+@pytest.mark.parametrize(("kind", "direct"), [(Flat, True), (Nested, False), (Needing, False), (Single, False)])
 def test_a_launch_passes_on_what_triton_does_and_goes_past_it_where_that_is_all(kind: Any, direct: bool) -> None:
     run = kind()
     compiled = SimpleNamespace(module=1, function=77, packed_metadata=(1, 2), run=run)

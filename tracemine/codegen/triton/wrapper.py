@@ -91,10 +91,13 @@ class _Launch:
         launch = getattr(run, "launch", None)
         if launch is None or getattr(run, "global_scratch_size", 1) or getattr(run, "profile_scratch_size", 1):
             return run, before
-        twin = object.__new__(type(run))  # what runs may be launched by another thread meanwhile
-        vars(twin).update(vars(run), launch=lambda *every: seen.append(every))
-        twin(*self.grid, 0, *before, *given)
-        (every,) = seen
+        try:
+            twin = object.__new__(type(run))  # what runs may be launched by another thread meanwhile
+            vars(twin).update(vars(run), launch=lambda *every: seen.append(every))
+            twin(*self.grid, 0, *before, *given)
+            (every,) = seen
+        except Exception:  # another Triton's: it is called as it was
+            return run, before
         at = len(every) - len(given)
         plain = every[:4] == (*self.grid, 0) and all(one is other for one, other in zip(every[at:], given))
         return (launch, every[4:at]) if plain and at >= 4 else (run, before)
