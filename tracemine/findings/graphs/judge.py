@@ -171,10 +171,7 @@ class _Judge:
             own = found.of(found.code == code)
             if kind == "replayed" and not most_replayed:
                 continue
-            times: dict[str | None, int] = {}
-            for line in lines_of(self.timeline, own.stack_row):
-                times[line] = times.get(line, 0) + 1
-            for line, count in sorted(times.items(), key=lambda pair: -pair[1]):
+            for line, count in Counter(lines_of(self.timeline, own.stack_row)).most_common():
                 yield _obstacle(kind, what, line, count)
 
     def of_calls(self, unit: _Unit, calls: int, *, trained: bool) -> Iterator[Obstacle]:
