@@ -57,6 +57,7 @@ _PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands
 _RUN = "PYTEST_FORKED"  # in the environment of a run: the folder of its sockets
 _HELD = "held"  # there: a pipe that whoever made the folder holds open
 _BEGUN: list[subprocess.Popen[bytes]] = []  # by this process
+ASKED: set[int] = set()  # workers that this process asked for and that have not ended: no children of it
 _ANSWER_BYTES = 16
 # The program `tracemine` for scripts of shells: it hands its streams over and waits for the exit code.
 _PROGRAM = """\
@@ -113,6 +114,7 @@ class Worker:
         for descriptor in theirs:
             os.close(descriptor)
         self.pid = int(self._to.recv(_ANSWER_BYTES))
+        ASKED.add(self.pid)
         self.returncode: int | None = None
         self.stdin: Any = open(ends[0][1], "wb", buffering=0)  # noqa: PTH123, SIM115
         self.stdout: Any = open(ends[1][0], "rb", buffering=0)  # noqa: PTH123, SIM115
@@ -131,6 +133,7 @@ class Worker:
                 raise subprocess.TimeoutExpired("worker", timeout or 0.0)
             self.returncode = int(self._to.recv(_ANSWER_BYTES))
             self._to.close()
+            ASKED.discard(self.pid)
         return self.returncode
 
     def kill(self) -> None:

@@ -7,6 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
+from tests import forked
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CHAIN = FIXTURES / "kineto" / "chain.json.gz"
 PREFILL = FIXTURES / "kineto" / "decoder_prefill.json.gz"
@@ -44,6 +46,6 @@ def scanning() -> list[int]:
             continue
 
     def is_ours(pid: int) -> bool:
-        return pid == os.getpid() or (pid in parents and is_ours(parents[pid]))
+        return pid == os.getpid() or pid in forked.ASKED or (pid in parents and is_ours(parents[pid]))
 
     return [pid for pid in found if is_ours(pid)]
