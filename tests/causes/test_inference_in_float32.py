@@ -11,8 +11,11 @@ from tests.dispatched import dispatched
 from tests.findings.test_library_calls import F32, FFMA, HALF, NVJET, TF32, Calls
 from tracemine.findings import Finding
 from tracemine.pipeline import analysed, mined
+from tracemine.timeline import RecordedDevice
 
 WINOGRAD = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x16_stage4_tensor16x8x8"
+
+SCUDNN = "volta_scudnn_128x64_relu_interior_nn_v1"
 
 
 def image(dur: int = 900_000) -> Calls:
@@ -29,6 +32,15 @@ def test_convolutions_and_products_with_tf32_are_one_finding() -> None:
     assert finding.occurrences == 2
     assert finding.fused_ns is not None
     assert finding.fused_ns.low < 0.65 * 1_300_000 <= finding.fused_ns.mid < finding.fused_ns.high == 1_300_000
+
+
+def test_of_a_gpu_whose_matrix_units_take_no_bfloat16_it_is_float16() -> None:
+    gpu = RecordedDevice(ordinal=0, name="Tesla T4", sm_count=40, compute_capability="7.5")
+    calls = Calls(gpu).convolution([(SCUDNN, 9_000_000)], [32, 256, 56, 56], [256, 256, 3, 3], dtype=F32, tf32=False)
+    finding = found(calls)
+    assert finding is not None
+    assert "model.to(torch.float16)" in finding.fix
+    assert "torch.bfloat16" not in finding.fix
 
 
 def test_a_product_without_tf32_is_one_finding_and_not_two() -> None:

@@ -29,7 +29,7 @@ from tracemine.findings.recorder import of_recorder
 from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
 from tracemine.rows import row_sets
-from tracemine.timeline import Timeline
+from tracemine.timeline import RecordedDevice, Timeline
 
 US = 1_000
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -176,6 +176,15 @@ def test_nothing_is_known_of_a_plain_trace() -> None:
 )  # fmt: skip
 def test_an_engine_is_told_by_its_operators(op: str, engine: str | None) -> None:
     assert environment(timeline_of([kernel(0, US, op=op)])).engine == engine
+
+
+@pytest.mark.parametrize(
+    ("capability", "half"),
+    [("7.5", "float16"), ("6.1", "float16"), ("8.0", "bfloat16"), ("10.3", "bfloat16"), ("12.0", "bfloat16"), (None, "bfloat16"), ("", "bfloat16")],
+)  # fmt: skip
+def test_half_precision_is_what_the_gpus_matrix_units_take(capability: str | None, half: str) -> None:
+    gpu = RecordedDevice(ordinal=0, name="a GPU", compute_capability=capability)
+    assert environment(timeline_of([kernel(0, US)], devices=(gpu,))).half == half
 
 
 def test_rocm_is_told_by_its_calls_and_cuda_is_not_it() -> None:

@@ -28,8 +28,10 @@ HEAD = (
 COPIES = ("Memcpy HtoD (Pageable -> Device)",)
 
 
-def found(source: tuple[Source, ...], title: str = "cause", kernels: tuple[str, ...] = COPIES) -> Finding:
-    return replace(GAP, title=title, source=source, kernels=kernels)
+def found(
+    source: tuple[Source, ...], title: str = "cause", kernels: tuple[str, ...] = COPIES, fix: str = GAP.fix
+) -> Finding:
+    return replace(GAP, title=title, source=source, kernels=kernels, fix=fix)
 
 
 def changed(folder: Path, edit: str, text: str, function: str = "step", **named: Any) -> str:
@@ -155,6 +157,11 @@ def test_near_misses_are_left_alone_and_the_reason_is_given(tmp_path: Path, name
     said = changed(tmp_path, edit, body(text), title="cause")
     assert said.startswith("("), said
     assert why in said
+
+
+def test_autocast_computes_in_what_the_advice_names(tmp_path: Path) -> None:
+    fix = "Run the model in half precision:\n\n    model = model.to(torch.float16)"
+    assert 'autocast("cuda", dtype=torch.float16)' in changed(tmp_path, "autocast", body("return model(q)"), fix=fix)
 
 
 def test_a_file_without_its_import_is_left_alone(tmp_path: Path) -> None:

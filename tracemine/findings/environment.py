@@ -25,6 +25,7 @@ from tracemine.timeline import Timeline, producer_of
 _TORCH = deferred(r"^(aten|torch\w*|prims|c10d)::|\bat::|\bc10::|\bat_cuda_detail::|^triton_|(^|[/\\])torch[/\\]")
 _OPERATION = 2  # instructions at most of a module that is one operation of a function that is not jitted
 _MOST_REPLAYS_A_STEP = 2  # a step that replays more graphs is in pieces
+_AMPERE = 8  # of its compute capability
 _TENSORFLOW = deferred(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
 _LIBRARY = deferred(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
 _COMPILED = deferred(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
@@ -46,6 +47,7 @@ class Environment(Struct, frozen=True):
     no_torch: bool
     model_calls: int  # of the outermost module that runs most often, in all steps; 1 a step where none is known
     repeated: bool  # it runs several times a step
+    half: str  # the type of half precision that the GPU multiplies faster than float32
     derived_twice: bool  # autograd differentiates what a backward pass computed
     blockers: tuple[str, ...]  # what the capture of a CUDA graph of the model does not allow, with how often
     beside: tuple[str, ...]  # the same outside of the model, which a graph of it does not hold
@@ -109,6 +111,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         ),
         model_calls=max(calls_of_model, timeline.steps.num_rows, 1),
         repeated=bool(timeline.steps.num_rows) and calls_of_model >= 2 * timeline.steps.num_rows,
+        half=_half(timeline),
         derived_twice=derived_twice(timeline, backward),
         blockers=tuple(blockers(timeline, activities, optimizer, model)),
         beside=tuple(blockers(timeline, activities, optimizer, model.others)),
@@ -119,6 +122,12 @@ def library_of(files: Iterable[str]) -> str | None:
     """Return the library in whose file the innermost of these lines is."""
     found = next(map(_LIBRARY.search, files), None)
     return None if found is None else found[1]
+
+
+def _half(timeline: Timeline) -> str:
+    """Return float16 where a GPU is older than NVIDIA's Ampere, whose matrix units are the first that take bfloat16."""
+    first = [(device.compute_capability or "").partition(".")[0] for device in timeline.meta.devices]
+    return "float16" if any(major.isdecimal() and int(major) < _AMPERE for major in first) else "bfloat16"
 
 
 def _version(text: str | None) -> tuple[int, int] | None:

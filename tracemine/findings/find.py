@@ -320,6 +320,7 @@ def _advised(
         own = merged(places[variant.identity.finding].facts for variant in finding.variants)
         rule, of_trace = rules[finding.rule], context.environment
         fix = advised(rule.advice, rule.fix, of_trace.facts | own, of_trace.blockers_text)
+        fix = fix.replace("torch.bfloat16", f"torch.{of_trace.half}")
         if of_trace.producer == "xla":
             fix = with_trial(fix, context.timeline.meta.versions.get("jax"))
         advice.append(replace(finding, fix=in_its_words(fix, engine_named(of_trace.engine))))

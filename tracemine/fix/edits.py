@@ -152,7 +152,8 @@ def _autocast(place: Place) -> Changes:
     text = place.code(function)
     if any(word in text for word in ("autocast", "yield", "async ", "backward(")):
         raise Refused("it has autocast, trains, or is no plain function")
-    lines = [f'{torch}.autocast("cuda", dtype={torch}.bfloat16)']
+    half = "float16" if "torch.float16" in place.finding.fix else "bfloat16"  # as it advises: not every GPU has both
+    lines = [f'{torch}.autocast("cuda", dtype={torch}.{half})']
     lines = [*([] if "no_grad" in text or "inference_mode" in text else [f"{torch}.no_grad()"]), *lines]
     new = [cst.Decorator(cst.parse_expression(line)) for line in lines]
     return {function: lambda became: became.with_changes(decorators=[*new, *became.decorators])}

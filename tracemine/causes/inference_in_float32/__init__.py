@@ -1,7 +1,7 @@
 """Products, convolutions and attention in float32 where half precision would do: a whole model, run without gradients.
 
 estimate.py  the same calls in half precision
-fix.py       the same call in bfloat16
+fix.py       the same call in half precision
 """
 
 from tracemine.causes.cause import Cause

@@ -1,5 +1,5 @@
-"""The same call in bfloat16."""
+"""The same call in half precision."""
 
 from tracemine.verify.fixes.calls import Ways
 
-FIX = Ways(ways=("bfloat16",), assumes=("results are right as bfloat16 rounds, not equal to eager's",))
+FIX = Ways(ways=("half",), assumes=("results are right as half precision rounds, not equal to eager's",))

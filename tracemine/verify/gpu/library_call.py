@@ -23,6 +23,9 @@ ALIGNED = 8  # elements of 16 bits: what one load of a tensor core's operand tak
 # What a dtype's products are rounded to on their way in, and up to which it holds all integers. cuDNN computes
 # float32 in TF32 unless set otherwise.
 _ROUNDED = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-11, torch.float64: 2.0**-48}
+# Before NVIDIA's Ampere (8.0) matrix units take no bfloat16.
+_OLD = torch.cuda.is_available() and torch.version.hip is None and torch.cuda.get_device_capability() < (8, 0)
+_HALF = torch.float16 if _OLD else torch.bfloat16
 _WHOLE = {torch.float16: 2**10, torch.bfloat16: 2**7, torch.float32: 2**20, torch.float64: 2**40}
 _SLACK = 4.0  # roundings of a product and of partial sums, each of at most that share of the sum of magnitudes
 _SPARSEST = 1e-4  # of numbers that are not 0; below it nothing would be left to compare
@@ -64,8 +67,8 @@ def _in_float32(inputs: Tensors) -> list[torch.Tensor]:
     return [tensor.float() if tensor.dtype == torch.float64 else tensor for tensor in inputs]
 
 
-def _in_bfloat16(inputs: Tensors) -> list[torch.Tensor]:
-    return [tensor.bfloat16() if tensor.dtype == torch.float32 else tensor for tensor in inputs]
+def _in_half(inputs: Tensors) -> list[torch.Tensor]:
+    return [tensor.to(_HALF) if tensor.dtype == torch.float32 else tensor for tensor in inputs]
 
 
 def _channels_last(inputs: Tensors) -> list[torch.Tensor]:
@@ -112,7 +115,7 @@ WAYS: Mapping[str, Way] = {
     "cublasLt": Way('torch.backends.cuda.preferred_blas_library("cublaslt")', list, _cublaslt),
     "float32": Way("the same in float32", _in_float32, dtype=torch.float32),
     "float32, TF32": Way("the same in float32, products by TF32", _in_float32, _tf32, dtype=torch.float32),
-    "bfloat16": Way("the same in bfloat16", _in_bfloat16, dtype=torch.bfloat16),
+    "half": Way(f"the same in {str(_HALF).removeprefix('torch.')}", _in_half, dtype=_HALF),
     "TF32": Way('torch.set_float32_matmul_precision("high")', list, _tf32),
 }
 
