@@ -97,3 +97,9 @@ def test_a_gpu_of_which_the_generation_is_not_recorded_gets_no_guess(tmp_path: P
     assert found.trace.estimated_for is None
     assert found.trace.estimate_guessed_from is None
     assert any("is not in the device table: savings of GPU time are not estimated" in text for text in found.warnings)
+
+
+def test_a_gpu_that_triton_takes_not_is_told_so(tmp_path: Path) -> None:
+    for major, said in ((6, True), (7, False)):
+        found = _scanned(tmp_path, name="Tesla", computeMajor=major, computeMinor=0)
+        assert any("torch.compile makes no kernels for this GPU" in warning for warning in found.warnings) is said

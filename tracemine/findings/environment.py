@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -25,7 +26,7 @@ from tracemine.timeline import Timeline, producer_of
 _TORCH = deferred(r"^(aten|torch\w*|prims|c10d)::|\bat::|\bc10::|\bat_cuda_detail::|^triton_|(^|[/\\])torch[/\\]")
 _OPERATION = 2  # instructions at most of a module that is one operation of a function that is not jitted
 _MOST_REPLAYS_A_STEP = 2  # a step that replays more graphs is in pieces
-_AMPERE = 8  # of its compute capability
+_AMPERE = 8  # of its compute capability; the first of NVIDIA's whose matrix units take bfloat16
 _TENSORFLOW = deferred(r"\btensorflow::|\bEigen::internal::EigenMetaKernel\b")
 _LIBRARY = deferred(r"(?:^|[/\\])(transformers|diffusers)[/\\]")
 _COMPILED = deferred(r"^(Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction)")
@@ -111,23 +112,23 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         ),
         model_calls=max(calls_of_model, timeline.steps.num_rows, 1),
         repeated=bool(timeline.steps.num_rows) and calls_of_model >= 2 * timeline.steps.num_rows,
-        half=_half(timeline),
+        half="float16" if oldest_generation(timeline) < _AMPERE else "bfloat16",
         derived_twice=derived_twice(timeline, backward),
         blockers=tuple(blockers(timeline, activities, optimizer, model)),
         beside=tuple(blockers(timeline, activities, optimizer, model.others)),
     )
 
 
+def oldest_generation(timeline: Timeline) -> float:
+    """Return the least major number of the recorded compute capabilities; infinite where none is recorded."""
+    recorded = (device.compute_capability or "" for device in timeline.meta.devices)
+    return min((int(first) for each in recorded if (first := each.partition(".")[0]).isdecimal()), default=math.inf)
+
+
 def library_of(files: Iterable[str]) -> str | None:
     """Return the library in whose file the innermost of these lines is."""
     found = next(map(_LIBRARY.search, files), None)
     return None if found is None else found[1]
-
-
-def _half(timeline: Timeline) -> str:
-    """Return float16 where a GPU is older than NVIDIA's Ampere, whose matrix units are the first that take bfloat16."""
-    first = [(device.compute_capability or "").partition(".")[0] for device in timeline.meta.devices]
-    return "float16" if any(major.isdecimal() and int(major) < _AMPERE for major in first) else "bfloat16"
 
 
 def _version(text: str | None) -> tuple[int, int] | None:

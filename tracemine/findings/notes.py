@@ -25,6 +25,7 @@ from tracemine.devices import (
 )
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.context import ScanContext
+from tracemine.findings.environment import oldest_generation
 from tracemine.findings.held_in import UNEXPLAINED, held_longest
 from tracemine.findings.payback import AS_GRAPH, COMPILE, GRAPH_MODE
 from tracemine.findings.record import Finding
@@ -63,6 +64,7 @@ _LAUNCHED_BEFORE = (
     "what ran next had been launched long before and waited for an event or another rank, or by a call that is not "
     "recorded"
 )
+_VOLTA = 7  # of its compute capability
 _LOADING_NS = 1_000_000  # a gap before a kernel's first run that may have loaded or compiled it
 _SHARE_TO_EXPLAIN = 0.1  # of the span: idle time without a recorded cause that is worth a word
 
@@ -185,6 +187,11 @@ def _gpu_texts(timeline: Timeline, curves: Curves | None) -> Iterator[str]:
         yield _unknown_text(timeline)
     if curves is not None and device is not None and device.guessed_from and curves.guess_spread[0] < 1:
         yield f"{guess_text(device)}."
+    if oldest_generation(timeline) < _VOLTA and producer_of(timeline.meta) == "torch":
+        yield (
+            "torch.compile makes no kernels for this GPU: Triton takes compute capability 7.0 and newer. What is left "
+            'of it is torch.compile(backend="cudagraphs"), which takes launches away.'
+        )
     if device is not None and is_partition(device):
         yield f"The GPU is a partition (MIG, CPX): {device.title}. Rates are scaled to that part."
 
