@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, codes, is_among, sorted_unique
-from tracemine.formats.arrow import MISSING, take
+from tracemine.formats.arrow import MISSING, distinct, take
 from tracemine.formats.kineto.launches import named
-from tracemine.formats.kineto.stacks import CallPaths, call_paths
-from tracemine.formats.xla.hlo import Frame
+from tracemine.formats.kineto.stacks import CallPaths
 from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
-from tracemine.formats.xla.join import Distinct, HloProgram, Joined, RecordedKernels, distinct_of, joined, repeated
+from tracemine.formats.xla.instructions import Item
+from tracemine.formats.xla.join import RecordedKernels, joined, programs_of, repeated
 from tracemine.formats.xla.recording import Columns, Recording, Strings
 from tracemine.formats.xla.repeats import first_of
-from tracemine.formats.xla.storages import Storages
+from tracemine.formats.xla.storages import Storages, depends
 from tracemine.formats.xla.values import TakenArray
 
 EVIDENCE: Final = ("compiler",)
@@ -27,6 +27,10 @@ EVIDENCE: Final = ("compiler",)
 _OUTER: Final = re.compile(r"^(?:p?jit\([^()]*\)/)+")  # of an op_name
 _ENCLOSES: Final = ("command_buffer::execute", "GpuExecutable::ExecuteThunks")
 _COPY: Final = re.compile(r"^memcpy\d", re.IGNORECASE)  # a kernel that a graph's copy became
+_APART: Final = (
+    "Kernels of {} command buffers cannot be distinguished: record once more with "
+    'XLA_FLAGS="--xla_gpu_enable_command_buffer=".'
+)
 _MOST: Final = (1 << 31) - 1
 _NO_PATHS: Final = CallPaths(np.empty(0, np.int32), np.empty(0, np.int32))
 
@@ -57,7 +61,7 @@ def executions_of(recording: Recording) -> Executions:
     Where the modules are recorded, what command buffers replayed too. Else that says the buffer's name, and has no row.
     """
     if recording.modules:
-        return _of_programs(recording, {number: HloProgram(module) for number, module in recording.modules.items()})
+        return _of_programs(recording)
     gpu = recording.gpu
     rows = np.flatnonzero((gpu["hlo_op"] >= 0) & (gpu["launch"] >= 0) & (gpu["graph_id"] <= 0))
     code = codes(gpu["launch"][rows], gpu["hlo_op"][rows]) if len(rows) else rows
@@ -81,16 +85,19 @@ def executions_of(recording: Recording) -> Executions:
     )
 
 
-def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Executions:
+def _of_programs(recording: Recording) -> Executions:
+    programs, items = programs_of(recording.modules)
     found = joined(programs, _kernels(recording))
     runs = repeated(found)
-    storages = Storages(programs)
+    storages = Storages(items)
     for run in runs.examples.tolist():
         storages.add(run, found)
-    each = distinct_of(found)
+    of, used = distinct(found.item)
+    needs = np.array(depends(items), np.bool_)[used]
+    items = [items[at] for at in used.tolist()]
     strings = Strings()
-    texts = [_texts(programs[module], storages, module, item) for module, item in each.pairs]
-    stack, paths = _stacks(programs, each.pairs, strings)
+    texts = [_texts(item) for item in items]
+    stack, paths = _stacks(items, strings)
     names = texts[0] if texts else ()
     columns = {name: np.array([strings.of(text[name]) for text in texts], np.int32) for name in names}
     first = np.full(len(found.item), -1, np.int32)
@@ -98,12 +105,14 @@ def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Execu
     first[found.owner[owned]] = owned
     unknown = is_among(runs.examples, np.array(storages.unknown, np.int64))
     tensors, tensor_counts = tensor_columns(storages, found, runs)
-    copies, copied_bytes = _copied(recording, storages, found, each)
+    # What a graph copies is recorded as a kernel.
+    copies = np.flatnonzero((found.owner >= 0) & named(recording.gpu["name"], recording.strings, _COPY))
+    size = [sum((each.updates * each.shape.bits + 7) // 8 for each in item.results) for item in items]
     return Executions(
         rows={
             "launch": recording.gpu["launch"][first],
             "number": np.where(unknown[runs.like], -1, np.arange(len(found.item), dtype=np.int32)),
-            "kind": each.of,
+            "kind": of,
             "tensors": tensor_counts,
         },
         columns=columns,
@@ -112,19 +121,10 @@ def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Execu
         paths=paths,
         of_activity=found.owner,
         copies=copies,
-        copied_bytes=copied_bytes,
+        copied_bytes=np.array(size, np.int64)[of[found.owner[copies]]],
         tensors=tensors,
-        instructions=instruction_columns(programs, storages, found, runs, each),
-        warnings=_warnings(found),
-    )
-
-
-def _warnings(found: Joined) -> tuple[str, ...]:
-    if not found.apart:
-        return ()
-    return (
-        f"Kernels of {found.apart:,} command buffers cannot be distinguished: record once more with "
-        'XLA_FLAGS="--xla_gpu_enable_command_buffer=".',
+        instructions=instruction_columns(items, needs, of, found, runs),
+        warnings=(_APART.format(f"{found.apart:,}"),) if found.apart else (),
     )
 
 
@@ -161,26 +161,25 @@ def _innermost(recording: Recording, part: str) -> Array:
     return around
 
 
-def _texts(program: HloProgram, storages: Storages, module: int, item: int) -> dict[str, str | None]:
+def _texts(item: Item) -> dict[str, str | None]:
     """Return the texts of an instruction's rows of `ops`."""
-    instruction, body = program.items[item].instruction, program.bodies[item]
-    reads, results = storages.reads_and_results(module, item)
+    instruction, kind = item.instruction, item.body.kind
     given: list[TakenArray | None] = [None] * len(instruction.operands)
-    for read in reads:
+    for read in item.reads:
         given[read.position] = read
     taken = [read for read in given if read is not None]
-    updated = {result.into for result in results}
+    updated = {result.into for result in item.results}
     arguments = ", ".join(
         f"{'Tensor(a!)' if position in updated else 'Tensor'} operand{position}" for position in range(len(given))
     )
-    module_path = _OUTER.sub("", instruction.about["op_name"])
+    module_path = _OUTER.sub("", instruction.origin.op_name)
     return {
-        "name": f"xla::{body.kind}",
+        "name": f"xla::{kind}",
         "module": module_path.replace(".", "_").replace("/", ".") or None,
         "input_shapes": _json([read.shape.dims for read in taken]),
         "input_dtypes": _json([recorded_dtype(read.shape.dtype) for read in taken]),
         "input_strides": _json([read.shape.strides for read in taken]),
-        "op_schema": f"xla::{body.kind}({arguments}) -> ({', '.join(['Tensor'] * len(results))})",
+        "op_schema": f"xla::{kind}({arguments}) -> ({', '.join(['Tensor'] * len(item.results))})",
     }
 
 
@@ -188,32 +187,15 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _stacks(
-    programs: dict[int, HloProgram], distinct: Sequence[tuple[int, int]], strings: Strings
-) -> tuple[Array, CallPaths]:
+def _stacks(items: Sequence[Item], strings: Strings) -> tuple[Array, CallPaths]:
     """Return of each instruction the row of its stack (−1: none), and the stacks."""
-    parent, frame, last = list[int](), list[int](), list[int]()
-    known: dict[tuple[Frame, ...], int] = {(): -1}
-    for module, item in distinct:
-        stack = programs[module].module.stack(programs[module].items[item].instruction)
-        for deep in range(1, len(stack) + 1) if stack not in known else ():
-            if stack[:deep] not in known:
-                one = stack[deep - 1]
-                known[stack[:deep]] = len(parent)
-                parent.append(known[stack[: deep - 1]])
-                frame.append(strings[f"{one.file}({one.line}): {one.function or '<module>'}"])
-        last.append(known[stack])
-    paths, path = call_paths(np.array(parent, np.int64), np.array(frame, np.int64))
-    ends = np.array(last, np.int64)
-    return np.where(ends >= 0, path[ends] if len(path) else -1, -1), paths
-
-
-def _copied(recording: Recording, storages: Storages, found: Joined, each: Distinct) -> tuple[Array, Array]:
-    """Return the activities that are a graph's copies, recorded as kernels, and the bytes of each."""
-    rows = np.flatnonzero((found.owner >= 0) & named(recording.gpu["name"], recording.strings, _COPY))
-    of = each.of[found.owner[rows]]
-    size = np.zeros(len(each.pairs), np.int64)
-    for at in sorted_unique(of).tolist():
-        _, results = storages.reads_and_results(*each.pairs[at])
-        size[at] = sum((result.updates * result.shape.bits + 7) // 8 for result in results)
-    return rows, size[of]
+    known: dict[tuple[int, int], int] = {}  # of a caller and a frame
+    last = list[int]()
+    for item in items:
+        at = -1
+        for one in item.values.module.stack(item.instruction):
+            text = strings[f"{one.file}({one.line}): {one.function or '<module>'}"]
+            at = known.setdefault((at, text), len(known))
+        last.append(at)
+    parent, frame = np.array([*known], np.int32).reshape(-1, 2).T
+    return np.array(last, np.int64), CallPaths(parent, frame)
