@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array, codes, is_among, sorted_unique
-from tracemine.formats.arrow import MISSING, distinct, take
+from tracemine.columns import Array, codes, examples, is_among, sorted_unique
+from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.stacks import CallPaths
 from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
@@ -92,7 +92,8 @@ def _of_programs(recording: Recording) -> Executions:
     storages = Storages(items)
     for run in runs.examples.tolist():
         storages.add(run, found)
-    of, used = distinct(found.item)
+    of = codes(found.item)
+    used = found.item[examples(of)]
     needs = np.array(depends(items), np.bool_)[used]
     items = [items[at] for at in used.tolist()]
     strings = Strings()

@@ -30,16 +30,20 @@ _INSTRUCTION = table(
     dot=(30, table(lhs_contracting=(1, [INT]))), id=(35, INT), operands=(36, [INT]), called=(38, [INT]),
     configured=(43, SPAN), precision=(51, table(operands=(1, [INT]))),
 )  # fmt: skip
+_COMPUTATION = table(instructions=(2, [_INSTRUCTION]), id=(5, INT), root=(6, INT))
+_FRAMES = table(
+    files=(1, [TEXT]),
+    functions=(2, [TEXT]),
+    locations=(3, [table(file=(1, INT), function=(2, INT), line=(3, INT))]),
+    frames=(4, [table(location=(1, INT), parent=(2, INT))]),
+)
 _MODULE = table(
     name=(1, TEXT),
-    computations=(3, [table(instructions=(2, [_INSTRUCTION]), id=(5, INT), root=(6, INT))]),
+    computations=(3, [SPAN]),
     entry=(6, INT),
     schedule=(7, table(entries=(1, [table(computation=(1, INT), value=(2, table(ids=(1, [INT]))))]))),
-    frames=(17, table(
-        files=(1, [TEXT]), functions=(2, [TEXT]), locations=(3, [table(file=(1, INT), function=(2, INT), line=(3, INT))]),
-        frames=(4, [table(location=(1, INT), parent=(2, INT))]),
-    )),
-)  # fmt: skip
+    frames=(17, _FRAMES),
+)
 _BUFFERS = table(
     logical=(1, [table(id=(1, INT), defined=(3, table(index=(3, [INT]), instruction=(4, INT))))]),
     allocations=(3, [table(index=(1, INT), assigned=(9, [table(logical=(1, INT), offset=(2, INT))]))]),
@@ -233,7 +237,7 @@ def module_of(data: memoryview, span: Span) -> HloModule:
     (name, given, entry, (schedule,), frames), buffers = read(data, span, _PROTO)
     shapes: dict[bytes, Shape] = {}
     computations: dict[int, Computation] = {}
-    for instructions, computation, root in given:
+    for instructions, computation, root in (read(data, each, _COMPUTATION) for each in given):
         made = []
         for own_name, opcode, shape, *rest in instructions:
             written = data[slice(*(shape or (0, 0)))].tobytes()  # equal ones are read once

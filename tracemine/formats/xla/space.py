@@ -14,7 +14,6 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import Array, codes, examples
-from tracemine.errors import InputError
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import event_cells
 from tracemine.formats.xla.event_cells import DOUBLE, RAW, REF, SINT, STR, UINT
@@ -29,8 +28,8 @@ _PLANE = table(
     stat_names=(5, [table(key=(1, INT), value=(2, table(name=(2, TEXT))))]),
     stats=(6, [SPAN]),
 )
-_LINE = table(number=(1, INT), name=(2, TEXT), start_ns=(3, INT))  # its events are not looked at
-_PLANES = 1
+_LINE = table(number=(1, INT), name=(2, TEXT), start_ns=(3, INT))
+_PLANES, _EVENTS = 1, 4
 
 
 class PlaneLine(Struct, frozen=True):
@@ -109,7 +108,7 @@ def open_space(data: memoryview) -> XSpace:
     planes, top = list[Plane](), fields(data, (0, len(data)))
     while True:
         try:
-            number, wire, span, offset = next(top)
+            number, _, span, offset = next(top)
         except (StopIteration, CutOffError) as ends:
             return XSpace(data, tuple(planes), truncated=isinstance(ends, CutOffError))
         if number == _PLANES:
@@ -123,12 +122,18 @@ def _plane(data: memoryview, span: Span) -> Plane:
     names = {key: stat_name for key, (stat_name,) in stat_names}
     return Plane(
         name=name,
-        lines=tuple(PlaneLine(*read(data, line, _LINE), line) for line in lines),
+        lines=tuple(_line(data, line) for line in lines),
         event_names={key: event_name for key, (event_name, _) in events},
         event_stats={key: tuple(own) for key, (_, own) in events if own},
         stat_names=names,
         stats=_stats(data, stats, names),
     )
+
+
+def _line(data: memoryview, span: Span) -> PlaneLine:
+    """Return what stands in front of a line's events; they are not looked at."""
+    events = next((at for number, _, _, at in fields(data, span) if number == _EVENTS), span[1])
+    return PlaneLine(*read(data, (span[0], events), _LINE), span)
 
 
 def _stats(data: memoryview, spans: Sequence[Span], names: dict[int, str]) -> dict[str, Value]:

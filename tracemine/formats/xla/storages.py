@@ -192,15 +192,16 @@ def numbered(run: Array, given: Array, last: Array) -> Array:
     free = np.cumsum(np.where(frees, 1, -1), dtype=np.int32)  # and one is made where there is none
     free -= np.minimum(np.minimum.accumulate(free), 0) if len(free) else free
     before = np.append(np.int32(0), free)[: len(free)]
-    known = np.flatnonzero(frees | (before > 0))
-    by_height = known[np.argsort(np.maximum(free, before)[known], kind="stable")]  # freed and taken by turns
+    known = np.flatnonzero(frees | (before > 0)).astype(np.int32)
+    height = np.maximum(free, before)[known]
+    height = height.astype(np.min_scalar_type(int(height.max(initial=0))))
+    by_height = known[np.argsort(height, kind="stable")]  # freed and taken by turns
     again = np.flatnonzero(~frees[by_height])
     source = np.arange(len(run), dtype=np.int32)
     source[storage[by_height[again]]] = storage[by_height[again - 1]]
-    is_new = source == np.arange(len(run))
-    while not is_new[source].all():
-        source = source[source]
-    return (np.cumsum(is_new, dtype=np.int32) - 1)[source]
+    while ((first := source[source]) != source).any():
+        source = first
+    return (np.cumsum(source == np.arange(len(run)), dtype=np.int32) - 1)[source]
 
 
 def _updated(state: _Execution, storage: int, whole: Shape, part: ArrayPart | None) -> ArrayPart | None:
