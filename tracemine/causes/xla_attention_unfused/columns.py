@@ -37,7 +37,7 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     graph, flow = activities.graph, sources.flow
     if graph is not None and flow is not None and sources.timeline.instructions.num_rows:
         runs = runs_of(sources.timeline)
-        read = dict(modules(flow, graph, runs))
+        read = dict(modules(flow, runs))
         node = np.full(sources.timeline.ops.num_rows, -1)
         node[flow.nodes.op_row] = np.arange(len(flow.nodes))
         for at, (found, rows) in enumerate(_occurrences(runs, read, graph, node)):

@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array, codes, examples, is_among, sorted_unique
+from tracemine.columns import Array, codes, examples, is_among
 from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.stacks import CallPaths
+from tracemine.formats.xla.host import enclosing
 from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
 from tracemine.formats.xla.instructions import Item
 from tracemine.formats.xla.join import RecordedKernels, joined, programs_of, repeated
@@ -25,7 +26,7 @@ from tracemine.formats.xla.values import TakenArray
 EVIDENCE: Final = ("compiler",)
 
 _OUTER: Final = re.compile(r"^(?:p?jit\([^()]*\)/)+")  # of an op_name
-_ENCLOSES: Final = ("command_buffer::execute", "GpuExecutable::ExecuteThunks")
+_ENCLOSES: Final = (re.compile("command_buffer::execute"), re.compile("GpuExecutable::ExecuteThunks"))
 _COPY: Final = re.compile(r"^memcpy\d", re.IGNORECASE)  # a kernel that a graph's copy became
 _APART: Final = (
     "Kernels of {} command buffers cannot be distinguished: record once more with "
@@ -132,7 +133,7 @@ def _of_programs(recording: Recording) -> Executions:
 def _kernels(recording: Recording) -> RecordedKernels:
     gpu, host = recording.gpu, recording.host
     launch, node = gpu["launch"], gpu["graph_node_id"]
-    buffer, execution = (take(_innermost(recording, text), launch) for text in _ENCLOSES)
+    buffer, execution = (take(enclosing(recording, pattern), launch) for pattern in _ENCLOSES)
     commands = take(np.clip(host["commands"], 0, _MOST).astype(np.int32), buffer, 0)
     in_graph = (node != MISSING) & (gpu["graph_id"] > 0)
     return RecordedKernels(
@@ -146,20 +147,6 @@ def _kernels(recording: Recording) -> RecordedKernels:
         commands=commands,
         execution=execution,
     )
-
-
-def _innermost(recording: Recording, part: str) -> Array:
-    """Return for each host event the one around it on its thread whose name holds a text; −1: none (int32)."""
-    host = recording.host
-    around = np.full(len(host["start_ns"]), -1, np.int32)
-    chosen = np.flatnonzero(named(host["name"], recording.strings, re.compile(re.escape(part))))
-    for thread in sorted_unique(host["thread"][chosen]).tolist():
-        mine = chosen[host["thread"][chosen] == thread]
-        rows = np.flatnonzero(host["thread"] == thread)
-        at = np.searchsorted(host["start_ns"][mine], host["start_ns"][rows], "right") - 1
-        inside = (at >= 0) & (host["start_ns"][rows] < host["end_ns"][mine[np.maximum(at, 0)]])
-        around[rows[inside]] = mine[at[inside]]
-    return around
 
 
 def _texts(item: Item) -> dict[str, str | None]:
