@@ -213,9 +213,7 @@ def _fetched(timeline: Timeline, waits: Waits, chosen: BoolArray) -> BoolArray:
     return found
 
 
-def _fetching_aside_ns(
-    timeline: Timeline, host: HostThreads, waits: Waits, chosen: BoolArray, gaps: Rows
-) -> IntArray:
+def _fetching_aside_ns(timeline: Timeline, host: HostThreads, waits: Waits, chosen: BoolArray, gaps: Rows) -> IntArray:
     """Return for how long one of the chosen waits has lasted when another thread launches its copy to the host; 0 of
     other activities. All that is fetching: what goes on with the value on the device does none of it.
     """
@@ -225,9 +223,10 @@ def _fetching_aside_ns(
     launch = rows_of(timeline.activities["launch_row"])[following]
     aside = categories(timeline.activities["copy_kind"]).among("DtoH")[following] & asked[wait] & (launch >= 0)
     rows = np.flatnonzero(aside)
-    rows = rows[calls.thread[launch[rows]] != calls.thread[wait[rows]]]
+    launch, wait = launch[rows], wait[rows]
+    during = (calls.thread[launch] != calls.thread[wait]) & (calls.begin[launch] <= calls.end[wait])
     found = np.zeros(timeline.activities.num_rows, np.int64)
-    found[following[rows]] = calls.begin[launch[rows]] - calls.begin[wait[rows]]
+    found[following[rows]] = np.where(during, calls.begin[launch] - calls.begin[wait], 0)
     return found
 
 

@@ -14,8 +14,8 @@ from tracemine.columns import Array, codes, examples, is_among
 from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.stacks import CallPaths
-from tracemine.formats.xla.host import enclosing
 from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
+from tracemine.formats.xla.host import enclosing
 from tracemine.formats.xla.instructions import Item
 from tracemine.formats.xla.join import RecordedKernels, joined, programs_of, repeated
 from tracemine.formats.xla.recording import Columns, Recording, Strings

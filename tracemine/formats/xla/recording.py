@@ -83,8 +83,8 @@ class Recording(Struct, frozen=True, kw_only=True):
     """One file. Columns are int64 but for ids of texts (int32, in `strings`, -1: none); MISSING where not recorded.
 
     `gpu`: name, start_ns, dur_ns, device, stream, those of GPU, and launch, the row of `host` that launched it (-1: not
-    recorded). `host`: name, start_ns, end_ns, thread (in `threads`), those of OF_HOST; Python's frames are in `frames` instead: all `frame_count`, or
-    those alone that ran when a host event began.
+    recorded). `host`: name, start_ns, end_ns, thread (in `threads`), those of OF_HOST; Python's frames are in `frames`
+    instead: all `frame_count`, or those alone that ran when a host event began.
     """
 
     source: str  # `xplane` or `json`

@@ -122,9 +122,7 @@ def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[s
                 if kind == "host":
                     begun = np.sort(np.concatenate([begun, *(columns["start_ns"] for columns in found[first:])]))
             space.forget(line)
-    of_kind = {
-        kind: rec.in_order(rec.joined(found, rec.OF_HOST[kind], "thread")) for kind, found in parts.items()
-    }
+    of_kind = {kind: rec.in_order(rec.joined(found, rec.OF_HOST[kind], "thread")) for kind, found in parts.items()}
     host = of_kind["host"]
     host["end_ns"] = host.pop("dur_ns") + host["start_ns"]
     return of_kind, threads, frames
