@@ -6,17 +6,16 @@ A module does the same in each execution: one is read, and what is found in it h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
 
-from tracemine.columns import numbers, string_ids
+from tracemine.columns import numbers, sorted_unique, string_ids
 from tracemine.flow.record import Flow, IntArray
 from tracemine.ops.dtypes import itemsize
-from tracemine.timeline import Timeline
 
 _BACKWARD: Final = "transpose("  # as JAX names the scope of what differentiates
 
@@ -67,35 +66,34 @@ class ModuleInstruction(Struct, frozen=True, kw_only=True):
 
 
 class InstructionRuns(Struct, frozen=True):
-    """Executions of instructions: one entry a row of the table `instructions`."""
+    """Executions of instructions, an entry a row of the table `instructions`, and the modules that they are of."""
 
     op_row: IntArray
     program: IntArray
     execution: IntArray
-    names: IntArray
-    strings: tuple[str, ...]
+    number: IntArray  # position in its module; −1: it is in no execution that was read
+    modules: dict[int, list[ModuleInstruction]]  # by the program's id, instructions in order
 
 
-def runs_of(timeline: Timeline) -> InstructionRuns:
-    """Return the executions of instructions of a timeline."""
-    table = timeline.instructions
-    names, strings = string_ids(table.column("name"))
+def runs_of(flow: Flow) -> InstructionRuns:
+    """Return the executions of instructions. Of each module the longest is read."""
+    table = flow.timeline.instructions
+    names = string_ids(table.column("name"))[0]
     op_row, program, execution = (numbers(table.column(name)) for name in ("op_row", "program", "execution"))
-    return InstructionRuns(op_row, program, execution, names, strings)
-
-
-def modules(flow: Flow, runs: InstructionRuns) -> Iterator[tuple[int, list[ModuleInstruction]]]:
-    """Yield each module that ran, by its program's id, with its instructions in order."""
     node_of = np.full(flow.timeline.ops.num_rows, -1)
     node_of[flow.nodes.op_row] = np.arange(len(flow.nodes))
-    facts = _Facts(flow)
-    for program in np.unique(runs.program).tolist():
-        mine = np.flatnonzero(runs.program == program)
-        size = np.bincount(runs.execution[mine])
-        of_one = mine[runs.execution[mine] == int(size.argmax())]
-        _, first = np.unique(runs.names[of_one], return_index=True)  # of a loop, one iteration
+    facts, number = _Facts(flow), np.full(len(names), -1)
+    found: dict[int, list[ModuleInstruction]] = {}
+    for each in sorted_unique(program).tolist():
+        mine = np.flatnonzero(program == each)
+        of_one = mine[execution[mine] == int(np.bincount(execution[mine]).argmax())]
+        _, first = np.unique(names[of_one], return_index=True)  # of a loop, one iteration
         rows = of_one[np.sort(first)]
-        yield program, facts.instructions(rows, node_of[runs.op_row[rows]])
+        place = np.full(int(names.max()) + 1, -1)
+        place[names[rows]] = np.arange(len(rows))
+        number[mine] = place[names[mine]]
+        found[each] = facts.instructions(rows, node_of[op_row[rows]])
+    return InstructionRuns(op_row, program, execution, number, found)
 
 
 class _Facts:

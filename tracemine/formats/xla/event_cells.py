@@ -15,8 +15,8 @@ DOUBLE, UINT, SINT, STR, RAW, REF = 2, 3, 4, 5, 6, 7
 
 ROWS = 1 << 14  # that are handed over at once
 _OWN = 3  # name, offset, duration: fields 1 to 3 of XEvent
-_EVENTS, _STATS = 4, 4
-_NAME = 1
+_EVENT = wire.table(name=(1, wire.INT), offset=(2, wire.INT), duration=(3, wire.INT), stats=(4, [wire.SPAN]))
+_EVENTS, _NAME = 4, 1
 _WIRES = {1: VARINT, DOUBLE: FIXED64, UINT: VARINT, SINT: VARINT, STR: BYTES, RAW: BYTES, REF: VARINT}
 _MOST_IDS = 1 << 20  # of names and of stats: files that have more are read here
 
@@ -74,7 +74,7 @@ def fill(
             raise damaged("an event is no message", offset)
         if without and _front_name(data, span) in without:  # it is stepped over by that alone
             continue
-        own, values = _event(data, span)
+        *own, values = wire.read(data, span, _EVENT)
         if own[0] in without:
             continue
         filled[:_OWN, rows] = own
@@ -92,20 +92,6 @@ def _front_name(data: memoryview, span: Span) -> int | None:
     begin, end = span
     tag, at = varint(data, begin, end) if begin < end else (0, begin)
     return signed(varint(data, at, end)[0]) if tag == _NAME << 3 | VARINT else None
-
-
-def _event(data: memoryview, span: Span) -> tuple[list[int], list[Span]]:
-    own, values = [0] * _OWN, []
-    for number, of_wire, value, offset in fields(data, span):
-        if number <= _OWN:
-            if of_wire != VARINT:
-                raise damaged("an event has a field of another type", offset)
-            own[number - 1] = signed(value)
-        elif number == _STATS:
-            if of_wire != BYTES:
-                raise damaged("a value is no message", offset)
-            values.append(value)
-    return own, values
 
 
 def stat(data: memoryview, span: Span) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from tracemine.formats.kineto.stacks import CallPaths
 from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
 from tracemine.formats.xla.host import enclosing
 from tracemine.formats.xla.instructions import Item
-from tracemine.formats.xla.join import RecordedKernels, joined, programs_of, repeated
+from tracemine.formats.xla.join import joined, programs_of, repeated
 from tracemine.formats.xla.recording import Columns, Recording, Strings
 from tracemine.formats.xla.repeats import first_of
 from tracemine.formats.xla.storages import Storages, depends
@@ -88,7 +88,7 @@ def executions_of(recording: Recording) -> Executions:
 
 def _of_programs(recording: Recording) -> Executions:
     programs, items = programs_of(recording.modules)
-    found = joined(programs, _kernels(recording))
+    found = joined(programs, _kernels(recording), recording.strings)
     runs = repeated(found)
     storages = Storages(items)
     for run in runs.examples.tolist():
@@ -130,23 +130,14 @@ def _of_programs(recording: Recording) -> Executions:
     )
 
 
-def _kernels(recording: Recording) -> RecordedKernels:
+def _kernels(recording: Recording) -> Columns:
+    """Return the columns of activities with those that say how each was launched."""
     gpu, host = recording.gpu, recording.host
-    launch, node = gpu["launch"], gpu["graph_node_id"]
-    buffer, execution = (take(enclosing(recording, pattern), launch) for pattern in _ENCLOSES)
+    buffer, execution = (take(enclosing(recording, pattern), gpu["launch"]) for pattern in _ENCLOSES)
     commands = take(np.clip(host["commands"], 0, _MOST).astype(np.int32), buffer, 0)
-    in_graph = (node != MISSING) & (gpu["graph_id"] > 0)
-    return RecordedKernels(
-        program=gpu["program"],
-        instruction=gpu["hlo_op"],
-        name=gpu["name"],
-        strings=recording.strings,
-        device=gpu["device"],
-        launch=launch,
-        node=np.where(in_graph, np.minimum(node & 0xFFFF_FFFF, _MOST), -1).astype(np.int32),
-        commands=commands,
-        execution=execution,
-    )
+    in_graph = (gpu["graph_node_id"] != MISSING) & (gpu["graph_id"] > 0)
+    node = np.where(in_graph, np.minimum(gpu["graph_node_id"] & 0xFFFF_FFFF, _MOST), -1).astype(np.int32)
+    return gpu | {"node": node, "commands": commands, "execution": execution}
 
 
 def _texts(item: Item) -> dict[str, str | None]:

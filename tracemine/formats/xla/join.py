@@ -18,6 +18,7 @@ from msgspec import Struct
 from tracemine.columns import Array, codes, is_among, ranges
 from tracemine.formats.xla.hlo import HloInstruction, HloModule
 from tracemine.formats.xla.instructions import LIBRARY, Item, items_of
+from tracemine.formats.xla.recording import Columns
 from tracemine.formats.xla.repeats import EqualRuns, equal_segments, first_of
 
 _SETS: Final = re.compile(r"memset", re.IGNORECASE)
@@ -32,24 +33,6 @@ _NODES: Final = {
     "movement": re.compile("[cks]"),
 }
 _ANY: Final = re.compile("[cksdr]")
-
-
-class RecordedKernels(Struct, frozen=True, kw_only=True):
-    """What is known of each activity, aligned with the rows of `activities`. −1: not recorded."""
-
-    program: Array  # id of its module
-    instruction: Array  # `hlo_op`, an id in `strings`
-    name: Array  # likewise
-    strings: Sequence[str]
-    device: Array
-    launch: Array  # the call that launched it, in order of time
-    node: Array  # number of its node in the graph; −1: of none
-    commands: Array  # how many commands the graph of its launch has
-    execution: Array  # which execution of a module launched it; −1: not recorded
-
-    def text(self, number: int) -> str:
-        """Return the text of an id."""
-        return self.strings[number] if number >= 0 else ""
 
 
 class Joined(Struct, frozen=True, kw_only=True):
@@ -203,19 +186,25 @@ class _GraphLaunch(Struct, frozen=True):
         return None if of_nodes is None else [self.program.first + of_nodes[node] for node in self.nodes]
 
 
-def joined(programs: dict[int, HloProgram], kernels: RecordedKernels) -> Joined:
-    """Return the executions of instructions, and which activities are part of each."""
-    item = np.full(len(kernels.program), -1, np.int32)
+def joined(programs: dict[int, HloProgram], kernels: Columns, strings: Sequence[str]) -> Joined:
+    """Return the executions of instructions, and which activities are part of each.
+
+    `kernels` has of each activity: program; hlo_op and name, ids in `strings`; device; launch, in order of time; node,
+    its number in the graph (−1: of none); commands, how many the graph of its launch has; and execution, of a module.
+    """
+    item = np.full(len(kernels["program"]), -1, np.int32)
     # What no call launched has no place in order.
-    known = is_among(kernels.program, np.array([*programs], np.int64)) & (kernels.launch >= 0)
-    plain, rows = np.flatnonzero(known & (kernels.node < 0)), np.flatnonzero(known & (kernels.node >= 0))
+    known = is_among(kernels["program"], np.array([*programs], np.int64)) & (kernels["launch"] >= 0)
+    plain, rows = np.flatnonzero(known & (kernels["node"] < 0)), np.flatnonzero(known & (kernels["node"] >= 0))
     if len(plain):
-        code = codes(kernels.program[plain], kernels.instruction[plain])
-        facts = (column[plain[first_of(code)]].tolist() for column in (kernels.program, kernels.instruction))
-        places = [programs[program].place.get(kernels.text(name), -1) for program, name in zip(*facts, strict=True)]
+        code = codes(kernels["program"][plain], kernels["hlo_op"][plain])
+        facts = (kernels[name][plain[first_of(code)]].tolist() for name in ("program", "hlo_op"))
+        places = [
+            programs[number].place.get(strings[at], -1) if at >= 0 else -1 for number, at in zip(*facts, strict=True)
+        ]
         item[plain] = np.array(places)[code]
-    rows = rows[_order(kernels.launch[rows], kernels.node[rows])]
-    item[rows], apart = _graph_items(programs, kernels, rows)
+    rows = rows[_order(kernels["launch"][rows], kernels["node"][rows])]
+    item[rows], apart = _graph_items(programs, kernels, strings, rows)
     items = [each for program in programs.values() for each in program.items]
     return _executions(items, kernels, item, apart)
 
@@ -225,23 +214,25 @@ def _order(launch: Array, number: Array) -> Array:
     return np.argsort((launch.astype(np.int64) << 32) + number, kind="stable").astype(np.int32)
 
 
-def _graph_items(programs: dict[int, HloProgram], kernels: RecordedKernels, rows: Array) -> tuple[Array, int]:
+def _graph_items(
+    programs: dict[int, HloProgram], kernels: Columns, strings: Sequence[str], rows: Array
+) -> tuple[Array, int]:
     """Return the item of each row of command buffers, by launch and node; and how many launches are not known."""
     if not len(rows):
         return rows, 0
-    launch = kernels.launch[rows]
+    launch = kernels["launch"][rows]
     first = np.flatnonzero(np.append(True, launch[1:] != launch[:-1]))
     count = np.diff(first, append=len(rows))
-    told = (kernels.program, kernels.instruction, kernels.commands, kernels.node, kernels.name)
+    told = [kernels[name] for name in ("program", "hlo_op", "commands", "node", "name")]
     kinds, example = equal_segments(codes(*(column[rows] for column in told)), first)
     launches = []
     for at in example.tolist():
         own = rows[first[at] : first[at] + count[at]]
         program, name, commands = (int(column[own[0]]) for column in told[:3])
-        nodes, names = kernels.node[own].tolist(), [kernels.text(name) for name in kernels.name[own].tolist()]
+        nodes, names = kernels["node"][own].tolist(), [strings[at] for at in kernels["name"][own].tolist()]
         by_node = dict(zip(nodes, names, strict=True))
         launches.append(_GraphLaunch(programs[program], (program, name, commands), by_node, nodes))
-    items, placed = _placed(launches, kinds.tolist(), kernels.device[rows[first]].tolist())
+    items, placed = _placed(launches, kinds.tolist(), kernels["device"][rows[first]].tolist())
     size = np.array([len(each) for each in items], np.int64)
     flat = np.array([at for each in items for at in each], np.int64)
     found = np.full(len(rows), -1, np.int32)
@@ -289,18 +280,20 @@ def _of_nodes(program: HloProgram, nodes: dict[int, str], commands: int, begin: 
     return own | {number: calls[call] for number, call in zip(rest, shared, strict=True)}
 
 
-def _executions(items: Sequence[Item], kernels: RecordedKernels, item: Array, apart: int) -> Joined:
+def _executions(items: Sequence[Item], kernels: Columns, item: Array, apart: int) -> Joined:
     """Number executions of modules, iterations of loops, and runs of instructions."""
     rows = np.flatnonzero(item >= 0).astype(np.int32)
-    rows = rows[_order(kernels.launch[rows], item[rows])]
-    group = codes(kernels.device[rows], kernels.program[rows]).astype(np.int32)
+    rows = rows[_order(kernels["launch"][rows], item[rows])]
+    group = codes(kernels["device"][rows], kernels["program"][rows]).astype(np.int32)
     order = np.argsort(group, kind="stable").astype(np.int32)  # what a device ran of a module, in order of time
     rows, group = rows[order], group[order]
-    within, at = kernels.execution[rows], item[rows]
+    within, at = kernels["execution"][rows], item[rows]
     loop = np.array([each.loop for each in items], np.int64)[at]
     library = np.array([bool(each.body.library) for each in items], np.bool_)[at]
     # One more activity of a run: of the same launch of a graph, or of the same call of a library.
-    again = np.where(kernels.node[rows] >= 0, _as_before(kernels.launch[rows]), library) & _as_before(group, within, at)
+    again = np.where(kernels["node"][rows] >= 0, _as_before(kernels["launch"][rows]), library) & _as_before(
+        group, within, at
+    )
     head = np.flatnonzero(~again).astype(np.int32)
     run_of = np.cumsum(~again, dtype=np.int32) - 1
     group, within, at, loop = group[head], within[head], at[head], loop[head]
@@ -318,7 +311,7 @@ def _executions(items: Sequence[Item], kernels: RecordedKernels, item: Array, ap
     owner[rows] = rank[run_of]
     first = rows[head[place]]
     return Joined(
-        item=item[first], execution=number[place], turn=turn[place], device=kernels.device[first], owner=owner,
+        item=item[first], execution=number[place], turn=turn[place], device=kernels["device"][first], owner=owner,
         apart=apart,
     )  # fmt: skip
 
