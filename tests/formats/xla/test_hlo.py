@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import random
 
 import pytest
 
 from tests.formats.xla.make_hlo import Made, Op, array, both, fused, parameter, simple
 from tests.formats.xla.test_join import examples, layers, loop, program_of, turns
+from tracemine.collector import paused
 from tracemine.errors import InputError
 from tracemine.formats.xla.hlo import HloModule, module_of
 from tracemine.formats.xla.hlo_tables import tensor_columns
@@ -112,3 +114,16 @@ def test_a_computation_that_calls_itself_twice_ends() -> None:
     assert [item.instruction.name for item in items_of(module)] == ["f0", "f1"]
     assert body_of(module, items_of(module)[0].instruction).kind == "elementwise"
     assert Values(module).origin(module.in_order(1)[-1].id, ()) is not None
+
+
+def alive() -> int:
+    return sum(isinstance(each, HloModule) for each in gc.get_objects())
+
+
+def test_no_cycle_keeps_a_module_in_memory() -> None:
+    gc.collect()
+    with paused():
+        before, program = alive(), program_of(layers().proto())
+        assert (program.items[0].body.kind, alive()) == ("elementwise", before + 1)
+        del program
+        assert alive() == before

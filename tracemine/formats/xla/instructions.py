@@ -85,21 +85,19 @@ class Item(Struct, frozen=True, dict=True):
 def items_of(module: HloModule, program: int = 0) -> list[Item]:
     """Return what starts work in the order of the schedule; a loop's body stands there once."""
     values, items, seen = Values(module), list[Item](), {module.entry}
-
-    def collect(computation: int, loop: int) -> None:
-        for instruction in module.in_order(computation):
-            if instruction.opcode in _SILENT:
-                continue
-            if instruction.opcode not in _AROUND:
-                items.append(Item(program, values, instruction, loop))
-                continue
-            is_loop = instruction.opcode == "while"
-            for called in instruction.called[:1] if is_loop else instruction.called:
-                if called not in seen:  # each is called from one place
-                    seen.add(called)
-                    collect(called, instruction.id if is_loop else loop)
-
-    collect(module.entry, 0)
+    left = [(0, iter(module.in_order(module.entry)))]  # loops, and what is still to come in them
+    while left:
+        loop, following = left[-1]
+        one = next(following, None)
+        if one is None:
+            left.pop()
+        elif one.opcode in _AROUND:
+            is_loop = one.opcode == "while"
+            called = dict.fromkeys(each for each in one.called[: 1 if is_loop else None] if each not in seen)
+            seen.update(called)  # each is called from one place
+            left += [(one.id if is_loop else loop, iter(module.in_order(each))) for each in reversed(called)]
+        elif one.opcode not in _SILENT:
+            items.append(Item(program, values, one, loop))
     return items
 
 
