@@ -68,14 +68,15 @@ def wait_gaps(
     fetched = _fetched(timeline, waits, chosen)
     gone = np.maximum(_gone(timeline, waits, chosen), _tested(timeline, waits, chosen, place, graph))
     calls = waits.call_row[chosen[waits.call_of]]
-    made = (gone >= 0) & (np.append(waits.made_ns, 0)[gone] > 0)
+    made_ns: IntArray = np.append(waits.made_ns, 0)[gone]
+    made = (gone >= 0) & (made_ns > 0)
     aside_ns = _fetching_aside_ns(timeline, host, waits, chosen, gaps)
     aside = (aside_ns > 0) & (gone < 0) & ~fetched
     without = _without(steps, timeline, (gone >= 0) & ~made, calls)
     changes = [
         without,
         replace(_without(steps, timeline, fetched & (gone < 0), calls[:0]), whole=False),
-        _without_each(steps, timeline, made, np.append(waits.made_ns, 0)[gone] + without.most_ns),
+        _without_each(steps, timeline, made, made_ns + without.most_ns),
         _without_each(steps, timeline, aside, aside_ns),
     ]
     with_waits, without_ns = steps.gaps_ns(), steps.gaps_ns(changes)

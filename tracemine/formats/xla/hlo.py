@@ -243,7 +243,7 @@ def module_of(data: memoryview, span: Span) -> HloModule:
             written = data[slice(*(shape or (0, 0)))].tobytes()  # equal ones are read once
             if (known := shapes.get(written)) is None:
                 known = shapes[written] = _shape(data, shape)
-            made.append(HloInstruction(own_name, opcode, known, *rest, computation, data))
+            made.append(HloInstruction(*(own_name, opcode, known, *rest, computation, data)))
         computations[computation] = Computation(computation, tuple(made), root)
     sequences = {computation: ids for computation, (ids,) in schedule}
     return HloModule(name, entry, computations, sequences, _frames(*frames), _places(*buffers))

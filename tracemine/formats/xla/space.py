@@ -133,7 +133,7 @@ def _plane(data: memoryview, span: Span) -> Plane:
 def _line(data: memoryview, span: Span) -> PlaneLine:
     """Return what stands in front of a line's events; they are not looked at."""
     events = next((at for number, _, _, at in fields(data, span) if number == _EVENTS), span[1])
-    return PlaneLine(*read(data, (span[0], events), _LINE), span)
+    return PlaneLine(*(*read(data, (span[0], events), _LINE), span))
 
 
 def _stats(data: memoryview, spans: Sequence[Span], names: dict[int, str]) -> dict[str, Value]:

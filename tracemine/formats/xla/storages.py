@@ -221,8 +221,9 @@ def depends(items: Sequence[Item]) -> list[bool]:
         loop, where, needed = item.values.loops.get(item.loop), (item.program, item.loop), False
         if loop is not None and where not in carried:
             carried[where] = item.values.carried(item.loop)
-        for maker, index in (read.value for read in item.reads) if loop is not None else ():
-            needed |= needs.get((item.program, maker), False) or (maker == loop.parameter and index in carried[where])
+        for maker, index in () if loop is None else (read.value for read in item.reads):
+            is_carried = loop is not None and maker == loop.parameter and index in carried[where]
+            needed |= is_carried or needs.get((item.program, maker), False)
         needs[item.program, item.instruction.id] = needed
         needing.append(needed)
     return needing
