@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tracemine.formats.xla.wire import Kind, fields, read, signed, table, varint  # noqa: E402
+from tracemine.formats.xla.wire import INT, TEXT, fields, read, signed, table, varint  # noqa: E402
 
 LEAST_MB_A_SECOND, MOST_TIMES = 40, 3
 CHILD = """
@@ -32,8 +32,7 @@ before, begin = peak(), time.process_time()
 timeline = open_trace(Path(sys.argv[1]))
 print(time.process_time() - begin, peak() - before, timeline.activities.num_rows, timeline.api.num_rows)
 """
-MAP = table(key=(1, Kind.INT), value=(2, Kind.SPAN))
-NAMED = table(name=(2, Kind.TEXT))
+MAP = table(key=(1, INT), value=(2, table(name=(2, TEXT))))
 SPACING_PS = 100_000_000_000
 SHIFTED_IDS = 100_000
 
@@ -63,8 +62,8 @@ def plane(data: memoryview, span: tuple[int, int], times: int, only_frames: bool
     names: dict[int, dict[int, str]] = {4: {}, 5: {}}
     for of, _, value, _ in fields(data, span):
         if of in names:
-            entry = read(data, value, MAP)
-            names[of][entry["key"]] = read(data, entry["value"], NAMED)["name"]
+            key, (name,) = read(data, value, MAP)
+            names[of][key] = name
     correlation = next((key for key, name in names[5].items() if name == "correlation_id"), -1)
     frames = {key for key, name in names[4].items() if name.startswith("$")}
     out = bytearray()

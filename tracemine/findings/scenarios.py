@@ -21,7 +21,7 @@ class Change(Struct, frozen=True):
     saved_ns: IntArray  # by this much each, no more than it lasts
     unlaunched: IntArray  # those whose launch is not made any more
     whole: bool  # with one goes all that the host did since the launch before; else its operator, where that is alone
-    most_ns: int  # that goes with one, whatever the host's pace: between launches a program may do anything
+    most_ns: int | IntArray  # that goes with each, whatever the host's pace: between launches a program may do anything
     called: IntArray  # those whose launch costs the host more than it did
     call_ns: int  # by this much, whatever the host's pace
     unblocked: IntArray  # those that the host does not wait for any more, neither in their launch nor right after it
@@ -61,7 +61,9 @@ class Edits(Struct, frozen=True):
             call = happened.sole_calls(change.unlaunched)
             fewer = host.launch[call]
             unlaunched[fewer], whole[fewer] = number, change.whole | operators.kept(call)
-            most_ns[fewer] = change.most_ns
+            most_ns[fewer] = np.broadcast_to(change.most_ns, change.unlaunched.shape)[
+                happened.sole_launch[change.unlaunched]
+            ]
             dearer = host.launch[happened.sole_calls(change.called)]
             longer[dearer], longer_ns[dearer] = number, change.call_ns
             freed = _blocking_behind(host, host.launch[happened.sole_calls(change.unblocked)])

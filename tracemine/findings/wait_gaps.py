@@ -6,7 +6,6 @@ slows the host, launches come late anyhow; what a wait costs shows where it runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -34,7 +33,6 @@ _SELECTS: Final = "aten::nonzero"
 _MAKES: Final = ("from_list", "made")
 _NUMBERS: Final = ("number", "truth", "check")
 _LONGEST_TEST: Final = 4  # operators from what is tested to the number that is fetched
-_MOST_MADE: Final = 64  # copies of what the host makes, the longest made
 _PINNED_INSTEAD_BYTES: Final = 65_536  # pageable copies from so much on are a finding of their own
 _OF_WAITS: Final = ("synchronisation", "after_wait")
 _LEAST_NS: Final = 2_000  # of a gap, as recorded
@@ -70,26 +68,31 @@ def wait_gaps(
     fetched = _fetched(timeline, waits, chosen)
     gone = np.maximum(_gone(timeline, waits, chosen), _tested(timeline, waits, chosen, place, graph))
     calls = waits.call_row[chosen[waits.call_of]]
-    made = (gone >= 0) & (np.append(waits.made_ns, 0)[gone] > 0)
+    made_ns: IntArray = np.append(waits.made_ns, 0)[gone]
+    made = (gone >= 0) & (made_ns > 0)
+    aside_ns = _fetching_aside_ns(timeline, host, waits, chosen, gaps)
+    aside = (aside_ns > 0) & (gone < 0) & ~fetched
+    without = _without(steps, timeline, (gone >= 0) & ~made, calls)
     changes = [
-        _without(steps, timeline, (gone >= 0) & ~made, calls),
+        without,
         replace(_without(steps, timeline, fetched & (gone < 0), calls[:0]), whole=False),
-        *_without_made(steps, timeline, waits, np.where(made, gone, -1)),
+        _without_each(steps, timeline, made, made_ns + without.most_ns),
+        _without_each(steps, timeline, aside, aside_ns),
     ]
-    with_waits, without = steps.gaps_ns(), steps.gaps_ns(changes)
+    with_waits, without_ns = steps.gaps_ns(), steps.gaps_ns(changes)
     (takes,) = steps.replay.takes([(changes, steps.paces[::-1])])
     gained_ns = len(sorted_unique(steps.device)) * np.maximum(takes[:, 0] - takes[:, -1], 0.0)
     following = number(gaps, "next_row")
     wait = np.where(gone[following] >= 0, gone[following], _followed(steps, waits, chosen, following))
     late = category(gaps, "cause").among("host_bound") & ((with_waits[1] < _STALL_NS) | made[following])
     late &= np.where(flags(gaps, "between_steps"), number(gaps, "into_step_ns"), number(gaps, "dur_ns")) >= _LEAST_NS
-    usual = with_waits[1] - without[1]
+    usual = with_waits[1] - without_ns[1]
     share = np.where(_largest(usual, wait, late), _LEAST_OF_FIRST, _LEAST_SHARE)
     late &= (usual > 0) & (usual >= share * with_waits[1])
     counts = late | category(gaps, "cause").among(*_OF_WAITS)
     freed_ns = [
         np.minimum(_net(before - after, wait, counts, most_ns), before)
-        for before, after, most_ns in zip(with_waits, without, gained_ns.tolist(), strict=True)
+        for before, after, most_ns in zip(with_waits, without_ns, gained_ns.tolist(), strict=True)
     ]
     late &= freed_ns[1] > 0
     return WaitGaps(
@@ -211,18 +214,32 @@ def _fetched(timeline: Timeline, waits: Waits, chosen: BoolArray) -> BoolArray:
     return found
 
 
-def _without_made(steps: Steps, timeline: Timeline, waits: Waits, gone: IntArray) -> Iterator[Change]:
-    """Yield changes of the timeline where copies of what the host makes are left out, and what makes them: the share of
-    the host's time before each copy that was spent so when that was recorded. gone: the wait of each such copy.
+def _fetching_aside_ns(timeline: Timeline, host: HostThreads, waits: Waits, chosen: BoolArray, gaps: Rows) -> IntArray:
+    """Return for how long one of the chosen waits has lasted when another thread launches its copy to the host; 0 of
+    other activities. All that is fetching: what goes on with the value on the device does none of it.
+    """
+    calls, asked = host.calls, np.zeros(timeline.api.num_rows + 1, np.bool_)
+    asked[waits.call_row[chosen[waits.call_of]]] = True
+    following, wait = number(gaps, "next_row"), number(gaps, "sync_row", null=-1)
+    launch = rows_of(timeline.activities["launch_row"])[following]
+    aside = categories(timeline.activities["copy_kind"]).among("DtoH")[following] & asked[wait] & (launch >= 0)
+    rows = np.flatnonzero(aside)
+    launch, wait = launch[rows], wait[rows]
+    during = (calls.thread[launch] != calls.thread[wait]) & (calls.begin[launch] <= calls.end[wait])
+    found = np.zeros(timeline.activities.num_rows, np.int64)
+    found[following[rows]] = np.where(during, calls.begin[launch] - calls.begin[wait], 0)
+    return found
+
+
+def _without_each(steps: Steps, timeline: Timeline, gone: BoolArray, own_ns: IntArray) -> Change:
+    """Return the timeline's change where these copies are not launched, and with each goes so much of the host's time
+    before it at most, as recorded.
     """
     host = steps.replay.host
-    rows = np.flatnonzero(gone >= 0)
-    for row in rows[np.argsort(waits.made_ns[gone[rows]])][-_MOST_MADE:]:
-        event = int(np.append(host.launch, -1)[steps.replay.launch[row]])
-        if event >= 0:
-            change = _without(steps, timeline, np.arange(len(gone)) == row, waits.call_row[:0])
-            took_ns = min(int(waits.made_ns[gone[row]]) + change.most_ns, int(host.work_ns[event]))
-            yield replace(change, most_ns=took_ns)
+    event = np.append(host.launch, -1)[steps.replay.launch]
+    change = _without(steps, timeline, gone & (event >= 0), np.zeros(0, np.int64))
+    rows = change.unlaunched
+    return replace(change, most_ns=np.minimum(own_ns[rows], host.work_ns[event[rows]]))
 
 
 def _places(timeline: Timeline, waits: Waits) -> IntArray:

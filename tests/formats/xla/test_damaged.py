@@ -16,7 +16,7 @@ import pytest
 from tests.formats.xla.make import small_planes, space_bytes, write_json
 from tracemine.errors import InputError
 from tracemine.formats import open_trace
-from tracemine.formats.xla import event_cells
+from tracemine.formats.xla import wire
 from tracemine.formats.xla.space import open_space
 from tracemine.formats.xla.xplane import recording_of
 from tracemine.timeline import Timeline
@@ -86,11 +86,11 @@ def test_one_byte_that_is_another_never_hangs_and_both_readers_find_the_same(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path, count = tmp_path / "x.pb", 0
-    readers = dict.fromkeys((event_cells.COMPILED, None))
+    readers = dict.fromkeys((wire.COMPILED, None))
     for seed in range(CHANGES // 4):
         outcomes = []
         for reader in readers:
-            monkeypatch.setattr(event_cells, "COMPILED", reader)
+            monkeypatch.setattr(wire, "COMPILED", reader)
             timeline, refusal = opened(path, changed(OWN, seed))
             outcomes.append(refusal if timeline is None else (timeline.activities, timeline.api))
         assert outcomes[0] == outcomes[-1], seed

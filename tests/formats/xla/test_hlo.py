@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import random
 
 import pytest
 
 from tests.formats.xla.make_hlo import Made, Op, array, both, fused, parameter, simple
-from tests.formats.xla.test_join import examples, layers, loop, turns
+from tests.formats.xla.test_join import examples, layers, loop, program_of, turns
+from tracemine.collector import paused
 from tracemine.errors import InputError
 from tracemine.formats.xla.hlo import HloModule, module_of
 from tracemine.formats.xla.hlo_tables import tensor_columns
 from tracemine.formats.xla.instructions import body_of, items_of
-from tracemine.formats.xla.join import HloProgram
 from tracemine.formats.xla.storages import depends
 from tracemine.formats.xla.values import Values
 
@@ -26,8 +27,8 @@ def test_a_layout_gives_strides_and_a_tuple_its_arrays() -> None:
     shape = both(array("bf16", 2, 3, 4, minor_to_major=(1, 0, 2)), both(array("pred"), array("f32", 5)))
     module = read(Made("m", 1, {"main": [parameter("p", shape, 0)]}))
     leaves = module.in_order(module.entry)[0].shape.leaves
-    assert [(index, leaf.dtype, leaf.bytes) for index, leaf in leaves] == [
-        *(((0,), "bf16", 48), ((1, 0), "pred", 1), ((1, 1), "f32", 20))
+    assert [(index, leaf.dtype, leaf.bits, leaf.elements) for index, leaf in leaves] == [
+        *(((0,), "bf16", 16, 24), ((1, 0), "pred", 8, 1), ((1, 1), "f32", 32, 5))
     ]
     assert leaves[0][1].strides == (3, 1, 6)
 
@@ -94,10 +95,10 @@ def test_changed_bytes_are_an_error_or_a_module() -> None:
         for _ in range(chosen.randint(1, 4)):
             changed[chosen.randrange(len(changed))] = chosen.randrange(256)
         try:
-            program = HloProgram(module_of(memoryview(bytes(changed)), (0, len(changed))))
+            program = program_of(bytes(changed))
             found = turns(program, 3)
             runs, storages = examples(program, found)
-            depends(Values(program.module), program)
+            depends(program.items)
         except InputError:  # what few ask for is decoded when they do
             continue
         assert tensor_columns(storages, found, runs)[1].sum() == len(storages.tensors)
@@ -113,3 +114,16 @@ def test_a_computation_that_calls_itself_twice_ends() -> None:
     assert [item.instruction.name for item in items_of(module)] == ["f0", "f1"]
     assert body_of(module, items_of(module)[0].instruction).kind == "elementwise"
     assert Values(module).origin(module.in_order(1)[-1].id, ()) is not None
+
+
+def alive() -> int:
+    return sum(isinstance(each, HloModule) for each in gc.get_objects())
+
+
+def test_no_cycle_keeps_a_module_in_memory() -> None:
+    gc.collect()
+    with paused():
+        before, program = alive(), program_of(layers().proto())
+        assert (program.items[0].body.kind, alive()) == ("elementwise", before + 1)
+        del program
+        assert alive() == before

@@ -8,18 +8,18 @@ import numpy as np
 
 from tests.formats.xla.make_hlo import Made, Op, array, blas, both, element, fused, parameter, simple
 from tracemine.formats.xla.hlo import module_of
-from tracemine.formats.xla.join import HloProgram, Joined, RecordedKernels, joined, repeated
+from tracemine.formats.xla.join import HloProgram, Joined, joined, programs_of, repeated
+from tracemine.formats.xla.recording import Columns
 from tracemine.formats.xla.repeats import EqualRuns
 from tracemine.formats.xla.storages import Storages, depends, tensor_rows
-from tracemine.formats.xla.values import ArrayPart, Values
+from tracemine.formats.xla.values import ArrayPart
 
 X = array("f32", 64, 64)
 PROGRAM = 7
 
 
-def program_of(made: Made) -> HloProgram:
-    proto = made.proto()
-    return HloProgram(module_of(memoryview(proto), (0, len(proto))))
+def program_of(proto: bytes) -> HloProgram:
+    return programs_of({PROGRAM: module_of(memoryview(proto), (0, len(proto)))})[0][PROGRAM]
 
 
 def layers(count: int = 3) -> Made:
@@ -51,21 +51,21 @@ def launched(
     return [(buffer, name, launch, number, commands) for number, name in nodes.items()]
 
 
-def kernels(rows: list[tuple[Any, ...]], device: int = 0) -> RecordedKernels:
+def kernels(rows: list[tuple[Any, ...]], device: int = 0) -> tuple[Columns, list[str]]:
     count = len(rows)
     columns = [*zip(*rows, strict=True)]
     strings = [*dict.fromkeys((*columns[0], *columns[1]))]
-    return RecordedKernels(
-        program=np.full(count, PROGRAM),
-        instruction=np.array([strings.index(text) for text in columns[0]]),
-        name=np.array([strings.index(text) for text in columns[1]]),
-        strings=strings,
-        device=np.full(count, device),
-        launch=np.array(columns[2]),
-        node=np.array(columns[3]),
-        commands=np.array(columns[4]),
-        execution=np.full(count, -1),
-    )
+    made = {
+        "program": np.full(count, PROGRAM),
+        "hlo_op": np.array([strings.index(text) for text in columns[0]]),
+        "name": np.array([strings.index(text) for text in columns[1]]),
+        "device": np.full(count, device),
+        "launch": np.array(columns[2]),
+        "node": np.array(columns[3]),
+        "commands": np.array(columns[4]),
+        "execution": np.full(count, -1),
+    }
+    return made, strings
 
 
 def names(program: HloProgram, found: Joined) -> list[str]:
@@ -78,8 +78,8 @@ CALLS = {9: "Memset 0", 10: "nvjet_a", 11: "nvjet_a", 12: "Memset 0", 13: "nvjet
 
 
 def test_equal_layers_are_told_apart_by_the_number_of_the_node() -> None:
-    program = program_of(layers())
-    found = joined({PROGRAM: program}, kernels(launched(THREE | CALLS, 9)))
+    program = program_of(layers().proto())
+    found = joined({PROGRAM: program}, *kernels(launched(THREE | CALLS, 9)))
     assert names(program, found) == [
         *("fusion.0", "bend_fusion.0", "fusion.1", "bend_fusion.1", "fusion.2", "bend_fusion.2"),
         *("product.0", "product.0", "product.1", "product.2", "product.2"),
@@ -89,21 +89,21 @@ def test_equal_layers_are_told_apart_by_the_number_of_the_node() -> None:
 
 def test_a_kernel_of_another_body_is_given_to_nothing() -> None:
     wrong = THREE | CALLS | {3: "bend_fusion_0"}
-    program = program_of(layers())
-    found = joined({PROGRAM: program}, kernels(launched(wrong, 9)))
+    program = program_of(layers().proto())
+    found = joined({PROGRAM: program}, *kernels(launched(wrong, 9)))
     assert found.apart == 1
     assert set(found.owner.tolist()) == {-1}
 
 
 def test_more_calls_of_libraries_than_instructions_are_not_told_apart() -> None:
     found = joined(
-        {PROGRAM: program_of(layers())}, kernels(launched(THREE | CALLS | {14: "nvjet_b", 15: "nvjet_b"}, 9))
+        {PROGRAM: program_of(layers().proto())}, *kernels(launched(THREE | CALLS | {14: "nvjet_b", 15: "nvjet_b"}, 9))
     )
     assert found.apart == 1
 
 
 def test_buffers_follow_each_other_and_are_found_again_in_the_next_step() -> None:
-    program = program_of(layers())
+    program = program_of(layers().proto())
     first, second = {0: "fusion_0", 2: "bend_fusion_0", 3: "nvjet_a"}, {0: "fusion_0", 2: "bend_fusion_0", 3: "nvjet_a"}
     rows = [
         row
@@ -111,7 +111,7 @@ def test_buffers_follow_each_other_and_are_found_again_in_the_next_step() -> Non
         for at, nodes in enumerate((first, second))
         for row in launched(nodes, 3, launch=2 * step + at, buffer=f"command_buffer_{at}")
     ]
-    found = joined({PROGRAM: program}, kernels(rows))
+    found = joined({PROGRAM: program}, *kernels(rows))
     assert names(program, found)[:6] == [
         "fusion.0",
         "bend_fusion.0",
@@ -125,10 +125,10 @@ def test_buffers_follow_each_other_and_are_found_again_in_the_next_step() -> Non
 
 
 def test_outside_of_buffers_the_instruction_is_named_and_its_kernels_share_a_run() -> None:
-    program = program_of(layers(1))
+    program = program_of(layers(1).proto())
     rows = [("fusion.0", "fusion_0", 0, -1, 0), ("product.0", "Memset 0", 1, -1, 0), ("product.0", "nvjet_a", 2, -1, 0)]
     again = [(op, name, launch + 3, node, count) for op, name, launch, node, count in rows]
-    found = joined({PROGRAM: program}, kernels([*rows, *again, ("while.9", "other", 9, -1, 0)]))
+    found = joined({PROGRAM: program}, *kernels([*rows, *again, ("while.9", "other", 9, -1, 0)]))
     assert found.owner.tolist() == [0, 1, 1, 2, 3, 3, -1]
     assert found.execution.tolist() == [0, 0, 1, 1]
 
@@ -192,20 +192,20 @@ def loop() -> Made:
 def turns(program: HloProgram, count: int) -> Joined:
     inside = ("slice_fusion", "product_fusion", "add_fusion", "write_fusion", "count_fusion")
     ops = [*inside * count, "last_fusion"]
-    return joined({PROGRAM: program}, kernels([(op, op, at, -1, 0) for at, op in enumerate(ops)]))
+    return joined({PROGRAM: program}, *kernels([(op, op, at, -1, 0) for at, op in enumerate(ops)]))
 
 
 def examples(program: HloProgram, found: Joined) -> tuple[EqualRuns, Storages]:
-    runs, storages = repeated(found), Storages({PROGRAM: program})
+    runs, storages = repeated(found), Storages(program.items)
     for run in runs.examples.tolist():
         storages.add(run, found)
     return runs, storages
 
 
 def test_a_loop_hands_on_its_state_and_updates_a_part_of_its_results() -> None:
-    program = program_of(loop())
+    program = program_of(loop().proto())
     found = turns(program, 3)
-    storages = Storages({PROGRAM: program})
+    storages = Storages(program.items)
     for run in range(len(found.item)):
         storages.add(run, found)
     assert found.turn.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [0]
@@ -220,20 +220,20 @@ def test_a_loop_hands_on_its_state_and_updates_a_part_of_its_results() -> None:
 
 
 def test_what_a_loop_does_without_its_state_is_known() -> None:
-    program = program_of(loop())
-    needs = depends(Values(program.module), program)
+    program = program_of(loop().proto())
+    needs = depends(program.items)
     named = {item.instruction.name: needed for item, needed in zip(program.items, needs, strict=True)}
     assert [name for name, needed in named.items() if not needed] == [
         *("slice_fusion", "product_fusion", "count_fusion", "last_fusion")
     ]
-    assert program.bodies[1].precision == "HIGHEST"
-    assert program.bodies[1].flops == 2 * 4 * 64 * 64
+    assert program.items[1].body.precision == "HIGHEST"
+    assert program.items[1].body.flops == 2 * 4 * 64 * 64
 
 
 def test_memory_is_used_again_once_nothing_reads_it_but_not_a_result() -> None:
-    program = program_of(layers())
+    program = program_of(layers().proto())
     rows = [row for step in range(2) for row in launched(THREE | CALLS, 9, launch=step)]
-    found = joined({PROGRAM: program}, kernels(rows))
+    found = joined({PROGRAM: program}, *kernels(rows))
     runs, storages = examples(program, found)
     assert len(runs.examples) < len(found.item)  # the second is the same
     arrays = tensor_rows(storages, runs)

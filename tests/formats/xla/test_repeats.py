@@ -9,12 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tracemine.columns import Array
-from tracemine.formats.xla import repeats, storages
 from tracemine.formats.xla.repeats import EqualRuns, equal_segments
+from tracemine.formats.xla.storages import LASTING, numbered
 
 
-def test_segments_that_only_add_up_to_the_same_are_not_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "_FACTORS", (np.uint64(0), np.uint64(0)))  # all add up to the same
+def test_segments_of_the_same_in_another_order_are_not_equal() -> None:
     code, first = np.array([1, 2, 1, 2, 3, 4, 2, 1]), np.array([0, 2, 4, 5, 6])
     number, example = equal_segments(code, first)
     assert number.tolist() == [0, 0, 1, 2, 3]
@@ -49,15 +48,25 @@ def test_what_lasts_long_shares_the_memory_of_its_example() -> None:
     assert first.address == second.address == third.address
 
 
-def test_memory_is_numbered_the_same_by_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    if storages.COMPILED is None:
-        pytest.skip("the compiled reader is not there")
-    chosen = random.Random(1)
-    run = np.sort(np.array([chosen.randrange(500) for _ in range(2_000)], np.int32))
-    given = np.array([chosen.random() < 0.8 for _ in run], np.int32)
-    last = np.where(given, run + [chosen.randrange(20) for _ in run], storages.LASTING).astype(np.int32)
-    found = [np.empty(len(run), np.int32) for _ in range(2)]
-    for numbered, numbers in zip((storages.COMPILED, storages.number), found, strict=True):
-        numbered(run, given, last, numbers)
-    assert found[0].tolist() == found[1].tolist()
-    assert len({*found[0].tolist()}) < 1_000
+def one_by_one(run: list[int], given: list[bool], last: list[int]) -> list[int]:
+    """What `numbered` does, by a stack of what is free."""
+    free, fresh, found = list[int](), 0, list[int]()
+    ends: list[tuple[int, int, int]] = []
+    for at, (now, gives, end) in enumerate(zip(run, given, last, strict=True)):
+        free += [number for until, _, number in sorted(ends) if until < now]
+        ends = [each for each in ends if each[0] >= now]
+        number = free.pop() if free and gives else fresh
+        fresh += number == fresh
+        found.append(number)
+        ends += [(end, at, number)] if end != LASTING else []
+    return found
+
+
+def test_memory_is_numbered_as_by_a_stack_of_what_is_free() -> None:
+    for seed in range(100):
+        chosen = random.Random(seed)
+        run = np.array(sorted(chosen.randrange(60) for _ in range(seed * 2)), np.int32)
+        given = np.array([chosen.random() < 0.8 for _ in run], np.bool_)
+        ends = [at + chosen.randrange(9) if chosen.random() < 0.9 else LASTING for at in run.tolist()]
+        last = np.where(given, ends, LASTING).astype(np.int32)
+        assert numbered(run, given, last).tolist() == one_by_one(run.tolist(), given.tolist(), last.tolist())

@@ -3,65 +3,66 @@
 from __future__ import annotations
 
 import random
-import struct
 from typing import Any
 
 import pytest
 
 from tracemine.errors import InputError
 from tracemine.formats.xla import wire
-from tracemine.formats.xla.wire import Kind, read, table, varint
+from tracemine.formats.xla.wire import INT, SPAN, TEXT, read, table, varint
 
+PART = table(count=(1, INT), names=(7, [TEXT]))
 ALL = table(
-    count=(1, Kind.INT),
-    below=(2, Kind.SIGNED),
-    numbers=(3, Kind.INTS),
-    signs=(4, Kind.SIGNEDS),
-    double=(5, Kind.DOUBLE),
-    float_=(6, Kind.FLOAT),
-    name=(7, Kind.TEXT),
-    names=(8, Kind.TEXTS),
-    body=(9, Kind.SPAN),
-    bodies=(10, Kind.SPANS),
+    count=(1, INT),
+    numbers=(3, [INT]),
+    name=(7, TEXT),
+    names=(8, [TEXT]),
+    body=(9, SPAN),
+    bodies=(10, [SPAN]),
+    part=(11, PART),
+    parts=(12, [PART]),
 )
+NOTHING = (0, (), "", (), None, (), (0, ()), ())
 
-WHOLE = bytes([8, 150, 1]) + b"\x10" + b"\xff" * 9 + b"\x01" + bytes([0x1A, 3, 1, 150, 1, 0x18, 7])
-WHOLE += b"\x22\x0a" + b"\xff" * 9 + b"\x01" + b"\x29" + struct.pack("<d", 0.5) + b"\x35" + struct.pack("<f", 2.5)
+WHOLE = bytes([8, 150, 1]) + b"\x08" + b"\xff" * 9 + b"\x01" + bytes([0x1A, 3, 1, 150, 1, 0x18, 7])
+WHOLE += b"\x1a\x0a" + b"\xff" * 9 + b"\x01"
 WHOLE += b"\x3a\x01a\x42\x01b\x42\x01c\x4a\x01d\x52\x01e\x52\x00"
+WHOLE += b"\x5a\x05\x08\x05\x3a\x01f\x62\x00\x62\x05\x3a\x01g\x08\x06"
 
 
-def decoded(data: bytes) -> dict[str, Any]:
+def decoded(data: bytes) -> tuple[Any, ...]:
     return read(memoryview(data), (0, len(data)), ALL)
 
 
-def test_each_kind_is_read() -> None:
-    data = WHOLE
-    found = decoded(data)
-    assert (found["count"], found["below"], found["numbers"], found["signs"]) == (150, -1, [1, 150, 7], [-1])
-    assert (found["double"], found["float_"], found["name"], found["names"]) == (0.5, 2.5, "a", ["b", "c"])
-    assert data[slice(*found["body"])] == b"d"
-    assert [data[slice(*span)] for span in found["bodies"]] == [b"e", b""]
+@pytest.mark.parametrize("compiled", [True, False])
+def test_each_kind_is_read(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(wire, "COMPILED", None)
+    count, numbers, name, names, body, bodies, part, parts = decoded(WHOLE)
+    assert (count, numbers, name, names) == (-1, [1, 150, 7, -1], "a", ["b", "c"])
+    assert WHOLE[slice(*body)] == b"d"
+    assert [WHOLE[slice(*span)] for span in bodies] == [b"e", b""]
+    assert (part, parts) == ((5, ["f"]), [(0, ()), (6, ["g"])])
 
 
 def test_what_is_absent_has_a_value_and_what_is_unknown_is_stepped_over() -> None:
-    found = decoded(bytes([0xA2, 1, 2, 9, 9, 0xA9, 1, *range(8), 0xAD, 1, *range(4), 0xA0, 1, 3]))
-    assert found == {
-        "count": 0, "below": 0, "numbers": [], "signs": [], "double": 0.0, "float_": 0.0, "name": "", "names": [],
-        "body": None, "bodies": [],
-    }  # fmt: skip
+    unknown = bytes([0xA2, 1, 2, 9, 9, 0xA9, 1, *range(8), 0xAD, 1, *range(4), 0xA0, 1, 3])
+    assert decoded(b"") == decoded(unknown) == decoded(b"\x1a\x00") == NOTHING
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
         (b"\x38\x80\x80\x80\x80\x08", "byte 0: name is no text"),  # no bytes(2**31)
-        (b"\x08\x01\x0a\x01a", "byte 2: count is no unsigned number"),
+        (b"\x08\x01\x0a\x01a", "byte 2: count is no signed number"),
         (b"\x3a\x05ab", "byte 0: a field reaches beyond"),
         (b"\x3a\xff\xff\xff\xff\x0f", "byte 0: a field reaches beyond"),
         (b"\x29\x00", "byte 0: a field reaches beyond"),
         (b"\x08" + b"\x80" * 11, "byte 1: a number does not end"),
         (b"\x08\x80", "byte 1: a number does not end"),
         (b"\x0b", "byte 0: there is no wire type 3"),
+        (b"\x58\x01", "byte 0: part is no message"),
+        (b"\x62\x03\x08\x01\x3d", "byte 4: a field reaches beyond"),
         (b"\x00\x01", "byte 0: a field has number 0"),
         (b"\x1a\x02\x01\x80", "byte 3: a number does not end"),
     ],

@@ -26,7 +26,7 @@ from tests.formats.xla.make import (
     write_xplane,
 )
 from tracemine.formats import open_trace
-from tracemine.formats.xla import event_cells
+from tracemine.formats.xla import event_cells, wire
 from tracemine.formats.xla.space import events_of, open_space
 from tracemine.timeline import Timeline
 
@@ -171,7 +171,7 @@ def test_what_a_name_says_holds_for_its_events_and_an_event_goes_before() -> Non
 
 
 def test_compiled_code_and_python_give_the_same_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    if event_cells.COMPILED is None:
+    if wire.COMPILED is None:
         pytest.skip("the compiled reader is not there: pip install -e . builds it where there is a compiler")
     monkeypatch.setattr(event_cells, "ROWS", 7)
     space = open_space(memoryview(make.space_bytes(small_planes(devices=2))))
@@ -187,7 +187,7 @@ def test_compiled_code_and_python_give_the_same_cells(monkeypatch: pytest.Monkey
         ]
 
     found = all_cells()
-    monkeypatch.setattr(event_cells, "COMPILED", None)
+    monkeypatch.setattr(wire, "COMPILED", None)
     again = all_cells()
     assert len(found) == len(again) > 4
     for one, other in zip(found, again, strict=True):
@@ -195,7 +195,7 @@ def test_compiled_code_and_python_give_the_same_cells(monkeypatch: pytest.Monkey
 
 
 def test_the_compiled_reader_is_of_the_source_that_is_there() -> None:
-    if event_cells.COMPILED is None:
+    if wire.COMPILED is None:
         assert os.environ.get("TRACEMINE_COMPILED") != "required", "the compiled reader was not built"
         pytest.skip("the compiled reader is not there: pip install -e . builds it where there is a compiler")
     built = import_module("tracemine.formats.xla._event_cells")

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tracemine.causes.xla_attention_unfused.detect import FINDINGS, Case, LeftWork, cases
-from tracemine.causes.xla_attention_unfused.reading import InstructionRuns, ModuleInstruction, modules, runs_of
+from tracemine.causes.xla_attention_unfused.reading import InstructionRuns, ModuleInstruction, runs_of
 from tracemine.rows.arrow import coded
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, IntArray, Numbers, Rows, Sources, category
@@ -36,11 +36,10 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     flops, nbytes = np.zeros((2, count), np.int64)
     graph, flow = activities.graph, sources.flow
     if graph is not None and flow is not None and sources.timeline.instructions.num_rows:
-        runs = runs_of(sources.timeline)
-        read = dict(modules(flow, graph, runs))
+        runs = runs_of(flow)
         node = np.full(sources.timeline.ops.num_rows, -1)
         node[flow.nodes.op_row] = np.arange(len(flow.nodes))
-        for at, (found, rows) in enumerate(_occurrences(runs, read, graph, node)):
+        for at, (found, rows) in enumerate(_occurrences(runs, node)):
             for row, left in rows:
                 mine = _activities(graph, int(node[runs.op_row[row]]))
                 if finding[mine[0]] >= 0:  # what is found in a module goes before the modules around it
@@ -75,37 +74,30 @@ def _activities(graph: NodeGraph, node: int) -> IntArray:
     return graph.activity[graph.activity_begin[node] : graph.activity_begin[node + 1]]
 
 
-def _occurrences(
-    runs: InstructionRuns, read: dict[int, list[ModuleInstruction]], graph: NodeGraph, node: IntArray
-) -> Iterator[tuple[Case, list[tuple[int, LeftWork]]]]:
+def _occurrences(runs: InstructionRuns, node: IntArray) -> Iterator[tuple[Case, list[tuple[int, LeftWork]]]]:
     """Yield each case in each execution of its module: the rows of `instructions`, and what is left of each."""
-    for program, given in read.items():
-        mine = np.flatnonzero(runs.program == program)
+    order = np.argsort(runs.execution, kind="stable")
+    order = order[node[runs.op_row[order]] >= 0]
+    for program, given in runs.modules.items():
+        mine = order[runs.program[order] == program]
         for found in cases(given):
-            parts = {given[at].name: left for at, left in found.parts.items()}
-            chosen = [
-                row for row in mine.tolist() if runs.strings[runs.names[row]] in parts and node[runs.op_row[row]] >= 0
-            ]
-            chosen.sort(key=lambda row: int(runs.execution[row]))
+            chosen = mine[np.isin(runs.number[mine], [*found.parts])].tolist()
             for _, rows in groupby(chosen, key=lambda row: int(runs.execution[row])):
-                yield found, [(row, parts[runs.strings[runs.names[row]]]) for row in rows]
-    yield from _op_by_op(runs, read, node)
+                yield found, [(row, found.parts[int(runs.number[row])]) for row in rows]
+    yield from _op_by_op(runs, node)
 
 
-def _op_by_op(
-    runs: InstructionRuns, read: dict[int, list[ModuleInstruction]], node: IntArray
-) -> Iterator[tuple[Case, list[tuple[int, LeftWork]]]]:
+def _op_by_op(runs: InstructionRuns, node: IntArray) -> Iterator[tuple[Case, list[tuple[int, LeftWork]]]]:
     """Yield stretches of modules of one kernel or two."""
     size = np.bincount(runs.execution, minlength=1)
     order = np.lexsort((runs.op_row, runs.execution))
     small = (size[runs.execution] <= _SMALL) & (node[runs.op_row] >= 0)
-    facts = {program: {each.name: each for each in given} for program, given in read.items()}
     for is_small, stretch in groupby(order.tolist(), key=lambda row: bool(small[row])):
         rows = [*stretch]
         modules_of = len({int(runs.execution[row]) for row in rows})
         if not is_small or modules_of < _FEWEST_MODULES:
             continue
-        each = [facts[int(runs.program[row])][runs.strings[runs.names[row]]] for row in rows]
+        each = [runs.modules[int(runs.program[row])][runs.number[row]] for row in rows]
         kept = [at for at, one in enumerate(each) if one.kind in _ALONE]
         lefts = _passes([each[at] for at in kept])
         yield Case("op by op", {}, modules_of), [(rows[at], left) for at, left in zip(kept, lefts, strict=True)]

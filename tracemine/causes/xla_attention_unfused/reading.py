@@ -5,19 +5,18 @@ A module does the same in each execution: one is read, and what is found in it h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from msgspec import Struct, field
 
-from tracemine.columns import booleans, lists, numbers, string_ids
+from tracemine.columns import numbers, sorted_unique, string_ids
 from tracemine.flow.record import Flow, IntArray
 from tracemine.ops.dtypes import itemsize
-from tracemine.rows.graph import NodeGraph
-from tracemine.timeline import Timeline
 
-_TEXTS: Final = ("name", "body", "library", "precision", "dtypes", "multiplies", "loop")
 _BACKWARD: Final = "transpose("  # as JAX names the scope of what differentiates
 
 
@@ -36,7 +35,7 @@ class Array(Struct, frozen=True):
         >>> Array((2, 3), "float32", 24).elements
         6
         """
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 class ModuleInstruction(Struct, frozen=True, kw_only=True):
@@ -67,83 +66,71 @@ class ModuleInstruction(Struct, frozen=True, kw_only=True):
 
 
 class InstructionRuns(Struct, frozen=True):
-    """Executions of instructions: one entry a row of the table `instructions`."""
+    """Executions of instructions, an entry a row of the table `instructions`, and the modules that they are of."""
 
     op_row: IntArray
     program: IntArray
     execution: IntArray
-    names: IntArray
-    strings: tuple[str, ...]
+    number: IntArray  # position in its module; −1: it is in no execution that was read
+    modules: dict[int, list[ModuleInstruction]]  # by the program's id, instructions in order
 
 
-def runs_of(timeline: Timeline) -> InstructionRuns:
-    """Return the executions of instructions of a timeline."""
-    table = timeline.instructions
-    names, strings = string_ids(table.column("name"))
+def runs_of(flow: Flow) -> InstructionRuns:
+    """Return the executions of instructions. Of each module the longest is read."""
+    table = flow.timeline.instructions
+    names = string_ids(table.column("name"))[0]
     op_row, program, execution = (numbers(table.column(name)) for name in ("op_row", "program", "execution"))
-    return InstructionRuns(op_row, program, execution, names, strings)
-
-
-def modules(flow: Flow, graph: NodeGraph, runs: InstructionRuns) -> Iterator[tuple[int, list[ModuleInstruction]]]:
-    """Yield each module that ran, by its program's id, with its instructions in order."""
     node_of = np.full(flow.timeline.ops.num_rows, -1)
     node_of[flow.nodes.op_row] = np.arange(len(flow.nodes))
-    facts = _Facts(flow, graph)
-    for program in np.unique(runs.program).tolist():
-        mine = np.flatnonzero(runs.program == program)
-        size = np.bincount(runs.execution[mine])
-        of_one = mine[runs.execution[mine] == int(size.argmax())]
-        _, first = np.unique(runs.names[of_one], return_index=True)  # of a loop, one iteration
+    facts, number = _Facts(flow), np.full(len(names), -1)
+    found: dict[int, list[ModuleInstruction]] = {}
+    for each in sorted_unique(program).tolist():
+        mine = np.flatnonzero(program == each)
+        of_one = mine[execution[mine] == int(np.bincount(execution[mine]).argmax())]
+        _, first = np.unique(names[of_one], return_index=True)  # of a loop, one iteration
         rows = of_one[np.sort(first)]
-        yield program, facts.instructions(rows, node_of[runs.op_row[rows]], runs)
+        place = np.full(int(names.max()) + 1, -1)
+        place[names[rows]] = np.arange(len(rows))
+        number[mine] = place[names[mine]]
+        found[each] = facts.instructions(rows, node_of[op_row[rows]])
+    return InstructionRuns(op_row, program, execution, number, found)
 
 
 class _Facts:
     """Tables of a timeline, asked for a module's rows."""
 
-    def __init__(self, flow: Flow, graph: NodeGraph) -> None:
-        self._flow, timeline = flow, flow.timeline
-        table, tensors = timeline.instructions, timeline.tensors
-        self._texts = {name: string_ids(table.column(name)) for name in _TEXTS}
-        self._numbers = {name: numbers(table.column(name), 0) for name in ("flops", "trips")}
-        self._needs, self._result = (booleans(table.column(name)) for name in ("needs_turn", "gives_result"))
-        self._kinds = string_ids(timeline.ops.column("name"))
-        scope, scopes = string_ids(timeline.ops.column("module"))
-        self._scopes = scope, (*scopes, "")  # −1: none
-        self._tensor_row = numbers(tensors.column("op_row"))
-        self._given = booleans(tensors.column("is_output"))
-        self._shape = lists(tensors.column("shape"))
-        self._dtype = string_ids(tensors.column("dtype"))
-        reads, edges = flow.reads, flow.edges
-        self._maker_begin = np.searchsorted(edges.read, np.arange(len(reads.node) + 1))
-        self._read_of = np.full(tensors.num_rows, -1)
-        self._read_of[reads.tensor_row] = np.arange(len(reads.node))
+    def __init__(self, flow: Flow) -> None:
+        self._timeline, self._producer = flow.timeline, flow.edges.producer
+        self._tensor_row = numbers(flow.timeline.tensors.column("op_row"))
+        self._maker_begin = np.searchsorted(flow.edges.read, np.arange(len(flow.reads.node) + 1))
+        self._read_of = np.full(flow.timeline.tensors.num_rows, -1)
+        self._read_of[flow.reads.tensor_row] = np.arange(len(flow.reads.node))
 
-    def instructions(self, rows: IntArray, nodes: IntArray, runs: InstructionRuns) -> list[ModuleInstruction]:
+    def instructions(self, rows: IntArray, nodes: IntArray) -> list[ModuleInstruction]:
         """Return the instructions of rows of `instructions`, each with its node."""
         number = {node: at for at, node in enumerate(nodes.tolist()) if node >= 0}
         found = []
-        for at, row in enumerate(rows.tolist()):
-            op_row = int(runs.op_row[row])
-            begin, end = np.searchsorted(self._tensor_row, (op_row, op_row + 1)).tolist()
-            arrays = [(self._array(tensor, number), bool(self._given[tensor])) for tensor in range(begin, end)]
-            text = {name: self._text(name, row) for name in _TEXTS}
+        for at, row in enumerate(_records(self._timeline.instructions, rows)):
+            (op,) = _records(self._timeline.ops, [row["op_row"]], ("name", "module"))
+            begin, end = np.searchsorted(self._tensor_row, (row["op_row"], row["op_row"] + 1)).tolist()
+            tensors = _records(self._timeline.tensors, range(begin, end), ("shape", "dtype", "is_output"))
+            arrays = [(self._array(each, at, number), each["is_output"]) for at, each in enumerate(tensors, begin)]
             found.append(
                 ModuleInstruction(
                     number=at,
-                    name=text["name"],
-                    kind=self._kinds[1][self._kinds[0][op_row]].removeprefix("xla::"),
-                    body=frozenset(text["body"].split()),
-                    library=text["library"],
-                    precision=text["precision"],
-                    dtypes=frozenset(text["dtypes"].split()),
-                    multiplies=text["multiplies"],
-                    trains=_BACKWARD in self._scopes[1][self._scopes[0][op_row]],
-                    flops=int(self._numbers["flops"][row]),
-                    loop=text["loop"],
-                    trips=int(self._numbers["trips"][row]),
-                    needs_turn=bool(self._needs[row]) or not text["loop"],
-                    gives_result=bool(self._result[row]),
+                    name=row["name"],
+                    kind=op["name"].removeprefix("xla::"),
+                    body=frozenset(row["body"].split()),
+                    library=row["library"] or "",
+                    precision=row["precision"] or "",
+                    dtypes=frozenset(row["dtypes"].split()),
+                    multiplies=row["multiplies"] or "",
+                    trains=_BACKWARD in (op["module"] or ""),
+                    flops=row["flops"] or 0,
+                    loop=row["loop"] or "",
+                    trips=row["trips"] or 0,
+                    needs_turn=row["needs_turn"] or not row["loop"],
+                    gives_result=row["gives_result"],
                     takes=tuple(array for array, given in arrays if not given),
                     gives=tuple(array for array, given in arrays if given),
                 )
@@ -153,17 +140,15 @@ class _Facts:
                 found[maker].readers.append(each.number)
         return found
 
-    def _text(self, name: str, row: int) -> str:
-        ids, strings = self._texts[name]
-        return strings[ids[row]] if ids[row] >= 0 else ""
-
-    def _array(self, tensor: int, number: dict[int, int]) -> Array:
-        values, ends, _ = self._shape
-        shape = tuple(values[ends[tensor] : ends[tensor + 1]].tolist())
-        dtype = self._dtype[1][self._dtype[0][tensor]]
-        read = int(self._read_of[tensor])
+    def _array(self, tensor: dict[str, Any], row: int, number: dict[int, int]) -> Array:
+        read, shape = int(self._read_of[row]), tuple(tensor["shape"])
         makers: tuple[int, ...] = ()  # none: it comes from outside
         if read >= 0:
             span = slice(int(self._maker_begin[read]), int(self._maker_begin[read + 1]))
-            makers = tuple(number[node] for node in self._flow.edges.producer[span].tolist() if node in number)
-        return Array(shape, dtype, int(np.prod(shape, dtype=np.int64)) * (itemsize(dtype) or 1), makers)
+            makers = tuple(number[node] for node in self._producer[span].tolist() if node in number)
+        return Array(shape, tensor["dtype"], math.prod(shape) * (itemsize(tensor["dtype"]) or 1), makers)
+
+
+def _records(table: pa.Table, rows: Iterable[int], names: Sequence[str] = ()) -> list[dict[str, Any]]:
+    columns = {name: table.column(name) for name in names or table.column_names}
+    return [{name: column[int(row)].as_py() for name, column in columns.items()} for row in rows]

@@ -12,14 +12,11 @@ from msgspec import Struct
 
 from tracemine.errors import TracemineError
 from tracemine.files import read_file
-from tracemine.formats.xla import wire
-from tracemine.formats.xla.wire import Kind
+from tracemine.formats.xla.wire import TEXT, read, table
 
-_MODEL = wire.table(graph=(7, Kind.SPAN))
-_GRAPH = wire.table(node=(1, Kind.SPANS), initializer=(5, Kind.SPANS), output=(12, Kind.SPANS))
-_NODE = wire.table(input=(1, Kind.TEXTS), output=(2, Kind.TEXTS), name=(3, Kind.TEXT), op_type=(4, Kind.TEXT))
-_VALUE = wire.table(name=(1, Kind.TEXT))
-_CONSTANT = wire.table(name=(8, Kind.TEXT))
+_NODE = table(input=(1, [TEXT]), output=(2, [TEXT]), name=(3, TEXT), op_type=(4, TEXT))
+_CONSTANT, _VALUE = table(name=(8, TEXT)), table(name=(1, TEXT))
+_MODEL = table(graph=(7, table(node=(1, [_NODE]), initializer=(5, [_CONSTANT]), output=(12, [_VALUE]))))
 _LARGEST_BYTES = 1 << 29  # a model with weights inside; larger ones keep them in files of their own
 _MOST_FILES = 50
 _LEAST_KNOWN = 0.9  # of the profiled nodes that a model has, to be the one that ran
@@ -70,15 +67,9 @@ def model_beside(path: Path, part: Path | None, names: Collection[str]) -> tuple
 def read_model(path: Path) -> Model:
     """Return the nodes of a model. Raises InputError where it is damaged or too large."""
     data = memoryview(read_file(path, _LARGEST_BYTES))
-    span = wire.read(data, (0, len(data)), _MODEL)["graph"]
-    graph = wire.read(data, span or (0, 0), _GRAPH)
+    ((found, *named),) = read(data, (0, len(data)), _MODEL)
     nodes = {}
-    for span_of_node in graph["node"]:
-        node = wire.read(data, span_of_node, _NODE)
-        reads, writes = ([name for name in node[key] if name] for key in ("input", "output"))
-        nodes[node["name"]] = ModelNode(node["op_type"], reads, writes)
-    outputs, constants = (
-        frozenset(wire.read(data, named, table)["name"] for named in graph[key])
-        for key, table in (("output", _VALUE), ("initializer", _CONSTANT))
-    )
+    for reads, writes, name, op_type in found:
+        nodes[name] = ModelNode(op_type, [each for each in reads if each], [each for each in writes if each])
+    constants, outputs = (frozenset(name for (name,) in each) for each in named)
     return Model(path.name, nodes, outputs, constants)

@@ -12,8 +12,8 @@ from tracemine.columns import Array
 from tracemine.errors import InputError
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import recording as rec
-from tracemine.formats.xla.planes import FRAMES_BYTES, GPU, HOST, HOST_PARTS, OCCUPANCY, STREAM, host_name, refuse
-from tracemine.formats.xla.recording import Columns, Recording, Strings
+from tracemine.formats.xla.planes import FRAMES_BYTES, GPU, HOST, STREAM, event_name, refuse
+from tracemine.formats.xla.recording import Columns, EventKind, Recording, Strings
 from tracemine.timeline import RecordedDevice
 
 _LONGEST = 19  # digits
@@ -48,7 +48,7 @@ def recording_of(content: memoryview, truncated: bool) -> Recording:
     on_host = [event for event in events if planes.get(event.pid) == HOST and event.ph == "X"]
     threads = {key: place for place, key in enumerate(dict.fromkeys((event.pid, event.tid) for event in on_host))}
     few = len(content) <= FRAMES_BYTES
-    of_host = {kind: _host(on_host, kind, threads, strings, few) for kind in HOST_PARTS}
+    of_host = {kind: _host(on_host, kind, threads, strings, few) for kind in rec.OF_HOST}
     host = of_host["host"]
     host["end_ns"] = host.pop("dur_ns") + host["start_ns"]
     gpu["launch"] = rec.launches(gpu, host)
@@ -77,10 +77,9 @@ def _activities(
     device_of = {pid: int(match[1]) for pid, name in planes.items() if (match := GPU.fullmatch(name))}
     streams = {key: int(match[1]) for key, name in lines.items() if (match := STREAM.match(name))}
     gpu_events = [e for e in events if e.ph == "X" and e.pid in device_of and (e.pid, e.tid) in streams]
-    gpu = _columns(gpu_events, rec.GPU_NUMBERS, rec.GPU_TEXTS, strings)
+    gpu = _columns(gpu_events, rec.GPU, strings)
     gpu["device"] = _int64([device_of[event.pid] for event in gpu_events])
     gpu["stream"] = _int64([streams[event.pid, event.tid] for event in gpu_events])
-    gpu["occupancy"] = np.array([_float(event.args.get(OCCUPANCY)) for event in gpu_events], np.float64)
     return rec.in_order(gpu, "device", "stream")
 
 
@@ -102,17 +101,15 @@ def _events(content: memoryview) -> tuple[list[_ChromeEvent], bool]:
 def _host(
     events: list[_ChromeEvent], kind: str, threads: dict[tuple[int, int], int], strings: Strings, few: bool
 ) -> Columns:
-    numbers, texts, holds = HOST_PARTS[kind]
-    found = [] if kind == "frame" and not few else [event for event in events if holds(event.name)]
-    columns = _columns(found, numbers, texts, strings, kind)
+    of_kind = rec.OF_HOST[kind]
+    found = [] if kind == "frame" and not few else [event for event in events if of_kind.holds(event.name)]
+    columns = _columns(found, of_kind, strings)
     columns["thread"] = _int64([threads[event.pid, event.tid] for event in found])
     return rec.in_order(columns)
 
 
-def _columns(
-    events: list[_ChromeEvent], numbers: dict[str, str], texts: dict[str, str], strings: Strings, kind: str = ""
-) -> Columns:
-    names = [host_name(_text(event.args, "long_name") or event.name, kind) for event in events]
+def _columns(events: list[_ChromeEvent], kind: EventKind, strings: Strings) -> Columns:
+    names = [event_name(_text(event.args, "long_name") or event.name, kind) for event in events]
     times = np.array([(event.ts, event.dur) for event in events], np.float64).reshape(-1, 2)
     if not np.isfinite(times).all() or (np.abs(times) > 1e15).any():
         raise InputError("holds what is no time", hint="pass the .xplane.pb of the same run")
@@ -122,8 +119,10 @@ def _columns(
         "start_ns": nanoseconds[:, 0],
         "dur_ns": np.maximum(nanoseconds[:, 1], 0),
     }
-    columns |= {name: _int64([_whole(event.args.get(key)) for event in events]) for name, key in numbers.items()}
-    for name, key in texts.items():
+    columns |= {name: _int64([_whole(event.args.get(key)) for event in events]) for name, key in kind.numbers.items()}
+    for name, key in kind.doubles.items():
+        columns[name] = np.array([_float(event.args.get(key)) for event in events], np.float64)
+    for name, key in kind.texts.items():
         found = [_text(event.args, key) for event in events]
         columns[name] = np.array([strings[text] if text else -1 for text in found], np.int32)
     return columns

@@ -10,23 +10,28 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array, codes, is_among, sorted_unique
+from tracemine.columns import Array, codes, examples, is_among
 from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.launches import named
-from tracemine.formats.kineto.stacks import CallPaths, call_paths
-from tracemine.formats.xla.hlo import Frame
+from tracemine.formats.kineto.stacks import CallPaths
 from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
-from tracemine.formats.xla.join import Distinct, HloProgram, Joined, RecordedKernels, distinct_of, joined, repeated
+from tracemine.formats.xla.host import enclosing
+from tracemine.formats.xla.instructions import Item
+from tracemine.formats.xla.join import joined, programs_of, repeated
 from tracemine.formats.xla.recording import Columns, Recording, Strings
 from tracemine.formats.xla.repeats import first_of
-from tracemine.formats.xla.storages import Storages
+from tracemine.formats.xla.storages import Storages, depends
 from tracemine.formats.xla.values import TakenArray
 
 EVIDENCE: Final = ("compiler",)
 
 _OUTER: Final = re.compile(r"^(?:p?jit\([^()]*\)/)+")  # of an op_name
-_ENCLOSES: Final = ("command_buffer::execute", "GpuExecutable::ExecuteThunks")
+_ENCLOSES: Final = (re.compile("command_buffer::execute"), re.compile("GpuExecutable::ExecuteThunks"))
 _COPY: Final = re.compile(r"^memcpy\d", re.IGNORECASE)  # a kernel that a graph's copy became
+_APART: Final = (
+    "Kernels of {} command buffers cannot be distinguished: record once more with "
+    'XLA_FLAGS="--xla_gpu_enable_command_buffer=".'
+)
 _MOST: Final = (1 << 31) - 1
 _NO_PATHS: Final = CallPaths(np.empty(0, np.int32), np.empty(0, np.int32))
 
@@ -57,7 +62,7 @@ def executions_of(recording: Recording) -> Executions:
     Where the modules are recorded, what command buffers replayed too. Else that says the buffer's name, and has no row.
     """
     if recording.modules:
-        return _of_programs(recording, {number: HloProgram(module) for number, module in recording.modules.items()})
+        return _of_programs(recording)
     gpu = recording.gpu
     rows = np.flatnonzero((gpu["hlo_op"] >= 0) & (gpu["launch"] >= 0) & (gpu["graph_id"] <= 0))
     code = codes(gpu["launch"][rows], gpu["hlo_op"][rows]) if len(rows) else rows
@@ -81,16 +86,20 @@ def executions_of(recording: Recording) -> Executions:
     )
 
 
-def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Executions:
-    found = joined(programs, _kernels(recording))
+def _of_programs(recording: Recording) -> Executions:
+    programs, items = programs_of(recording.modules)
+    found = joined(programs, _kernels(recording), recording.strings)
     runs = repeated(found)
-    storages = Storages(programs)
+    storages = Storages(items)
     for run in runs.examples.tolist():
         storages.add(run, found)
-    each = distinct_of(found)
+    of = codes(found.item)
+    used = found.item[examples(of)]
+    needs = np.array(depends(items), np.bool_)[used]
+    items = [items[at] for at in used.tolist()]
     strings = Strings()
-    texts = [_texts(programs[module], storages, module, item) for module, item in each.pairs]
-    stack, paths = _stacks(programs, each.pairs, strings)
+    texts = [_texts(item) for item in items]
+    stack, paths = _stacks(items, strings)
     names = texts[0] if texts else ()
     columns = {name: np.array([strings.of(text[name]) for text in texts], np.int32) for name in names}
     first = np.full(len(found.item), -1, np.int32)
@@ -98,12 +107,14 @@ def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Execu
     first[found.owner[owned]] = owned
     unknown = is_among(runs.examples, np.array(storages.unknown, np.int64))
     tensors, tensor_counts = tensor_columns(storages, found, runs)
-    copies, copied_bytes = _copied(recording, storages, found, each)
+    # What a graph copies is recorded as a kernel.
+    copies = np.flatnonzero((found.owner >= 0) & named(recording.gpu["name"], recording.strings, _COPY))
+    size = [sum((each.updates * each.shape.bits + 7) // 8 for each in item.results) for item in items]
     return Executions(
         rows={
             "launch": recording.gpu["launch"][first],
             "number": np.where(unknown[runs.like], -1, np.arange(len(found.item), dtype=np.int32)),
-            "kind": each.of,
+            "kind": of,
             "tensors": tensor_counts,
         },
         columns=columns,
@@ -112,75 +123,42 @@ def _of_programs(recording: Recording, programs: dict[int, HloProgram]) -> Execu
         paths=paths,
         of_activity=found.owner,
         copies=copies,
-        copied_bytes=copied_bytes,
+        copied_bytes=np.array(size, np.int64)[of[found.owner[copies]]],
         tensors=tensors,
-        instructions=instruction_columns(programs, storages, found, runs, each),
-        warnings=_warnings(found),
+        instructions=instruction_columns(items, needs, of, found, runs),
+        warnings=(_APART.format(f"{found.apart:,}"),) if found.apart else (),
     )
 
 
-def _warnings(found: Joined) -> tuple[str, ...]:
-    if not found.apart:
-        return ()
-    return (
-        f"Kernels of {found.apart:,} command buffers cannot be distinguished: record once more with "
-        'XLA_FLAGS="--xla_gpu_enable_command_buffer=".',
-    )
-
-
-def _kernels(recording: Recording) -> RecordedKernels:
+def _kernels(recording: Recording) -> Columns:
+    """Return the columns of activities with those that say how each was launched."""
     gpu, host = recording.gpu, recording.host
-    launch, node = gpu["launch"], gpu["graph_node_id"]
-    buffer, execution = (take(_innermost(recording, text), launch) for text in _ENCLOSES)
+    buffer, execution = (take(enclosing(recording, pattern), gpu["launch"]) for pattern in _ENCLOSES)
     commands = take(np.clip(host["commands"], 0, _MOST).astype(np.int32), buffer, 0)
-    in_graph = (node != MISSING) & (gpu["graph_id"] > 0)
-    return RecordedKernels(
-        program=gpu["program"],
-        instruction=gpu["hlo_op"],
-        name=gpu["name"],
-        strings=recording.strings,
-        device=gpu["device"],
-        launch=launch,
-        node=np.where(in_graph, np.minimum(node & 0xFFFF_FFFF, _MOST), -1).astype(np.int32),
-        commands=commands,
-        execution=execution,
-    )
+    in_graph = (gpu["graph_node_id"] != MISSING) & (gpu["graph_id"] > 0)
+    node = np.where(in_graph, np.minimum(gpu["graph_node_id"] & 0xFFFF_FFFF, _MOST), -1).astype(np.int32)
+    return gpu | {"node": node, "commands": commands, "execution": execution}
 
 
-def _innermost(recording: Recording, part: str) -> Array:
-    """Return for each host event the one around it on its thread whose name holds a text; −1: none (int32)."""
-    host = recording.host
-    around = np.full(len(host["start_ns"]), -1, np.int32)
-    chosen = np.flatnonzero(named(host["name"], recording.strings, re.compile(re.escape(part))))
-    for thread in sorted_unique(host["thread"][chosen]).tolist():
-        mine = chosen[host["thread"][chosen] == thread]
-        rows = np.flatnonzero(host["thread"] == thread)
-        at = np.searchsorted(host["start_ns"][mine], host["start_ns"][rows], "right") - 1
-        inside = (at >= 0) & (host["start_ns"][rows] < host["end_ns"][mine[np.maximum(at, 0)]])
-        around[rows[inside]] = mine[at[inside]]
-    return around
-
-
-def _texts(program: HloProgram, storages: Storages, module: int, item: int) -> dict[str, str | None]:
+def _texts(item: Item) -> dict[str, str | None]:
     """Return the texts of an instruction's rows of `ops`."""
-    instruction, body = program.items[item].instruction, program.bodies[item]
-    reads, results = storages.reads_and_results(module, item)
+    instruction, kind = item.instruction, item.body.kind
     given: list[TakenArray | None] = [None] * len(instruction.operands)
-    for read in reads:
+    for read in item.reads:
         given[read.position] = read
     taken = [read for read in given if read is not None]
-    updated = {result.into for result in results}
+    updated = {result.into for result in item.results}
     arguments = ", ".join(
         f"{'Tensor(a!)' if position in updated else 'Tensor'} operand{position}" for position in range(len(given))
     )
-    module_path = _OUTER.sub("", instruction.about["op_name"])
+    module_path = _OUTER.sub("", instruction.origin.op_name)
     return {
-        "name": f"xla::{body.kind}",
+        "name": f"xla::{kind}",
         "module": module_path.replace(".", "_").replace("/", ".") or None,
         "input_shapes": _json([read.shape.dims for read in taken]),
         "input_dtypes": _json([recorded_dtype(read.shape.dtype) for read in taken]),
         "input_strides": _json([read.shape.strides for read in taken]),
-        "op_schema": f"xla::{body.kind}({arguments}) -> ({', '.join(['Tensor'] * len(results))})",
+        "op_schema": f"xla::{kind}({arguments}) -> ({', '.join(['Tensor'] * len(item.results))})",
     }
 
 
@@ -188,32 +166,15 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _stacks(
-    programs: dict[int, HloProgram], distinct: Sequence[tuple[int, int]], strings: Strings
-) -> tuple[Array, CallPaths]:
+def _stacks(items: Sequence[Item], strings: Strings) -> tuple[Array, CallPaths]:
     """Return of each instruction the row of its stack (−1: none), and the stacks."""
-    parent, frame, last = list[int](), list[int](), list[int]()
-    known: dict[tuple[Frame, ...], int] = {(): -1}
-    for module, item in distinct:
-        stack = programs[module].module.stack(programs[module].items[item].instruction)
-        for deep in range(1, len(stack) + 1) if stack not in known else ():
-            if stack[:deep] not in known:
-                one = stack[deep - 1]
-                known[stack[:deep]] = len(parent)
-                parent.append(known[stack[: deep - 1]])
-                frame.append(strings[f"{one.file}({one.line}): {one.function or '<module>'}"])
-        last.append(known[stack])
-    paths, path = call_paths(np.array(parent, np.int64), np.array(frame, np.int64))
-    ends = np.array(last, np.int64)
-    return np.where(ends >= 0, path[ends] if len(path) else -1, -1), paths
-
-
-def _copied(recording: Recording, storages: Storages, found: Joined, each: Distinct) -> tuple[Array, Array]:
-    """Return the activities that are a graph's copies, recorded as kernels, and the bytes of each."""
-    rows = np.flatnonzero((found.owner >= 0) & named(recording.gpu["name"], recording.strings, _COPY))
-    of = each.of[found.owner[rows]]
-    size = np.zeros(len(each.pairs), np.int64)
-    for at in sorted_unique(of).tolist():
-        _, results = storages.reads_and_results(*each.pairs[at])
-        size[at] = sum((result.updates * result.shape.bits + 7) // 8 for result in results)
-    return rows, size[of]
+    known: dict[tuple[int, int], int] = {}  # of a caller and a frame
+    last = list[int]()
+    for item in items:
+        at = -1
+        for one in item.values.module.stack(item.instruction):
+            text = strings[f"{one.file}({one.line}): {one.function or '<module>'}"]
+            at = known.setdefault((at, text), len(known))
+        last.append(at)
+    parent, frame = np.array([*known], np.int32).reshape(-1, 2).T
+    return np.array(last, np.int64), CallPaths(parent, frame)

@@ -7,14 +7,14 @@ stepped over undecoded: an array that a jitted function closes over is in the fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from tracemine.formats.xla.wire import Kind, Span, read, table
+from tracemine.formats.xla.wire import INT, SPAN, TEXT, Span, read, table
 
 _DTYPES: Final = {  # PrimitiveType: name, bits
     1: ("pred", 8), 2: ("s8", 8), 3: ("s16", 16), 4: ("s32", 32), 5: ("s64", 64), 6: ("u8", 8), 7: ("u16", 16),
@@ -23,40 +23,35 @@ _DTYPES: Final = {  # PrimitiveType: name, bits
     23: ("f8e4m3b11fnuz", 8), 24: ("f8e5m2fnuz", 8), 25: ("f8e4m3fnuz", 8), 28: ("f8e4m3", 8), 29: ("f8e3m4", 8),
     32: ("f4e2m1fn", 4), 33: ("f8e8m0fnu", 8),
 }  # fmt: skip
-_TUPLE, _TOKEN = 13, 17
-_PROTO = table(module=(1, Kind.SPAN), buffers=(3, Kind.SPAN))
-_MODULE = table(
-    name=(1, Kind.TEXT), computations=(3, Kind.SPANS), id=(5, Kind.SIGNED), entry=(6, Kind.SIGNED),
-    schedule=(7, Kind.SPAN), aliases=(8, Kind.SPAN), frames=(17, Kind.SPAN),
-)  # fmt: skip
-_COMPUTATION = table(name=(1, Kind.TEXT), instructions=(2, Kind.SPANS), id=(5, Kind.SIGNED), root=(6, Kind.SIGNED))
+_TUPLE = 13
 _INSTRUCTION = table(
-    name=(1, Kind.TEXT), opcode=(2, Kind.TEXT), shape=(3, Kind.SPAN), metadata=(7, Kind.SPAN),
-    parameter=(9, Kind.SIGNED), fusion_kind=(11, Kind.TEXT), tuple_index=(13, Kind.SIGNED),
-    slices=(17, Kind.SPANS), target=(28, Kind.TEXT), dot=(30, Kind.SPAN), id=(35, Kind.SIGNED),
-    operands=(36, Kind.SIGNEDS), called=(38, Kind.SIGNEDS), configured=(43, Kind.SPAN), precisions=(51, Kind.SPAN),
+    name=(1, TEXT), opcode=(2, TEXT), shape=(3, SPAN), metadata=(7, SPAN), parameter=(9, INT), fusion_kind=(11, TEXT),
+    tuple_index=(13, INT), slices=(17, [table(start=(1, INT), limit=(2, INT), step=(3, INT))]), target=(28, TEXT),
+    dot=(30, table(lhs_contracting=(1, [INT]))), id=(35, INT), operands=(36, [INT]), called=(38, [INT]),
+    configured=(43, SPAN), precision=(51, table(operands=(1, [INT]))),
 )  # fmt: skip
-_METADATA = table(
-    op_name=(2, Kind.TEXT), file=(3, Kind.TEXT), line=(4, Kind.SIGNED), kernel=(12, Kind.TEXT), frame=(15, Kind.SIGNED)
+_COMPUTATION = table(instructions=(2, [_INSTRUCTION]), id=(5, INT), root=(6, INT))
+_FRAMES = table(
+    files=(1, [TEXT]),
+    functions=(2, [TEXT]),
+    locations=(3, [table(file=(1, INT), function=(2, INT), line=(3, INT))]),
+    frames=(4, [table(location=(1, INT), parent=(2, INT))]),
 )
-_SHAPE = table(type=(2, Kind.INT), dims=(3, Kind.SIGNEDS), members=(4, Kind.SPANS), layout=(5, Kind.SPAN))
-_LAYOUT = table(minor_to_major=(1, Kind.SIGNEDS))
-_DOT = table(lhs_contracting=(1, Kind.SIGNEDS))
-_PRECISION = table(operands=(1, Kind.INTS))
+_MODULE = table(
+    name=(1, TEXT),
+    computations=(3, [SPAN]),
+    entry=(6, INT),
+    schedule=(7, table(entries=(1, [table(computation=(1, INT), value=(2, table(ids=(1, [INT]))))]))),
+    frames=(17, _FRAMES),
+)
+_BUFFERS = table(
+    logical=(1, [table(id=(1, INT), defined=(3, table(index=(3, [INT]), instruction=(4, INT))))]),
+    allocations=(3, [table(index=(1, INT), assigned=(9, [table(logical=(1, INT), offset=(2, INT))]))]),
+)
+_PROTO = table(module=(1, _MODULE), buffers=(3, _BUFFERS))
+_METADATA = table(op_name=(2, TEXT), file=(3, TEXT), line=(4, INT), kernel=(12, TEXT), frame=(15, INT))
+_SHAPE = table(type=(2, INT), dims=(3, [INT]), members=(4, [SPAN]), layout=(5, table(minor_to_major=(1, [INT]))))
 _PRECISIONS: Final = ("DEFAULT", "HIGH", "HIGHEST")
-_SLICE = table(start=(1, Kind.SIGNED), limit=(2, Kind.SIGNED), step=(3, Kind.SIGNED))
-_ENTRIES = table(entries=(1, Kind.SPANS))
-_ENTRY = table(key=(1, Kind.SIGNED), value=(2, Kind.SPAN))
-_SEQUENCE = table(ids=(1, Kind.SIGNEDS))
-_ALIAS = table(output=(1, Kind.SIGNEDS), parameter=(2, Kind.SIGNED), parameter_index=(3, Kind.SIGNEDS))
-_FRAMES = table(files=(1, Kind.TEXTS), functions=(2, Kind.TEXTS), locations=(3, Kind.SPANS), frames=(4, Kind.SPANS))
-_LOCATION = table(file=(1, Kind.SIGNED), function=(2, Kind.SIGNED), line=(3, Kind.SIGNED))
-_FRAME = table(location=(1, Kind.SIGNED), parent=(2, Kind.SIGNED))
-_BUFFERS = table(logical=(1, Kind.SPANS), allocations=(3, Kind.SPANS))
-_LOGICAL = table(id=(1, Kind.SIGNED), defined=(3, Kind.SPAN))
-_DEFINED = table(index=(3, Kind.SIGNEDS), instruction=(4, Kind.SIGNED))
-_ALLOCATION = table(index=(1, Kind.SIGNED), size=(2, Kind.SIGNED), assigned=(9, Kind.SPANS))
-_ASSIGNED = table(logical=(1, Kind.SIGNED), offset=(2, Kind.SIGNED), size=(3, Kind.SIGNED))
 _LARGEST = 1 << 44  # elements: what has more is damage
 _DEEPEST = 64  # tuples in tuples, and callers of a line; what is deeper is damage
 Index = tuple[int, ...]  # which member of a tuple, and of that; () is the whole
@@ -79,15 +74,6 @@ class Shape(Struct, frozen=True, dict=True):
         6
         """
         return math.prod(self.dims) if self.bits else 0
-
-    @property
-    def bytes(self) -> int:
-        """Return the bytes of an array, or of all in a tuple.
-
-        >>> Shape("bf16", 16, (2, 3), (1, 0)).bytes
-        12
-        """
-        return (self.elements * self.bits + 7) // 8 + sum(member.bytes for member in self.members)
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
@@ -115,59 +101,50 @@ class Shape(Struct, frozen=True, dict=True):
         return tuple(((at, *index), leaf) for at, member in enumerate(self.members) for index, leaf in member.leaves)
 
 
-class HloInstruction(Struct, frozen=True, dict=True, kw_only=True):
+class Origin(Struct, frozen=True):
+    """Where an instruction comes from: `frame` of the stack frame index, counted from 1, or `file` and `line`."""
+
+    op_name: str
+    file: str
+    line: int
+    kernel: str  # name of the kernel that computes it where XLA compiled equal bodies once, else ""
+    frame: int
+
+
+class HloInstruction(Struct, frozen=True, dict=True):
     """One instruction. Ids are unique in a module; newer ones hold the computation's in their upper half.
 
     What few are asked for is decoded when they are: of some thousand instructions in fusions it never is.
     """
 
-    id: int
     name: str
     opcode: str
     shape: Shape
-    computation: int
-    operands: list[int]
-    called: list[int]
-    fusion_kind: str
-    target: str
-    parameter: int
-    tuple_index: int
-    data: memoryview  # of the file; what follows lies in it
     metadata: Span | None
-    dot: Span | None
-    slices: list[Span]
+    parameter: int
+    fusion_kind: str
+    tuple_index: int
+    slices: Sequence[tuple[int, int, int]]  # start, limit and step in each dimension
+    target: str
+    dot: tuple[Sequence[int]]  # the dimensions of its first operand that it sums over
+    id: int
+    operands: Sequence[int]
+    called: Sequence[int]
     configured: Span | None
-    precisions: Span | None
+    asked: tuple[Sequence[int]]  # the precision of each operand
+    computation: int
+    data: memoryview  # of the file
 
     @cached_property
-    def about(self) -> dict[str, Any]:
-        """Return where it comes from.
-
-        `op_name`; `frame` of the stack frame index, counted from 1, or `file` and `line`; `kernel`, the name of the
-        kernel that computes it where XLA compiled equal bodies once, else "".
-        """
-        return read(self.data, self.metadata, _METADATA)
-
-    @property
-    def starts(self) -> list[int]:
-        """Return where a slice begins in each dimension."""
-        return [read(self.data, span, _SLICE)["start"] for span in self.slices]
-
-    @property
-    def steps(self) -> list[int]:
-        """Return the steps of a slice in each dimension."""
-        return [read(self.data, span, _SLICE)["step"] for span in self.slices]
-
-    @property
-    def contracting(self) -> Sequence[int]:
-        """Return the dimensions of a dot's first operand that it sums over."""
-        return read(self.data, self.dot, _DOT)["lhs_contracting"]  # type: ignore[no-any-return]
+    def origin(self) -> Origin:
+        """Return where it comes from."""
+        return Origin(*read(self.data, self.metadata or (0, 0), _METADATA))
 
     @property
     def precision(self) -> str:
         """Return the precision of a dot as the program asks for it; "": it does not."""
-        given = read(self.data, self.precisions, _PRECISION)["operands"]
-        return _PRECISIONS[max(given)] if given and max(given) < len(_PRECISIONS) else ""
+        highest = max(self.asked[0], default=-1)
+        return _PRECISIONS[highest] if 0 <= highest < len(_PRECISIONS) else ""
 
     @cached_property
     def _config(self) -> Any:
@@ -188,7 +165,6 @@ class Computation(Struct, frozen=True):
     """A computation: its instructions in the order they are written."""
 
     id: int
-    name: str
     instructions: tuple[HloInstruction, ...]
     root: int
 
@@ -204,32 +180,32 @@ class Frame(Struct, frozen=True):
 class HloModule(Struct, frozen=True, dict=True):
     """A module."""
 
-    id: int
     name: str
     entry: int
     computations: dict[int, Computation]
-    sequences: dict[int, tuple[int, ...]]  # of a computation's id: ids of its instructions as they are executed
-    aliases: dict[Index, tuple[int, Index]]  # of a part of the result: the parameter whose memory it gets
-    frames: tuple[tuple[Frame, int], ...]  # each with its caller's number, counted from 1
+    sequences: dict[int, Sequence[int]]  # of a computation's id: ids of its instructions as they are executed
+    frames: list[tuple[Frame, int]]  # each with its caller's number, counted from 1
     places: dict[tuple[int, Index], tuple[int, int]]  # of what an instruction defines: allocation and offset
 
     @cached_property
     def instructions(self) -> dict[int, HloInstruction]:
         """Return all instructions by id."""
-        return {
-            instruction.id: instruction
-            for computation in self.computations.values()
-            for instruction in computation.instructions
-        }
+        return {each.id: each for computation in self.computations.values() for each in computation.instructions}
 
     @cached_property
-    def users(self) -> dict[int, list[int]]:
+    def users(self) -> dict[int, list[HloInstruction]]:
         """Return of each instruction those that take it as an operand."""
-        takers: dict[int, list[int]] = {}
+        takers: dict[int, list[HloInstruction]] = {}
         for instruction in self.instructions.values():
             for operand in dict.fromkeys(instruction.operands):
-                takers.setdefault(operand, []).append(instruction.id)
+                takers.setdefault(operand, []).append(instruction)
         return takers
+
+    @cached_property
+    def parameters(self) -> dict[tuple[int, int], HloInstruction]:
+        """Return the parameters of all computations, by theirs and their number."""
+        found = self.instructions.values()
+        return {(each.computation, each.parameter): each for each in found if each.opcode == "parameter"}
 
     def in_order(self, computation: int) -> tuple[HloInstruction, ...]:
         """Return a computation's instructions as they are executed: as scheduled, which need not be as written."""
@@ -242,127 +218,65 @@ class HloModule(Struct, frozen=True, dict=True):
         own = {instruction.id: instruction for instruction in written.instructions}
         return tuple(own[id] for id in scheduled if id in own)
 
-    @cached_property
-    def parameters(self) -> dict[tuple[int, int], HloInstruction]:
-        """Return the parameters of all computations, by theirs and their number."""
-        return {
-            (inner.computation, inner.parameter): inner
-            for inner in self.instructions.values()
-            if inner.opcode == "parameter"
-        }
+    def called(self, instruction: HloInstruction) -> Computation | None:
+        """Return the first computation that an instruction calls."""
+        return self.computations.get(instruction.called[0]) if instruction.called else None
 
-    def stack(self, instruction: HloInstruction) -> tuple[Frame, ...]:
+    def stack(self, instruction: HloInstruction) -> list[Frame]:
         """Return the Python stack of an instruction, outermost first."""
-        about = instruction.about
-        called = self._called_from(about["frame"])
-        return called or ((Frame(about["file"], "", about["line"]),) if about["file"] else ())
-
-    def _called_from(self, number: int) -> tuple[Frame, ...]:
-        known = self._stacks.get(number)
-        if known is None:
-            frames, at = list[Frame](), number
-            while 0 < at <= len(self.frames) and len(frames) < _DEEPEST:
-                frame, at = self.frames[at - 1]
-                frames.append(frame)
-            known = self._stacks[number] = tuple(reversed(frames))
-        return known
-
-    @cached_property
-    def _stacks(self) -> dict[int, tuple[Frame, ...]]:
-        return {}
+        origin = instruction.origin
+        found, at = list[Frame](), origin.frame
+        while 0 < at <= len(self.frames) and len(found) < _DEEPEST:
+            frame, at = self.frames[at - 1]
+            found.append(frame)
+        return found[::-1] or ([Frame(origin.file, "", origin.line)] if origin.file else [])
 
 
 def module_of(data: memoryview, span: Span) -> HloModule:
     """Return the module of an `HloProto`. Raises InputError where the bytes are none."""
-    proto = read(data, span, _PROTO)
-    fields = read(data, proto["module"], _MODULE)
+    (name, given, entry, (schedule,), frames), buffers = read(data, span, _PROTO)
     shapes: dict[bytes, Shape] = {}
-    computations = [_computation(data, each, shapes) for each in fields["computations"]]
-    return HloModule(
-        id=fields["id"],
-        name=fields["name"],
-        entry=fields["entry"],
-        computations={each.id: each for each in computations},
-        sequences=_sequences(data, fields["schedule"]),
-        aliases=_aliases(data, fields["aliases"]),
-        frames=_frames(data, fields["frames"]),
-        places=_places(data, proto["buffers"]),
-    )
-
-
-def _computation(data: memoryview, span: Span, shapes: dict[bytes, Shape]) -> Computation:
-    fields = read(data, span, _COMPUTATION)
-    own = fields["id"]
-    instructions = tuple(_instruction(data, each, own, shapes) for each in fields["instructions"])
-    return Computation(own, fields["name"], instructions, fields["root"])
-
-
-def _instruction(data: memoryview, span: Span, computation: int, shapes: dict[bytes, Shape]) -> HloInstruction:
-    fields = read(data, span, _INSTRUCTION)
-    given = fields["shape"]
-    written = b"" if given is None else data[given[0] : given[1]].tobytes()  # equal ones are read once
-    if (shape := shapes.get(written)) is None:
-        shape = shapes[written] = _shape(data, given)
-    fields["shape"] = shape
-    return HloInstruction(computation=computation, data=data, **fields)
+    computations: dict[int, Computation] = {}
+    for instructions, computation, root in (read(data, each, _COMPUTATION) for each in given):
+        made = []
+        for own_name, opcode, shape, *rest in instructions:
+            written = data[slice(*(shape or (0, 0)))].tobytes()  # equal ones are read once
+            if (known := shapes.get(written)) is None:
+                known = shapes[written] = _shape(data, shape)
+            made.append(HloInstruction(*(own_name, opcode, known, *rest, computation, data)))
+        computations[computation] = Computation(computation, tuple(made), root)
+    sequences = {computation: ids for computation, (ids,) in schedule}
+    return HloModule(name, entry, computations, sequences, _frames(*frames), _places(*buffers))
 
 
 def _shape(data: memoryview, span: Span | None, deep: int = 0) -> Shape:
+    nothing = Shape("", 0, (), ())
     if span is None or deep > _DEEPEST:
-        return Shape("", 0, (), ())
-    fields = read(data, span, _SHAPE)
-    if fields["type"] == _TUPLE:
-        return Shape("", 0, (), (), tuple(_shape(data, each, deep + 1) for each in fields["members"]))
-    dtype, bits = _DTYPES.get(fields["type"], ("", 0))
-    layout = read(data, fields["layout"], _LAYOUT)
-    dims = tuple(fields["dims"])
+        return nothing
+    kind, dims, members, (minor_to_major,) = read(data, span, _SHAPE)
+    if kind == _TUPLE:
+        return Shape("", 0, (), (), tuple(_shape(data, each, deep + 1) for each in members))
     if min(dims, default=0) < 0 or math.prod(dims) > _LARGEST:
-        return Shape("", 0, (), ())
-    return Shape(dtype, bits, dims, tuple(layout["minor_to_major"]))
+        return nothing
+    return Shape(*_DTYPES.get(kind, ("", 0)), tuple(dims), tuple(minor_to_major))
 
 
-def _entries(data: memoryview, span: Span | None) -> Iterator[Span]:
-    yield from read(data, span, _ENTRIES)["entries"]
+def _frames(
+    files: Sequence[str], functions: Sequence[str], locations: Sequence[tuple[int, int, int]], frames: Sequence[Index]
+) -> list[tuple[Frame, int]]:
+    texts = [{0: "", **dict(enumerate(each, 1))} for each in (files, functions)]
+    nowhere = Frame("", "", 0)
+    known = dict(
+        enumerate((Frame(texts[0].get(file, ""), texts[1].get(of, ""), line) for file, of, line in locations), 1)
+    )
+    return [(known.get(location, nowhere), parent) for location, parent in frames]
 
 
-def _sequences(data: memoryview, span: Span | None) -> dict[int, tuple[int, ...]]:
-    entries = (read(data, each, _ENTRY) for each in _entries(data, span))
-    return {each["key"]: tuple(read(data, each["value"], _SEQUENCE)["ids"]) for each in entries}
-
-
-def _aliases(data: memoryview, span: Span | None) -> dict[Index, tuple[int, Index]]:
-    entries = (read(data, each, _ALIAS) for each in _entries(data, span))
-    return {tuple(each["output"]): (each["parameter"], tuple(each["parameter_index"])) for each in entries}
-
-
-def _frames(data: memoryview, span: Span | None) -> tuple[tuple[Frame, int], ...]:
-    fields = read(data, span, _FRAMES)
-    files, functions = ["", *fields["files"]], ["", *fields["functions"]]
-    locations = [Frame("", "", 0)]
-    for each in fields["locations"]:
-        at = read(data, each, _LOCATION)
-        locations.append(Frame(_at(files, at["file"]), _at(functions, at["function"]), at["line"]))
-    frames = [read(data, each, _FRAME) for each in fields["frames"]]
-    inside = range(len(locations))
-    return tuple((locations[each["location"] if each["location"] in inside else 0], each["parent"]) for each in frames)
-
-
-def _at(texts: list[str], number: int) -> str:
-    return texts[number] if 0 <= number < len(texts) else ""
-
-
-def _places(data: memoryview, span: Span | None) -> dict[tuple[int, Index], tuple[int, int]]:
-    fields = read(data, span, _BUFFERS)
-    defined = {}
-    for each in fields["logical"]:
-        logical = read(data, each, _LOGICAL)
-        by = read(data, logical["defined"], _DEFINED)
-        defined[logical["id"]] = (by["instruction"], tuple(by["index"]))
-    places = {}
-    for each in fields["allocations"]:
-        allocation = read(data, each, _ALLOCATION)
-        for part in allocation["assigned"]:
-            assigned = read(data, part, _ASSIGNED)
-            if assigned["logical"] in defined:
-                places[defined[assigned["logical"]]] = (allocation["index"], assigned["offset"])
-    return places
+def _places(logical: Sequence[Any], allocations: Sequence[Any]) -> dict[tuple[int, Index], tuple[int, int]]:
+    defined = {number: (instruction, tuple(index)) for number, (index, instruction) in logical}
+    return {
+        defined[number]: (allocation, offset)
+        for allocation, assigned in allocations
+        for number, offset in assigned
+        if number in defined
+    }

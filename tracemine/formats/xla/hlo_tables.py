@@ -11,11 +11,11 @@ import pyarrow as pa
 from tracemine.columns import Array, ranges, texts
 from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers
 from tracemine.formats.xla.hlo import Shape
-from tracemine.formats.xla.instructions import trips
-from tracemine.formats.xla.join import Distinct, HloProgram, Joined
+from tracemine.formats.xla.instructions import Item, trips
+from tracemine.formats.xla.join import Joined
 from tracemine.formats.xla.recording import Strings
 from tracemine.formats.xla.repeats import EqualRuns
-from tracemine.formats.xla.storages import Storages, depends, tensor_rows
+from tracemine.formats.xla.storages import Storages, tensor_rows
 from tracemine.formats.xla.values import ArrayPart
 
 _RECORDED: Final = {  # how a profiler of torch writes an element type
@@ -82,39 +82,37 @@ def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
 
 
 def instruction_columns(
-    programs: dict[int, HloProgram], storages: Storages, found: Joined, runs: EqualRuns, each: Distinct
+    items: Sequence[Item], needed: Array, of: Array, found: Joined, runs: EqualRuns
 ) -> dict[str, pa.Array]:
-    """Return columns of what instruction each run is of, without `op_row`."""
-    pairs = each.pairs
-    needs = {module: depends(storages.values(module), program) for module, program in programs.items()}
-    facts = [_facts(programs[module], module, item) for module, item in pairs]
+    """Return columns of what instruction each run is of, without `op_row`; `of`: which of the items that is, of which
+    some are `needed` of the iteration before.
+    """
+    facts = [_facts(item) for item in items]
     looped = np.array([fact["loop"] is not None for fact in facts], np.bool_)
-    needed = np.array([needs[module][item] for module, item in pairs], np.bool_)
-    results = [(storages.values(module).kept, storages.reads_and_results(module, item)[1]) for module, item in pairs]
-    gives = np.array([any(result.value in kept for result in given) for kept, given in results], np.bool_)
+    gives = np.array([any(each.value in item.values.kept for each in item.results) for item in items], np.bool_)
 
     def made(row: Array) -> dict[str, pa.Array]:
         run = runs.examples[row]
-        of = each.of[run]
-        columns = {name: column([fact[name] for fact in facts], of) for name, column in _COLUMNS.items()}
+        one = of[run]
+        columns = {name: column([fact[name] for fact in facts], one) for name, column in _COLUMNS.items()}
         return columns | {
-            "turn": integers(np.where(looped[of], found.turn[run].astype(np.int64), MISSING), pa.int64()),
-            "needs_turn": _known(needed[of], looped[of]),
-            "gives_result": booleans(gives[of]),
+            "turn": integers(np.where(looped[one], found.turn[run].astype(np.int64), MISSING), pa.int64()),
+            "needs_turn": _known(needed[one], looped[one]),
+            "gives_result": booleans(gives[one]),
         }
 
     columns = runs.spread(np.ones(len(runs.examples), np.int64), made)
     return columns | {"execution": row_numbers(found.execution)}
 
 
-def _facts(program: HloProgram, module: int, item: int) -> dict[str, str | int | None]:
-    one, body = program.items[item], program.bodies[item]
-    loop = program.module.instructions.get(one.loop) if one.loop else None
+def _facts(item: Item) -> dict[str, str | int | None]:
+    body, module = item.body, item.values.module
+    loop = module.instructions.get(item.loop) if item.loop else None
     return {
-        "program": module,
-        "program_name": program.module.name,
-        "name": one.instruction.name,
-        "opcode": one.instruction.opcode,
+        "program": item.program,
+        "program_name": module.name,
+        "name": item.instruction.name,
+        "opcode": item.instruction.opcode,
         "body": " ".join(sorted(body.opcodes)),
         "library": body.library or None,
         "precision": body.precision or None,

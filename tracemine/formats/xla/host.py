@@ -70,6 +70,13 @@ def _nesting(host: Columns, rows: Array) -> Nesting:
     return Nesting(*(host[name][rows] for name in ("start_ns", "end_ns", "thread")))
 
 
+def enclosing(recording: Recording, pattern: re.Pattern[str]) -> Array:
+    """Return for each host event the innermost around it on its thread that is named so; −1: none (int32)."""
+    host = recording.host
+    rows = np.flatnonzero(named(host["name"], recording.strings, pattern)).astype(np.int32)
+    return take(rows, _nesting(host, rows).innermost(host["start_ns"], host["start_ns"], host["thread"]))
+
+
 def _ended_before(host: Columns, rows: Array) -> Array:
     """Return the latest end of the rows before each of these: one that begins earlier lies in another."""
     ends = host["end_ns"][rows]

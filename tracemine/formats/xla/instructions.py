@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
 
 from tracemine.formats.xla.hlo import HloInstruction, HloModule
+from tracemine.formats.xla.values import GivenArray, TakenArray, Values
 
 _SILENT: Final = frozenset(  # start no work
     (
@@ -44,13 +46,6 @@ LIBRARY: Final = ("__cublas", "__cudnn", "__cusolver", "__cufft")  # of targets,
 _AROUND: Final = frozenset({"while", "call", "async-start", "conditional"})
 
 
-class ScheduledInstruction(Struct, frozen=True):
-    """An instruction that starts work, at its place in the schedule."""
-
-    instruction: HloInstruction
-    loop: int  # id of the innermost `while` around it; 0: none
-
-
 class InstructionBody(Struct, frozen=True):
     """What an instruction computes."""
 
@@ -63,27 +58,47 @@ class InstructionBody(Struct, frozen=True):
     multiplies: str  # type of a product's operands, the wider where they differ; "": none, or not known
 
 
-def items_of(module: HloModule) -> list[ScheduledInstruction]:
+class Item(Struct, frozen=True, dict=True):
+    """An instruction that starts work, at its place in the schedule of its module."""
+
+    program: int  # number of its module
+    values: Values
+    instruction: HloInstruction
+    loop: int  # id of the innermost `while` around it; 0: none
+
+    @cached_property
+    def body(self) -> InstructionBody:
+        """Return what it computes."""
+        return body_of(self.values.module, self.instruction)
+
+    @cached_property
+    def reads(self) -> list[TakenArray]:
+        """Return what it takes."""
+        return self.values.reads(self.instruction)
+
+    @cached_property
+    def results(self) -> list[GivenArray]:
+        """Return what it gives."""
+        return self.values.results(self.instruction)
+
+
+def items_of(module: HloModule, program: int = 0) -> list[Item]:
     """Return what starts work in the order of the schedule; a loop's body stands there once."""
-    items = list[ScheduledInstruction]()
-    _collect(module, module.entry, 0, items, [module.entry])
+    values, items, seen = Values(module), list[Item](), {module.entry}
+    left = [(0, iter(module.in_order(module.entry)))]  # loops, and what is still to come in them
+    while left:
+        loop, following = left[-1]
+        one = next(following, None)
+        if one is None:
+            left.pop()
+        elif one.opcode in _AROUND:
+            is_loop = one.opcode == "while"
+            called = dict.fromkeys(each for each in one.called[: 1 if is_loop else None] if each not in seen)
+            seen.update(called)  # each is called from one place
+            left += [(one.id if is_loop else loop, iter(module.in_order(each))) for each in reversed(called)]
+        elif one.opcode not in _SILENT:
+            items.append(Item(program, values, one, loop))
     return items
-
-
-def _collect(
-    module: HloModule, computation: int, loop: int, items: list[ScheduledInstruction], seen: list[int]
-) -> None:
-    """Add what a computation starts; each is called from one place, and `seen` once."""
-    for instruction in module.in_order(computation):
-        if instruction.opcode in _SILENT:
-            continue
-        if instruction.opcode not in _AROUND:
-            items.append(ScheduledInstruction(instruction, loop))
-            continue
-        for called in instruction.called[:1] if instruction.opcode == "while" else instruction.called:
-            if called not in seen:
-                seen.append(called)
-                _collect(module, called, instruction.id if instruction.opcode == "while" else loop, items, seen)
 
 
 def trips(loop: HloInstruction) -> int:
@@ -96,13 +111,16 @@ def body_of(module: HloModule, instruction: HloInstruction) -> InstructionBody:
     """Return what an instruction computes, by what is in it and never by its name."""
     inside = list(_inside(module, instruction))
     opcodes = frozenset(inner.opcode for inner in inside)
-    library = instruction.target or _backend(instruction)
+    backend = instruction.setting("fusion_backend_config", "kind") if instruction.fusion_kind == "kCustom" else ""
+    library = instruction.target or str(backend or "")
     products = [inner for inner in inside if inner.opcode in _PRODUCTS]
-    flops = sum(_dot_flops(module, inner) for inner in products)
+    flops = sum(_flops(module, inner, inner.dot[0]) for inner in products if inner.opcode == "dot")
     kind = _kind(instruction, opcodes, library)
     if instruction.opcode == "custom-call" and kind == "product":
         flops = _call_flops(module, instruction)
-    precision = _precision(instruction) or max((inner.precision for inner in products), default="")
+    asked = instruction.setting("gemm_backend_config", "precision_config", "operand_precision")
+    precision = str(asked[0]) if isinstance(asked, list) and asked else ""
+    precision = precision or max((inner.precision for inner in products), default="")
     dtypes = frozenset(leaf.dtype for inner in inside for _, leaf in inner.shape.leaves)
     multiplies = _multiplied(module, products or [instruction]) if kind in _PRODUCTS.values() else ""
     return InstructionBody(kind, opcodes, library, flops, precision, dtypes, multiplies)
@@ -132,27 +150,12 @@ def _inside(module: HloModule, instruction: HloInstruction) -> Iterator[HloInstr
     left, seen = [instruction], set[int]()
     while left:
         taken = left.pop()
-        inner = module.computations.get(taken.called[0]) if taken.opcode == "fusion" and taken.called else None
+        inner = module.called(taken) if taken.opcode == "fusion" else None
         if inner is None or inner.id in seen:
             yield taken
         else:
             seen.add(inner.id)
             left += inner.instructions
-
-
-def _backend(instruction: HloInstruction) -> str:
-    return (
-        str(instruction.setting("fusion_backend_config", "kind") or "") if instruction.fusion_kind == "kCustom" else ""
-    )
-
-
-def _precision(instruction: HloInstruction) -> str:
-    operands = instruction.setting("gemm_backend_config", "precision_config", "operand_precision")
-    return str(operands[0]) if isinstance(operands, list) and operands else ""
-
-
-def _dot_flops(module: HloModule, instruction: HloInstruction) -> int:
-    return _flops(module, instruction, instruction.contracting) if instruction.opcode == "dot" else 0
 
 
 def _call_flops(module: HloModule, instruction: HloInstruction) -> int:

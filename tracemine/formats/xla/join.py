@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from tracemine.columns import Array, codes, is_among, ranges
 from tracemine.formats.xla.hlo import HloInstruction, HloModule
-from tracemine.formats.xla.instructions import LIBRARY, InstructionBody, ScheduledInstruction, body_of, items_of
+from tracemine.formats.xla.instructions import LIBRARY, Item, items_of
+from tracemine.formats.xla.recording import Columns
 from tracemine.formats.xla.repeats import EqualRuns, equal_segments, first_of
 
 _SETS: Final = re.compile(r"memset", re.IGNORECASE)
@@ -34,29 +35,10 @@ _NODES: Final = {
 _ANY: Final = re.compile("[cksdr]")
 
 
-class RecordedKernels(Struct, frozen=True, kw_only=True):
-    """What is known of each activity, aligned with the rows of `activities`. −1: not recorded."""
-
-    program: Array  # id of its module
-    instruction: Array  # `hlo_op`, an id in `strings`
-    name: Array  # likewise
-    strings: Sequence[str]
-    device: Array
-    launch: Array  # the call that launched it, in order of time
-    node: Array  # number of its node in the graph; −1: of none
-    commands: Array  # how many commands the graph of its launch has
-    execution: Array  # which execution of a module launched it; −1: not recorded
-
-    def text(self, number: int) -> str:
-        """Return the text of an id."""
-        return self.strings[number] if number >= 0 else ""
-
-
 class Joined(Struct, frozen=True, kw_only=True):
     """Executions of instructions, in the order of launches; and of each activity which it is part of, −1: not known."""
 
-    module: Array  # program's id
-    item: Array  # position in the module's items
+    item: Array  # position among the items of all programs
     execution: Array  # number of the module's execution
     turn: Array  # iteration of the loop around it
     device: Array
@@ -68,21 +50,13 @@ class HloProgram(Struct, frozen=True, dict=True):
     """A module, with what its instructions are."""
 
     module: HloModule
-
-    @cached_property
-    def items(self) -> list[ScheduledInstruction]:
-        """Return what starts work, in order."""
-        return items_of(self.module)
-
-    @cached_property
-    def bodies(self) -> list[InstructionBody]:
-        """Return what each of these computes."""
-        return [body_of(self.module, item.instruction) for item in self.items]
+    items: list[Item]  # what starts work, in order
+    first: int  # position of the first of these among those of all programs
 
     @cached_property
     def place(self) -> dict[str, int]:
         """Return the position of each of these by its instruction's name."""
-        return {item.instruction.name: at for at, item in enumerate(self.items)}
+        return {item.instruction.name: at for at, item in enumerate(self.items, self.first)}
 
     def placed(self, nodes: dict[int, str], commands: int, since: int) -> int:
         """Return the first place from which on as many instructions can be a command buffer's; −1: there is none."""
@@ -93,7 +67,8 @@ class HloProgram(Struct, frozen=True, dict=True):
     def _fits(self, nodes: dict[int, str], commands: int, at: int) -> bool:
         loop = self.items[at].loop
         for number in range(commands):
-            item, body = self.items[at + number], self.bodies[at + number]
+            item = self.items[at + number]
+            body = item.body
             if item.loop != loop:
                 return False
             name = nodes.get(number)
@@ -106,29 +81,24 @@ class HloProgram(Struct, frozen=True, dict=True):
 
     def _may_be(self, at: int, name: str) -> bool:
         """Return whether a kernel of this name can be an item's: equal bodies are compiled once, by one's name."""
-        instruction, moves = self.items[at].instruction, self.bodies[at].kind == "movement"
+        instruction, moves = self.items[at].instruction, self.items[at].body.kind == "movement"
         if instruction.opcode != "fusion" or _SETS.search(name) or (moves and _COPIES.search(name)):
             return True
-        others = [self.items[at_other].instruction for at_other in self._named.get(name.removesuffix(".kd"), ())]
-        group = instruction.about["kernel"] or instruction.name
+        group = instruction.origin.kernel or instruction.name
         return any(
-            (candidate.about["kernel"] or candidate.name) == group or self._equal(candidate, instruction)
-            for candidate in others
+            (other.origin.kernel or other.name) == group or self._written(other) == self._written(instruction)
+            for other in self._named.get(name.removesuffix(".kd"), ())
         )
 
-    def _equal(self, one: HloInstruction, other: HloInstruction) -> bool:
-        """Return whether two fusions do the same: their instructions, shapes and layouts, and what takes what."""
-        return self._written(one.id) == self._written(other.id)
-
-    def _written(self, instruction: int) -> str:
-        known = self._texts.get(instruction)
+    def _written(self, fusion: HloInstruction) -> str:
+        """Return what a fusion does as text: its instructions, shapes and layouts, and what takes what."""
+        known = self._texts.get(fusion.id)
         if known is None:
-            called = self.module.instructions[instruction].called
-            body = self.module.computations.get(called[0]) if called else None
+            body = self.module.called(fusion)
             inside = () if body is None else body.instructions
             number = {inner.id: at for at, inner in enumerate(inside)}
             wired = ((inner.opcode, inner.shape, [number.get(given) for given in inner.operands]) for inner in inside)
-            known = self._texts[instruction] = repr([*wired])
+            known = self._texts[fusion.id] = repr([*wired])
         return known
 
     @cached_property
@@ -136,14 +106,22 @@ class HloProgram(Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
-    def _named(self) -> dict[str, list[int]]:
-        """Return the positions of items by what their kernels may be called."""
-        places: dict[str, list[int]] = {}
-        for at, item in enumerate(self.items):
-            places.setdefault(_kernel_name(item.instruction.name), []).append(at)
-            if kernel := item.instruction.about["kernel"]:
-                places.setdefault(_kernel_name(kernel), []).append(at)
-        return places
+    def _named(self) -> dict[str, list[HloInstruction]]:
+        """Return the instructions by what their kernels may be called."""
+        found: dict[str, list[HloInstruction]] = {}
+        for one in (item.instruction for item in self.items):
+            for name in {one.name, one.origin.kernel or one.name}:
+                found.setdefault(_kernel_name(name), []).append(one)
+        return found
+
+
+def programs_of(modules: dict[int, HloModule]) -> tuple[dict[int, HloProgram], list[Item]]:
+    """Return the modules with what their instructions are, by their numbers, and the items of all."""
+    programs, items = dict[int, HloProgram](), list[Item]()
+    for number, module in modules.items():
+        programs[number] = HloProgram(module, items_of(module, number), len(items))
+        items += programs[number].items
+    return programs, items
 
 
 @cache
@@ -182,32 +160,16 @@ def _shared_out(letters: str, kinds: Sequence[str]) -> list[int] | None:
     return owner
 
 
-class Distinct(Struct, frozen=True):
-    """The instructions of executions, each once, in the order of their first ones."""
-
-    pairs: list[tuple[int, int]]  # module and item
-    of: Array  # of each execution its place in `pairs`
-
-
-def distinct_of(found: Joined) -> Distinct:
-    """Return the instructions that were executed."""
-    code = codes(found.module, found.item)
-    first = np.sort(first_of(code))
-    place = np.empty(len(first), np.int32)
-    place[code[first]] = np.arange(len(first))
-    return Distinct([*zip(found.module[first].tolist(), found.item[first].tolist(), strict=True)], place[code])
-
-
 def repeated(found: Joined) -> EqualRuns:
     """Return which executions are equal."""
-    return EqualRuns.of(found.execution, codes(found.module, found.item, found.turn, found.device))
+    return EqualRuns.of(found.execution, codes(found.item, found.turn, found.device))
 
 
 class _GraphLaunch(Struct, frozen=True):
     """What launches of one command buffer have in common whose nodes are named the same."""
 
     program: HloProgram
-    buffer: tuple[int, int, int]  # module, name, how many commands
+    buffer: tuple[int, int, int]  # program, name, how many commands
     names: dict[int, str]  # of nodes
     nodes: list[int]  # of its rows
 
@@ -221,23 +183,30 @@ class _GraphLaunch(Struct, frozen=True):
     def items(self, begin: int) -> list[int] | None:
         """Return the item of each row; None where those of libraries cannot be distinguished."""
         of_nodes = _of_nodes(self.program, self.names, self.buffer[-1], begin)
-        return None if of_nodes is None else [of_nodes[node] for node in self.nodes]
+        return None if of_nodes is None else [self.program.first + of_nodes[node] for node in self.nodes]
 
 
-def joined(programs: dict[int, HloProgram], kernels: RecordedKernels) -> Joined:
-    """Return the executions of instructions, and which activities are part of each."""
-    item = np.full(len(kernels.program), -1, np.int32)
+def joined(programs: dict[int, HloProgram], kernels: Columns, strings: Sequence[str]) -> Joined:
+    """Return the executions of instructions, and which activities are part of each.
+
+    `kernels` has of each activity: program; hlo_op and name, ids in `strings`; device; launch, in order of time; node,
+    its number in the graph (−1: of none); commands, how many the graph of its launch has; and execution, of a module.
+    """
+    item = np.full(len(kernels["program"]), -1, np.int32)
     # What no call launched has no place in order.
-    known = is_among(kernels.program, np.array([*programs], np.int64)) & (kernels.launch >= 0)
-    plain, rows = np.flatnonzero(known & (kernels.node < 0)), np.flatnonzero(known & (kernels.node >= 0))
+    known = is_among(kernels["program"], np.array([*programs], np.int64)) & (kernels["launch"] >= 0)
+    plain, rows = np.flatnonzero(known & (kernels["node"] < 0)), np.flatnonzero(known & (kernels["node"] >= 0))
     if len(plain):
-        code = codes(kernels.program[plain], kernels.instruction[plain])
-        facts = (column[plain[first_of(code)]].tolist() for column in (kernels.program, kernels.instruction))
-        places = [programs[program].place.get(kernels.text(name), -1) for program, name in zip(*facts, strict=True)]
+        code = codes(kernels["program"][plain], kernels["hlo_op"][plain])
+        facts = (kernels[name][plain[first_of(code)]].tolist() for name in ("program", "hlo_op"))
+        places = [
+            programs[number].place.get(strings[at], -1) if at >= 0 else -1 for number, at in zip(*facts, strict=True)
+        ]
         item[plain] = np.array(places)[code]
-    rows = rows[_order(kernels.launch[rows], kernels.node[rows])]
-    item[rows], apart = _graph_items(programs, kernels, rows)
-    return _executions(programs, kernels, item, apart)
+    rows = rows[_order(kernels["launch"][rows], kernels["node"][rows])]
+    item[rows], apart = _graph_items(programs, kernels, strings, rows)
+    items = [each for program in programs.values() for each in program.items]
+    return _executions(items, kernels, item, apart)
 
 
 def _order(launch: Array, number: Array) -> Array:
@@ -245,24 +214,25 @@ def _order(launch: Array, number: Array) -> Array:
     return np.argsort((launch.astype(np.int64) << 32) + number, kind="stable").astype(np.int32)
 
 
-def _graph_items(programs: dict[int, HloProgram], kernels: RecordedKernels, rows: Array) -> tuple[Array, int]:
+def _graph_items(
+    programs: dict[int, HloProgram], kernels: Columns, strings: Sequence[str], rows: Array
+) -> tuple[Array, int]:
     """Return the item of each row of command buffers, by launch and node; and how many launches are not known."""
     if not len(rows):
         return rows, 0
-    launch = kernels.launch[rows]
+    launch = kernels["launch"][rows]
     first = np.flatnonzero(np.append(True, launch[1:] != launch[:-1]))
     count = np.diff(first, append=len(rows))
-    told = (kernels.program, kernels.instruction, kernels.commands, kernels.node, kernels.name)
+    told = [kernels[name] for name in ("program", "hlo_op", "commands", "node", "name")]
     kinds, example = equal_segments(codes(*(column[rows] for column in told)), first)
     launches = []
     for at in example.tolist():
         own = rows[first[at] : first[at] + count[at]]
         program, name, commands = (int(column[own[0]]) for column in told[:3])
-        nodes, names = kernels.node[own].tolist(), [kernels.text(name) for name in kernels.name[own].tolist()]
-        module = programs[program]
-        buffer = (module.module.id, name, commands)
-        launches.append(_GraphLaunch(module, buffer, dict(zip(nodes, names, strict=True)), nodes))
-    items, placed = _placed(launches, kinds.tolist(), kernels.device[rows[first]].tolist())
+        nodes, names = kernels["node"][own].tolist(), [strings[at] for at in kernels["name"][own].tolist()]
+        by_node = dict(zip(nodes, names, strict=True))
+        launches.append(_GraphLaunch(programs[program], (program, name, commands), by_node, nodes))
+    items, placed = _placed(launches, kinds.tolist(), kernels["device"][rows[first]].tolist())
     size = np.array([len(each) for each in items], np.int64)
     flat = np.array([at for each in items for at in each], np.int64)
     found = np.full(len(rows), -1, np.int32)
@@ -303,24 +273,27 @@ def _of_nodes(program: HloProgram, nodes: dict[int, str], commands: int, begin: 
     calls = [at for at in range(begin, begin + commands) if at - begin not in nodes]
     rest = sorted(number for number in nodes if number >= commands)
     letters = "".join(_letter(nodes[number]) for number in rest)
-    kinds = [program.bodies[at].kind for at in calls]
+    kinds = [program.items[at].body.kind for at in calls]
     shared = _shared_out(letters, kinds)
     if shared is None:
         return None
     return own | {number: calls[call] for number, call in zip(rest, shared, strict=True)}
 
 
-def _executions(programs: dict[int, HloProgram], kernels: RecordedKernels, item: Array, apart: int) -> Joined:
+def _executions(items: Sequence[Item], kernels: Columns, item: Array, apart: int) -> Joined:
     """Number executions of modules, iterations of loops, and runs of instructions."""
     rows = np.flatnonzero(item >= 0).astype(np.int32)
-    rows = rows[_order(kernels.launch[rows], item[rows])]
-    group = codes(kernels.device[rows], kernels.program[rows]).astype(np.int32)
+    rows = rows[_order(kernels["launch"][rows], item[rows])]
+    group = codes(kernels["device"][rows], kernels["program"][rows]).astype(np.int32)
     order = np.argsort(group, kind="stable").astype(np.int32)  # what a device ran of a module, in order of time
     rows, group = rows[order], group[order]
-    within, at = kernels.execution[rows], item[rows]
-    loop, library = _facts_of_items(programs, kernels.program[rows], at)
+    within, at = kernels["execution"][rows], item[rows]
+    loop = np.array([each.loop for each in items], np.int64)[at]
+    library = np.array([bool(each.body.library) for each in items], np.bool_)[at]
     # One more activity of a run: of the same launch of a graph, or of the same call of a library.
-    again = np.where(kernels.node[rows] >= 0, _as_before(kernels.launch[rows]), library) & _as_before(group, within, at)
+    again = np.where(kernels["node"][rows] >= 0, _as_before(kernels["launch"][rows]), library) & _as_before(
+        group, within, at
+    )
     head = np.flatnonzero(~again).astype(np.int32)
     run_of = np.cumsum(~again, dtype=np.int32) - 1
     group, within, at, loop = group[head], within[head], at[head], loop[head]
@@ -338,8 +311,8 @@ def _executions(programs: dict[int, HloProgram], kernels: RecordedKernels, item:
     owner[rows] = rank[run_of]
     first = rows[head[place]]
     return Joined(
-        module=kernels.program[first], item=item[first], execution=number[place], turn=turn[place],
-        device=kernels.device[first], owner=owner, apart=apart,
+        item=item[first], execution=number[place], turn=turn[place], device=kernels["device"][first], owner=owner,
+        apart=apart,
     )  # fmt: skip
 
 
@@ -355,14 +328,3 @@ def _last_that(holds: Array) -> Array:
     """Return for each entry the last one up to it of which something holds, 0 before there is one."""
     found: Array = np.maximum.accumulate(np.where(holds, np.arange(len(holds), dtype=np.int32), 0))
     return found
-
-
-def _facts_of_items(programs: dict[int, HloProgram], program: Array, at: Array) -> tuple[Array, Array]:
-    """Return the loop around each of these items (0: none), and whether it calls a library."""
-    code = codes(program, at)
-    first = first_of(code)
-    loops, libraries = [], []
-    for number, place in zip(program[first].tolist(), at[first].tolist(), strict=True):
-        loops.append(programs[number].items[place].loop)
-        libraries.append(bool(programs[number].bodies[place].library))
-    return np.array(loops, np.int64)[code], np.array(libraries, np.bool_)[code]

@@ -6,6 +6,7 @@ The same for both files that JAX writes. `hlo_*` and `program` say which instruc
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
@@ -17,42 +18,73 @@ from tracemine.timeline import RecordedDevice
 
 Columns = dict[str, Array]
 
-# Stats of an activity by the column that holds them: integers, and ids of texts (-1: none).
-GPU_NUMBERS = {
-    "correlation": "correlation_id",
-    "graph_id": "cuda_graph_id",
-    "graph_node_id": "cuda_graph_node_id",
-    "program": "program_id",
-}
-GPU_TEXTS = {
-    "hlo_op": "hlo_op",
-    "hlo_module": "hlo_module",
-    "kernel_details": "kernel_details",
-    "copy_details": "memcpy_details",
-    "set_details": "Memset_details",
-    "old_set_details": "memset_details",
-}
-# Of a host event.
-HOST_NUMBERS = {"correlation": "correlation_id", "device": "device_id", "commands": "num_commands", "step": "step_num"}
-HOST_TEXTS = {"module": "module_name"}
-# Of `MemoryAllocation` and `MemoryDeallocation`.
-MEMORY_NUMBERS = {"allocated": "bytes_allocated", "bytes": "allocation_bytes", "address": "addr"}
-MEMORY_TEXTS = {"allocator": "allocator_name"}
 MEMORY_EVENTS = ("MemoryAllocation", "MemoryDeallocation")
-
 FRAME = "$"  # begins the name of a Python frame's event
 # A frame in which the host waits, whatever is below it; among host events it has a name of its own.
 WAITING_FRAME = re.compile(r"^\$.*[: ]block_until_ready$", re.DOTALL)
 WAIT = "jax.block_until_ready"
+_OWN_WORK = ("BUFFER_FLUSH", "<UNKNOWN>")  # the profiler's
+
+
+class EventKind(Struct, frozen=True):
+    """Stats that are wanted of events, by the column that holds them: integers, ids of texts (−1: none), and float64;
+    and by which name an event is of the kind.
+    """
+
+    numbers: dict[str, str]
+    texts: dict[str, str]
+    doubles: dict[str, str]
+    holds: Callable[[str], bool]
+
+
+def _is_host(name: str) -> bool:
+    if name.startswith(FRAME):
+        return WAITING_FRAME.match(name) is not None
+    return name not in MEMORY_EVENTS and name not in _OWN_WORK
+
+
+GPU = EventKind(
+    {
+        "correlation": "correlation_id",
+        "graph_id": "cuda_graph_id",
+        "graph_node_id": "cuda_graph_node_id",
+        "program": "program_id",
+    },
+    {
+        "hlo_op": "hlo_op",
+        "hlo_module": "hlo_module",
+        "kernel_details": "kernel_details",
+        "copy_details": "memcpy_details",
+        "set_details": "Memset_details",
+        "old_set_details": "memset_details",
+    },
+    {"occupancy": "theoretical_occupancy_pct"},
+    lambda _: True,
+)
+OF_HOST = {
+    "host": EventKind(
+        {"correlation": "correlation_id", "device": "device_id", "commands": "num_commands", "step": "step_num"},
+        {"module": "module_name"},
+        {},
+        _is_host,
+    ),
+    "memory": EventKind(
+        {"allocated": "bytes_allocated", "bytes": "allocation_bytes", "address": "addr"},
+        {"allocator": "allocator_name"},
+        {},
+        MEMORY_EVENTS.__contains__,
+    ),
+    "frame": EventKind({}, {}, {}, lambda name: name.startswith(FRAME)),
+}
+SMALL = ("device", "commands")  # numbers of many host events: int32, −1 where there is none or one beyond that
 
 
 class Recording(Struct, frozen=True, kw_only=True):
     """One file. Columns are int64 but for ids of texts (int32, in `strings`, -1: none); MISSING where not recorded.
 
-    `gpu`: name, start_ns, dur_ns, device, stream, those of GPU_NUMBERS and GPU_TEXTS, occupancy (float64), and launch,
-    the row of `host` that launched it (-1: not recorded). `host`: name, start_ns, end_ns, thread (in
-    `threads`), those of HOST_NUMBERS and HOST_TEXTS; Python's frames are in `frames` instead: all `frame_count`, or
-    those alone that ran when a host event began.
+    `gpu`: name, start_ns, dur_ns, device, stream, those of GPU, and launch, the row of `host` that launched it (-1: not
+    recorded). `host`: name, start_ns, end_ns, thread (in `threads`), those of OF_HOST; Python's frames are in `frames`
+    instead: all `frame_count`, or those alone that ran when a host event began.
     """
 
     source: str  # `xplane` or `json`
@@ -95,15 +127,12 @@ class Strings(dict[str, int]):
         return -1 if text is None else self[text]
 
 
-def joined(parts: list[Columns], empty: Columns) -> Columns:
-    """Return columns one after another, taken out of `parts` to free them; `empty`: those of no row."""
-    return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]} if parts else empty
-
-
-def no_rows(numbers: dict[str, str], texts: dict[str, str], *own: str) -> Columns:
-    """Return the columns of no event."""
-    columns: Columns = {name: np.empty(0, np.int64) for name in ("start_ns", "dur_ns", *own, *numbers)}
-    return columns | {name: np.empty(0, np.int32) for name in ("name", *texts)}
+def joined(parts: list[Columns], kind: EventKind, *own: str) -> Columns:
+    """Return columns one after another, taken out of `parts` to free them; `own`: those that are of no stat."""
+    if parts:
+        return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
+    wide = ("start_ns", "dur_ns", *own, *kind.numbers, *kind.doubles)
+    return {name: np.empty(0, np.int64) for name in wide} | {n: np.empty(0, np.int32) for n in ("name", *kind.texts)}
 
 
 def in_order(columns: Columns, *ties: str) -> Columns:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
 from tracemine.columns import Array, ranges
-from tracemine.formats.arrow import distinct
 
-_FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))  # odd
 _SHORT = 12  # rows: parts that are shorter are written out, which costs less than to keep them as parts
 
 
@@ -22,26 +21,9 @@ def equal_segments(code: Array, first: Array) -> tuple[Array, Array]:
     >>> [each.tolist() for each in equal_segments(np.array([7, 8, 8, 7, 8]), np.array([0, 2, 3]))]
     [[0, 1, 0], [0, 1]]
     """
-    if not len(first):
-        return first, first
-    count = np.diff(first, append=len(code))
-    place = ranges(np.zeros(len(first), np.int64), count)
-    mixed = code.astype(np.uint64)
-    mixed *= _FACTORS[0]
-    mixed += place.astype(np.uint64) * _FACTORS[1]
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= _FACTORS[1]
-    mixed ^= mixed >> np.uint64(32)
-    total = np.add.reduceat(mixed, first) + count.astype(np.uint64)
-    del mixed
-    number = distinct(total.view(np.int64))[0].astype(np.int64)
-    like = first_of(number)[number]
-    same_size = count == count[like]
-    other = code[ranges(np.where(same_size, first[like], first), count)] != code
-    # Two that only add up to the same, as rare as that is, are not taken for equal.
-    alone = np.flatnonzero(~same_size | np.logical_or.reduceat(other, first))
-    number[alone] = len(first) + alone
-    number = distinct(number)[0]
+    raw, size, known = code.astype(np.int32).tobytes(), np.dtype(np.int32).itemsize, dict[bytes, int]()
+    ends = [*(first * size).tolist(), len(raw)]
+    number = np.array([known.setdefault(raw[at:end], len(known)) for at, end in pairwise(ends)], np.int32)
     return number, first_of(number)
 
 

@@ -14,27 +14,22 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import Array, codes, examples
-from tracemine.errors import InputError
 from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import event_cells
-from tracemine.formats.xla.event_cells import BYTES, DOUBLE, INT, REF, TEXT, UINT
-from tracemine.formats.xla.wire import Kind, Span, damaged, fields, read, signed, table, text_of, varint
+from tracemine.formats.xla.event_cells import DOUBLE, RAW, REF, SINT, STR, UINT
+from tracemine.formats.xla.wire import INT, SPAN, TEXT, CutOffError, Span, damaged, fields, read, table, text_of, varint
 
 Value: TypeAlias = int | float | str | Span  # a span is one of bytes
 
 _PLANE = table(
-    number=(1, Kind.SIGNED),
-    name=(2, Kind.TEXT),
-    lines=(3, Kind.SPANS),
-    event_names=(4, Kind.SPANS),
-    stat_names=(5, Kind.SPANS),
-    stats=(6, Kind.SPANS),
+    name=(2, TEXT),
+    lines=(3, [SPAN]),
+    event_names=(4, [table(key=(1, INT), value=(2, table(name=(2, TEXT), stats=(5, [SPAN]))))]),
+    stat_names=(5, [table(key=(1, INT), value=(2, table(name=(2, TEXT))))]),
+    stats=(6, [SPAN]),
 )
-_ENTRY = table(key=(1, Kind.SIGNED), value=(2, Kind.SPAN))
-_NAMED = table(name=(2, Kind.TEXT))
-_EVENT_NAMED = table(name=(2, Kind.TEXT), stats=(5, Kind.SPANS))
+_LINE = table(number=(1, INT), name=(2, TEXT), start_ns=(3, INT))
 _PLANES, _EVENTS = 1, 4
-_LINE_NUMBER, _LINE_NAME, _LINE_START = 1, 2, 3
 
 
 class PlaneLine(Struct, frozen=True):
@@ -49,7 +44,6 @@ class PlaneLine(Struct, frozen=True):
 class Plane(Struct, frozen=True):
     """A plane: one GPU, the host, or what holds for the recording."""
 
-    number: int
     name: str
     lines: tuple[PlaneLine, ...]
     event_names: dict[int, str]  # by the id that events have
@@ -94,12 +88,12 @@ class LineEvents(Struct, frozen=True):
     def numbers(self, stat: str) -> Array:
         """Return the integers of a stat, MISSING where an event lacks it or has another kind of value."""
         kinds = self.kinds[stat]
-        return np.where((kinds == UINT) | (kinds == INT), self.values[stat], MISSING)
+        return np.where((kinds == UINT) | (kinds == SINT), self.values[stat], MISSING)
 
     def doubles(self, stat: str) -> Array:
         """Return the float64 of a stat, NaN where an event lacks it."""
         kinds, values = self.kinds[stat], self.values[stat]
-        whole = (kinds == UINT) | (kinds == INT)
+        whole = (kinds == UINT) | (kinds == SINT)
         return np.where(kinds == DOUBLE, values.view(np.float64), np.where(whole, values, np.nan))
 
 
@@ -111,74 +105,35 @@ def open_space(data: memoryview) -> XSpace:
     >>> open_space(memoryview(bytes([10, 4, 18, 2, 97, 98]))).planes[0].name
     'ab'
     """
-    planes: list[Plane] = []
-    at = 0
-    while at < len(data):
+    planes, top = list[Plane](), fields(data, (0, len(data)))
+    while True:
         try:
-            tag, begin = varint(data, at, len(data))
-            length, begin = varint(data, begin, len(data)) if tag & 7 == 2 else (0, begin)
-        except InputError:
-            if len(data) - at > _LONGEST_HEAD:
-                raise
-            return XSpace(data, tuple(planes), truncated=True)
-        if begin + length > len(data):
-            return XSpace(data, tuple(planes), truncated=True)
-        if tag >> 3 == _PLANES:
-            if tag & 7 != 2:
-                raise damaged("a plane is no message", at)
-            planes.append(_plane(data, (begin, begin + length)))
-        at = begin + length if tag & 7 == 2 else _behind(data, at)
-    return XSpace(data, tuple(planes))
-
-
-_LONGEST_HEAD = 20  # bytes: two numbers
-
-
-def _behind(data: memoryview, at: int) -> int:
-    """Return where the field ends that begins at `at`."""
-    iterator = fields(data, (at, len(data)))
-    next(iterator)
-    following = next(iterator, None)
-    return len(data) if following is None else following[3]
+            number, _, span, offset = next(top)
+        except (StopIteration, CutOffError) as ends:
+            return XSpace(data, tuple(planes), truncated=isinstance(ends, CutOffError))
+        if number == _PLANES:
+            if not isinstance(span, tuple):
+                raise damaged("a plane is no message", offset)
+            planes.append(_plane(data, span))
 
 
 def _plane(data: memoryview, span: Span) -> Plane:
-    found = read(data, span, _PLANE)
-    names = {key: read(data, value, _NAMED)["name"] for key, value in _entries(data, found["stat_names"])}
-    events = {key: read(data, value, _EVENT_NAMED) for key, value in _entries(data, found["event_names"])}
+    name, lines, events, stat_names, stats = read(data, span, _PLANE)
+    names = {key: stat_name for key, (stat_name,) in stat_names}
     return Plane(
-        number=found["number"],
-        name=found["name"],
-        lines=tuple(_line(data, line) for line in found["lines"]),
-        event_names={key: event["name"] for key, event in events.items()},
-        event_stats={key: tuple(event["stats"]) for key, event in events.items() if event["stats"]},
+        name=name,
+        lines=tuple(_line(data, line) for line in lines),
+        event_names={key: event_name for key, (event_name, _) in events},
+        event_stats={key: tuple(own) for key, (_, own) in events if own},
         stat_names=names,
-        stats=_stats(data, found["stats"], names),
+        stats=_stats(data, stats, names),
     )
-
-
-def _entries(data: memoryview, spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
-    for span in spans:
-        entry = read(data, span, _ENTRY)
-        yield entry["key"], entry["value"] or (span[1], span[1])
 
 
 def _line(data: memoryview, span: Span) -> PlaneLine:
     """Return what stands in front of a line's events; they are not looked at."""
-    number, name, start = 0, "", 0
-    wires = {_LINE_NUMBER: 0, _LINE_NAME: 2, _LINE_START: 0}
-    for field, wire, value, offset in fields(data, span):
-        if field == _EVENTS:
-            break
-        if wires.get(field, wire) != wire:
-            raise damaged("a line has a field of another type", offset)
-        if field == _LINE_NUMBER:
-            number = signed(value)
-        elif field == _LINE_NAME:
-            name = text_of(data, value)
-        elif field == _LINE_START:
-            start = signed(value)
-    return PlaneLine(number, name, start, span)
+    events = next((at for number, _, _, at in fields(data, span) if number == _EVENTS), span[1])
+    return PlaneLine(*(*read(data, (span[0], events), _LINE), span))
 
 
 def _stats(data: memoryview, spans: Sequence[Span], names: dict[int, str]) -> dict[str, Value]:
@@ -192,9 +147,10 @@ def _stats(data: memoryview, spans: Sequence[Span], names: dict[int, str]) -> di
 def _plain(data: memoryview, kind: int, value: int, names: dict[int, str]) -> Value:
     if kind == DOUBLE:
         return float(struct.unpack("<d", struct.pack("<q", value))[0])
-    if kind in (TEXT, BYTES):
-        span = event_cells.span_at(data, value)
-        return text_of(data, span) if kind == TEXT else span
+    if kind in (STR, RAW):
+        length, begin = varint(data, value, len(data))
+        span = begin, begin + length
+        return text_of(data, span) if kind == STR else span
     return names.get(value, "") if kind == REF else value
 
 
@@ -202,7 +158,7 @@ def text_ids(space: XSpace, plane: Plane, events: LineEvents, stat: str, number:
     """Return a stat's texts as `number` gives ids to them, −1 where an event has none (int32)."""
     kinds, values = events.kinds[stat], events.values[stat]
     found = np.full(len(kinds), -1, np.int32)
-    for kind in (REF, TEXT):
+    for kind in (REF, STR):
         rows = np.flatnonzero(kinds == kind)
         if not len(rows):
             continue
@@ -221,10 +177,11 @@ def events_of(
     """
     number_of = {name: number for number, name in plane.stat_names.items()}
     numbers = [number_of.get(name, -1) for name in wanted]
-    own = {event: event_cells.stats(space.data, spans) for event, spans in plane.event_stats.items()}
-    for cells, kinds in event_cells.cells(
-        space.data, line.span, np.array(numbers, np.int64), np.sort(np.array(skipped, np.int64))
-    ):
+    own = {
+        event: {number: found for number, *found in (event_cells.stat(space.data, each) for each in spans)}
+        for event, spans in plane.event_stats.items()
+    }
+    for cells, kinds in event_cells.cells(space.data, line.span, numbers, skipped):
         values = dict(zip(wanted, cells[3:], strict=True))
         of_kind = dict(zip(wanted, kinds, strict=True))
         for event, stats in own.items():

@@ -6,21 +6,20 @@ written where it lies shares the storage of what lay there, and counts as large 
 
 from __future__ import annotations
 
-import heapq
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracemine.columns import Array
-from tracemine.formats.xla.compiled import NUMBER
 from tracemine.formats.xla.hlo import Index, Shape
-from tracemine.formats.xla.join import HloProgram, Joined
+from tracemine.formats.xla.instructions import Item
+from tracemine.formats.xla.join import Joined
 from tracemine.formats.xla.repeats import EqualRuns
-from tracemine.formats.xla.values import ArrayPart, GivenArray, TakenArray, Value, Values
+from tracemine.formats.xla.values import ArrayPart, GivenArray, Value, Values
 
-COMPILED: Any = NUMBER
 _BLOCK: Final = 1 << 14  # runs
 LASTING: Final = int(np.iinfo(np.int32).max)  # to the end of the recording
 
@@ -40,6 +39,8 @@ class ArrayOfRun(Struct, frozen=True):
 class _Execution(Struct):
     """What is known of one execution of a module on one device."""
 
+    values: Values
+    constants: dict[Value, int]
     held: dict[Value, int] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)  # of each loop the iteration that it is in
     filled: dict[int, int] = field(default_factory=dict)  # of each storage, how far updates have filled it
@@ -48,53 +49,40 @@ class _Execution(Struct):
 class Storages:
     """Storages of runs, given in order."""
 
-    def __init__(self, programs: dict[int, HloProgram]) -> None:
-        self._programs = programs
-        self._values = {number: Values(program.module) for number, program in programs.items()}
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = items
         self._executions: dict[int, _Execution] = {}
-        self._constants: dict[tuple[int, int, Value], int] = {}
+        self._constants: dict[tuple[int, int], dict[Value, int]] = {}  # of a module on a device
         self.last: list[int] = []  # of each storage the last run that takes it
         self.tensors: list[ArrayOfRun] = []
         self.unknown: list[int] = []  # runs in a loop in a loop, of which iterations are not distinguished
-        self._facts: dict[tuple[int, int], tuple[list[TakenArray], list[GivenArray]]] = {}
-
-    def values(self, program: int) -> Values:
-        """Return the values of a module."""
-        return self._values[program]
-
-    def reads_and_results(self, program: int, item: int) -> tuple[list[TakenArray], list[GivenArray]]:
-        """Return what an item of a module takes and gives."""
-        known = self._facts.get((program, item))
-        if known is None:
-            instruction, values = self._programs[program].items[item].instruction, self._values[program]
-            known = self._facts[program, item] = (values.reads(instruction), values.results(instruction))
-        return known
 
     def add(self, run: int, joined: Joined) -> None:
         """Note what one run takes and gives."""
-        program, item, device = int(joined.module[run]), int(joined.item[run]), int(joined.device[run])
-        state = self._executions.setdefault(int(joined.execution[run]), _Execution())
-        loop = self._programs[program].items[item].loop
-        if loop:
-            one = self._values[program].loops.get(loop)
+        item, number = self._items[joined.item[run]], int(joined.execution[run])
+        state = self._executions.get(number)
+        if state is None:
+            constants = self._constants.setdefault((item.program, int(joined.device[run])), {})
+            state = self._executions[number] = _Execution(item.values, constants)
+        if item.loop:
+            one = item.values.loops.get(item.loop)
             if one is None or one.nested:
                 self.unknown.append(run)
                 return
-            self._turn(state, program, device, loop, int(joined.turn[run]))
-        reads, results = self.reads_and_results(program, item)
-        taken = [self._held(state, program, device, read.value) for read in reads]
-        members = [read.position for read in reads]
-        for at, (read, storage) in enumerate(zip(reads, taken, strict=True)):
+            self._turn(state, item.loop, int(joined.turn[run]))
+        taken = [self._held(state, read.value) for read in item.reads]
+        members = [read.position for read in item.reads]
+        for at, (read, storage) in enumerate(zip(item.reads, taken, strict=True)):
             self.last[storage] = max(self.last[storage], run)
             index = -1 if members.count(read.position) == 1 else at - members.index(read.position)
-            target = any(result.into == read.position for result in results)
+            target = any(result.into == read.position for result in item.results)
             part = _updated(state, storage, read.shape, read.part) if target else read.part
             self.tensors.append(ArrayOfRun(run, False, read.position, index, storage, read.shape, part))
-        for at, result in enumerate(results):
+        for at, result in enumerate(item.results):
             storage = self._new(run) if result.into < 0 else taken[members.index(result.into)]
-            self._give(state, ArrayOfRun(run, True, at, -1, storage, result.shape, None), result, program)
+            self._give(state, ArrayOfRun(run, True, at, -1, storage, result.shape, None), result)
 
-    def _give(self, state: _Execution, tensor: ArrayOfRun, result: GivenArray, program: int) -> None:
+    def _give(self, state: _Execution, tensor: ArrayOfRun, result: GivenArray) -> None:
         """Note what one run gives."""
         run, storage = tensor.run, tensor.storage
         if result.into >= 0:
@@ -102,39 +90,36 @@ class Storages:
             state.filled[storage] = (0 if part is None else part.offset) + result.updates
             tensor = replace(tensor, part=part)
         state.held[result.value] = storage
-        kept = result.value in self._values[program].kept
-        self.last[storage] = LASTING if kept else max(self.last[storage], run)
+        self.last[storage] = LASTING if result.value in state.values.kept else max(self.last[storage], run)
         self.tensors.append(tensor)
 
-    def _turn(self, state: _Execution, program: int, device: int, loop: int, turn: int) -> None:
+    def _turn(self, state: _Execution, loop: int, turn: int) -> None:
         """Hand a loop's body what it carries, where an iteration begins."""
         if state.turns.get(loop, -1) == turn:
             return
-        values = self._values[program]
+        values = state.values
         one = values.loops[loop]
         begins = turn == 0 or loop not in state.turns
-        start = self._programs[program].module.instructions[loop].operands[0] if begins else one.root
+        start = values.module.instructions[loop].operands[0] if begins else one.root
         leaves = [index for index, _ in one.carried.leaves]
-        carried = [self._held(state, program, device, values.origin(start, index)) for index in leaves]
+        carried = [self._held(state, values.origin(start, index)) for index in leaves]
         state.held.update(zip([(one.parameter, index) for index in leaves], carried, strict=True))
         state.turns[loop] = turn
 
-    def _held(self, state: _Execution, program: int, device: int, value: Value) -> int:
+    def _held(self, state: _Execution, value: Value) -> int:
         """Return the storage that holds a value now; a new one where nothing recorded has made it."""
-        values = self._values[program]
+        values = state.values
         loop = values.loops.get(value[0])
         if loop is not None and value not in state.held:
             value = values.origin(loop.root, value[1])
         storage = state.held.get(value)
         if storage is not None:
             return storage
-        made = self._programs[program].module.instructions.get(value[0])
-        if made is not None and made.opcode == "constant":
-            if (program, device, value) not in self._constants:
-                self._constants[program, device, value] = self._new(LASTING)
-            return self._constants[program, device, value]
-        storage = state.held[value] = self._new(LASTING)
-        return storage
+        made = values.module.instructions.get(value[0])
+        among = state.constants if made is not None and made.opcode == "constant" else state.held
+        if value not in among:
+            among[value] = self._new(LASTING)
+        return among[value]
 
     def _new(self, last: int) -> int:
         self.last.append(last)
@@ -143,7 +128,7 @@ class Storages:
     @property
     def constants(self) -> frozenset[int]:
         """Return the storages of constants, which executions share."""
-        return frozenset(self._constants.values())
+        return frozenset(storage for each in self._constants.values() for storage in each.values())
 
 
 class TensorRows(Struct, frozen=True):
@@ -189,32 +174,34 @@ def _storage_numbers(
     until = runs.same(run, np.where(last == LASTING, born_run, last)[which])
     until[last[which] == LASTING] = LASTING
     own = ~shared[which] | (run == born_run[which])
-    found = np.empty(int(own.sum()), np.int32)
-    (COMPILED or number)(run[own], given[which[own]], until[own], found)
     numbers = np.full(len(run), -1, np.int32)
-    numbers[own] = found
+    numbers[own] = numbered(run[own], given[which[own]] > 0, until[own])
     return numbers
 
 
-def number(run: Array, given: Array, last: Array, numbers: Array) -> None:
-    """Number storages in the order in which they appear (all int32): one that is needed no more is used again.
+def numbered(run: Array, given: Array, last: Array) -> Array:
+    """Number storages in the order in which they appear (int32): of those that no run takes any more the latest is used
+    again. What lies there from the start has a number of its own.
 
-    What lies there from the start has a number of its own.
-
-    >>> numbers = np.empty(3, np.int32)
-    >>> number(np.array([0, 1, 2]), np.array([1, 1, 1]), np.array([1, 2, LASTING]), numbers)
-    >>> numbers.tolist()
+    >>> numbered(np.array([0, 1, 2]), np.array([True, True, True]), np.array([1, 2, LASTING])).tolist()
     [0, 1, 0]
     """
-    free, ends, fresh = list[int](), list[tuple[int, int]](), 0
-    for at, (now, gives, end) in enumerate(zip(run.tolist(), given.tolist(), last.tolist(), strict=True)):
-        while ends and ends[0][0] < now:
-            free.append(heapq.heappop(ends)[1])
-        used = free.pop() if free and gives else fresh
-        fresh += used == fresh
-        numbers[at] = used
-        if end != LASTING:
-            heapq.heappush(ends, (end, used))
+    taken, freed = (np.flatnonzero(each).astype(np.int32) for each in (given, last != LASTING))
+    order = np.argsort(np.concatenate((2 * run[taken], 2 * last[freed] + 1)), kind="stable")
+    storage, frees = np.append(taken, freed)[order], (order >= len(taken))
+    free = np.cumsum(np.where(frees, 1, -1), dtype=np.int32)  # and one is made where there is none
+    free -= np.minimum(np.minimum.accumulate(free), 0) if len(free) else free
+    before = np.append(np.int32(0), free)[: len(free)]
+    known = np.flatnonzero(frees | (before > 0)).astype(np.int32)
+    height = np.maximum(free, before)[known]
+    height = height.astype(np.min_scalar_type(int(height.max(initial=0))))
+    by_height = known[np.argsort(height, kind="stable")]  # freed and taken by turns
+    again = np.flatnonzero(~frees[by_height])
+    source = np.arange(len(run), dtype=np.int32)
+    source[storage[by_height[again]]] = storage[by_height[again - 1]]
+    while ((first := source[source]) != source).any():
+        source = first
+    return (np.cumsum(source == np.arange(len(run)), dtype=np.int32) - 1)[source]
 
 
 def _updated(state: _Execution, storage: int, whole: Shape, part: ArrayPart | None) -> ArrayPart | None:
@@ -226,19 +213,17 @@ def _updated(state: _Execution, storage: int, whole: Shape, part: ArrayPart | No
     return ArrayPart(offset if fits else 0, part.dims, part.strides)
 
 
-def depends(values: Values, program: HloProgram) -> list[bool]:
+def depends(items: Sequence[Item]) -> list[bool]:
     """Return of each item in a loop whether it needs what the iteration before made; outside of loops it does not."""
-    carried: dict[int, frozenset[Index]] = {loop: values.carried(loop) for loop in values.loops}
-    needs: dict[int, bool] = {}
-    needing = []
-    for item in program.items:
-        one = values.loops.get(item.loop)
-        needed = False
-        for read in values.reads(item.instruction) if one is not None else ():
-            maker, index = read.value
-            needed |= needs.get(maker, False) or (
-                one is not None and maker == one.parameter and index in carried[item.loop]
-            )
-        needs[item.instruction.id] = needed
+    carried: dict[tuple[int, int], frozenset[Index]] = {}
+    needs, needing = dict[tuple[int, int], bool](), list[bool]()
+    for item in items:
+        loop, where, needed = item.values.loops.get(item.loop), (item.program, item.loop), False
+        if loop is not None and where not in carried:
+            carried[where] = item.values.carried(item.loop)
+        for maker, index in () if loop is None else (read.value for read in item.reads):
+            is_carried = loop is not None and maker == loop.parameter and index in carried[where]
+            needed |= is_carried or needs.get((item.program, maker), False)
+        needs[item.program, item.instruction.id] = needed
         needing.append(needed)
     return needing

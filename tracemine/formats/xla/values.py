@@ -75,11 +75,7 @@ class Values(Struct, frozen=True, dict=True):
         """Return the loops by their instruction's id."""
         loops = {}
         for instruction in self.module.instructions.values():
-            body = (
-                self.module.computations.get(instruction.called[0])
-                if instruction.opcode == "while" and instruction.called
-                else None
-            )
+            body = self.module.called(instruction) if instruction.opcode == "while" else None
             parameters = [] if body is None else [one for one in body.instructions if one.opcode == "parameter"]
             if body is None or not parameters or not instruction.operands:
                 continue
@@ -124,7 +120,7 @@ class Values(Struct, frozen=True, dict=True):
             caller = self.callers.get(each.computation)
             known = caller is not None and caller.opcode != "while" and 0 <= each.parameter < len(caller.operands)
             return (caller.operands[each.parameter], index) if caller is not None and known else None
-        body = self.module.computations.get(each.called[0]) if each.opcode in _CALLS and each.called else None
+        body = self.module.called(each) if each.opcode in _CALLS else None
         if body is None:
             return None
         if each.opcode == "call":
@@ -145,8 +141,7 @@ class Values(Struct, frozen=True, dict=True):
         """Return what an instruction gives, but for the workspace of a library's call."""
         leaves = instruction.shape.leaves
         if instruction.opcode == "custom-call" and len(leaves) > 1:
-            users = self.module.users.get(instruction.id, ())
-            taken = {self.module.instructions[user].tuple_index for user in users}
+            taken = {user.tuple_index for user in self.module.users.get(instruction.id, ())}
             leaves = tuple(
                 (index, shape)
                 for index, shape in leaves
@@ -190,8 +185,9 @@ class Values(Struct, frozen=True, dict=True):
         for _ in range(_DEEPEST):
             if inner is None:
                 return None
-            if inner.opcode == "fusion" and inner.called and inner.called[0] in self.module.computations:
-                following = self.module.computations[inner.called[0]].root
+            body = self.module.called(inner) if inner.opcode == "fusion" else None
+            if body is not None:
+                following = body.root
             elif inner.opcode == "tuple" and index and 0 <= index[0] < len(inner.operands):
                 following, index = inner.operands[index[0]], index[1:]
             elif inner.opcode == "bitcast" and inner.operands:
@@ -236,16 +232,15 @@ class Values(Struct, frozen=True, dict=True):
         return self._read_by(users, taken.shape)
 
     def _users(self, of: HloInstruction | None) -> list[HloInstruction]:
-        users = () if of is None else self.module.users.get(of.id, ())
-        return [self.module.instructions[user] for user in users]
+        return [] if of is None else self.module.users.get(of.id, [])
 
     def _read_by(self, users: list[HloInstruction], whole: Shape) -> ArrayPart | None:
         """Return what slices, lookups and updates read of the array that they take first."""
         if any(user.opcode not in _PARTIAL and user.opcode not in _UPDATES for user in users):
             return None
         first = users[0]
-        if len(users) == 1 and len(first.slices) == len(whole.dims) > 0 and max(first.steps) <= 1:
-            offset = sum(start * stride for start, stride in zip(first.starts, whole.strides, strict=True))
+        if len(users) == 1 and len(first.slices) == len(whole.dims) > 0 and max(step for *_, step in first.slices) <= 1:
+            offset = sum(start * stride for (start, *_), stride in zip(first.slices, whole.strides, strict=True))
             return ArrayPart(offset, first.shape.dims, whole.strides) if 0 <= offset < max(whole.elements, 1) else None
         count = 0
         for user in users:

@@ -1,113 +1,125 @@
 """Protobuf's wire format, read by tables of fields: only what a table names is decoded, all else is stepped over.
 
-https://protobuf.dev/programming-guides/encoding/
+By compiled code (`_event_cells.c`) where the installation has it. What that does not read is read here, and so is what
+is damaged: both give the same. https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from enum import Enum
-from typing import Any
+from importlib import import_module
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from tracemine.errors import InputError
-from tracemine.formats.xla.compiled import MESSAGE
 
+_INTERFACE = 5  # of `_event_cells.c`; a source tree may hold a build of before
+
+
+def _built() -> Any:
+    try:  # by name: what reads imports from source knows no module without one
+        built = import_module("tracemine.formats.xla._event_cells")
+    except ImportError:  # installed without a compiler, or run from a source tree
+        return None
+    return built if getattr(built, "INTERFACE", None) == _INTERFACE else None
+
+
+COMPILED: Any = _built()
 Span = tuple[int, int]  # where a value lies in the file: first byte, and the one behind its last
-
-
-class Kind(Enum):
-    """How a field is written, and what becomes of it. Those in the plural may occur any number of times."""
-
-    INT = "unsigned number"
-    SIGNED = "signed number"
-    INTS = "unsigned numbers"
-    SIGNEDS = "signed numbers"
-    DOUBLE = "64-bit number"
-    FLOAT = "32-bit number"
-    TEXT = "text"
-    TEXTS = "texts"
-    SPAN = "bytes or message, not decoded"
-    SPANS = "bytes or messages, not decoded"
-
-
-class Field(Struct, frozen=True):
-    """A field of a message that is wanted."""
-
-    name: str
-    kind: Kind
-
-
-class WantedFields(Struct, frozen=True):
-    """The fields of a message that are wanted."""
-
-    fields: dict[int, Field]  # by number
-    names: tuple[str, ...]
-    nothing: dict[str, Any]  # the fields of no message
-    layout: bytes  # as `_event_cells.c` has it: of each number a place among the names, then of each place its kind
-
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_WIRES = {
-    Kind.INT: (_VARINT,),
-    Kind.SIGNED: (_VARINT,),
-    Kind.INTS: (_VARINT, _BYTES),
-    Kind.SIGNEDS: (_VARINT, _BYTES),
-    Kind.DOUBLE: (_FIXED64,),
-    Kind.FLOAT: (_FIXED32,),
-}
-_MANY = {Kind.INTS, Kind.SIGNEDS, Kind.TEXTS, Kind.SPANS}
-_EMPTY: dict[Kind, Any] = {Kind.DOUBLE: 0.0, Kind.FLOAT: 0.0, Kind.TEXT: "", Kind.SPAN: None}
-_NUMBERS, _NO_PLACE = 64, 255  # of fields, in a table's layout
-COMPILED: Any = MESSAGE
+INT, TEXT, SPAN = "signed number", "text", "bytes or message, not decoded"  # kinds of fields
+_EMPTY: dict[str, Any] = {INT: 0, TEXT: "", SPAN: None}
+_MESSAGE, _MANY = len(_EMPTY), len(_EMPTY) + 1  # of a table, and of what repeats: kinds as compiled code numbers them
+_NUMBERS, _NO_PLACE = 64, 255  # of fields
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 _LONGEST = 63  # bits that the groups before a varint's last hold
 
 
-def table(**fields: tuple[int, Kind]) -> WantedFields:
-    """Return the table of a message's fields, each with its number and kind.
+class Field(Struct, frozen=True):
+    """A field of a message that is wanted. `many`: it may occur any number of times."""
 
-    >>> table(id=(1, Kind.INT)).names
-    ('id',)
+    place: int
+    name: str
+    kind: Kind
+    many: bool
+
+
+class Table(Struct, frozen=True):
+    """The fields of a message that are wanted."""
+
+    fields: dict[int, Field]  # by number
+    nothing: tuple[Any, ...]  # the values of no message
+    compiled: tuple[Any, ...]  # as `_event_cells.c` has it: of each number its place, of each place its kind
+
+
+Kind: TypeAlias = str | Table
+
+
+class CutOffError(InputError):
+    """Bytes end within what they should hold."""
+
+
+def table(**given: tuple[int, Kind | list[Kind]]) -> Table:
+    """Return the table of a message's fields, each with its number and kind; in a list: it may occur repeatedly.
+
+    >>> table(id=(1, INT), names=(2, [TEXT])).nothing
+    (0, ())
     """
-    place = dict(zip((number for number, _ in fields.values()), range(len(fields)), strict=True))
-    kinds = [*Kind]
-    layout = bytes(place.get(number, _NO_PLACE) for number in range(_NUMBERS))
-    layout += bytes(kinds.index(kind) for _, kind in fields.values())
-    nothing = {name: [] if kind in _MANY else _EMPTY.get(kind, 0) for name, (_, kind) in fields.items()}
-    return WantedFields(
-        {number: Field(name, kind) for name, (number, kind) in fields.items()}, tuple(fields), nothing, layout
-    )
+    found, places, kinds, nothing = dict[int, Field](), bytearray([_NO_PLACE] * _NUMBERS), bytearray(), list[Any]()
+    for place, (name, (number, kind)) in enumerate(given.items()):
+        one, many = (kind[0], True) if isinstance(kind, list) else (kind, False)
+        found[number] = Field(place, name, one, many)
+        places[number] = place
+        kinds.append((_MESSAGE if isinstance(one, Table) else [*_EMPTY].index(one)) + many * _MANY)
+        nothing.append(() if many else one.nothing if isinstance(one, Table) else _EMPTY[one])
+    inner = (field.kind.compiled if isinstance(field.kind, Table) else None for field in found.values())
+    return Table(found, tuple(nothing), (bytes(places + kinds), tuple(nothing), tuple(inner)))
 
 
-def read(data: memoryview, span: Span | None, wanted: WantedFields) -> dict[str, Any]:
-    """Return the fields of a message by name: what is not in it, or all without a message, is 0, "", None (span) or an
-    empty list. They are not to be changed.
+def read(data: memoryview, span: Span, wanted: Table) -> tuple[Any, ...]:
+    """Return the fields of a message in the table's order: what is not in it is 0, "", None (bytes), or empty. None is
+    to be changed.
 
     Raises InputError, with the offset, where the bytes are no such message.
 
-    >>> read(memoryview(bytes([8, 150, 1, 18, 1, 97])), (0, 6), table(id=(1, Kind.INT), name=(2, Kind.TEXT)))
-    {'id': 150, 'name': 'a'}
+    >>> read(memoryview(bytes([8, 150, 1, 18, 1, 97])), (0, 6), table(id=(1, INT), name=(2, TEXT)))
+    (150, 'a')
     """
-    if span is None:
-        return wanted.nothing
-    found = None if COMPILED is None else COMPILED(data, *span, wanted.names, wanted.layout)
+    found = None if COMPILED is None else COMPILED.message(data, *span, wanted.compiled)
     return _read(data, span, wanted) if found is None else found
 
 
-def _read(data: memoryview, span: Span, wanted: WantedFields) -> dict[str, Any]:
-    values = {name: list(value) if isinstance(value, list) else value for name, value in wanted.nothing.items()}
+def _read(data: memoryview, span: Span, wanted: Table) -> tuple[Any, ...]:
+    values = [*wanted.nothing]
     for number, wire, value, offset in fields(data, span):
         field = wanted.fields.get(number)
         if field is None:
             continue
-        if wire not in _WIRES.get(field.kind, (_BYTES,)):
-            raise damaged(f"{field.name} is no {field.kind.value}", offset)
-        if field.kind in _MANY:
-            values[field.name].extend(_members(data, field.kind, value))
-        else:
-            values[field.name] = _value(data, field.kind, value)
+        packed = field.many and field.kind == INT and wire == BYTES
+        if wire != (VARINT if field.kind == INT else BYTES) and not packed:
+            says = field.kind if isinstance(field.kind, str) else "message"
+            raise damaged(f"{field.name} is no {says}", offset)
+        found = _packed(data, value) if packed else [_value(data, field.kind, value)]
+        if not field.many:
+            values[field.place] = found[0]
+        elif found:
+            values[field.place] = values[field.place] or []
+            values[field.place] += found
+    return tuple(values)
+
+
+def _value(data: memoryview, kind: Kind, value: Any) -> Any:
+    if isinstance(kind, Table):
+        return _read(data, value, kind)
+    return signed(value) if kind == INT else text_of(data, value) if kind == TEXT else value
+
+
+def _packed(data: memoryview, span: Span) -> list[int]:
+    at, end = span
+    values = []
+    while at < end:
+        number, at = varint(data, at, end)
+        values.append(signed(number))
     return values
 
 
@@ -125,19 +137,21 @@ def fields(data: memoryview, span: Span) -> Iterator[tuple[int, int, Any, int]]:
         tag, at = varint(data, at, end)
         number, wire = tag >> 3, tag & 7
         value: Any
-        if wire == _VARINT:
+        if wire == VARINT:
             value, at = varint(data, at, end)
-        elif wire == _BYTES:
+        elif wire == BYTES:
             length, at = varint(data, at, end)
             value = (at, at + length)
             at += length
-        elif wire in (_FIXED64, _FIXED32):
-            size = 8 if wire == _FIXED64 else 4
+        elif wire in (FIXED64, FIXED32):
+            size = 8 if wire == FIXED64 else 4
             value, at = int.from_bytes(data[at : at + size], "little"), at + size
         else:
             raise damaged(f"there is no wire type {wire}", begin)
-        if at > end or not number:
-            raise damaged("a field reaches beyond its message" if number else "a field has number 0", begin)
+        if not number:
+            raise damaged("a field has number 0", begin)
+        if at > end:
+            raise damaged("a field reaches beyond its message", begin, CutOffError)
         yield number, wire, value, begin
 
 
@@ -158,7 +172,7 @@ def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return values & 0xFFFF_FFFF_FFFF_FFFF, at
         shift += 7
-    raise damaged("a number does not end", begin)
+    raise damaged("a number does not end", begin, CutOffError if at == end else InputError)
 
 
 def signed(value: int) -> int:
@@ -179,36 +193,6 @@ def text_of(data: memoryview, span: Span) -> str:
     return str(data[span[0] : span[1]], "utf-8", "replace")
 
 
-def damaged(says: str, offset: int) -> InputError:
+def damaged(says: str, offset: int, error: type[InputError] = InputError) -> InputError:
     """Return the error of bytes that are not what they should be."""
-    return InputError(f"is damaged at byte {offset}: {says}", hint="copy the file again, or record once more")
-
-
-def _members(data: memoryview, kind: Kind, value: Any) -> list[Any]:
-    if kind is Kind.TEXTS:
-        return [text_of(data, value)]
-    if kind is Kind.SPANS:
-        return [value]
-    numbers = [value] if isinstance(value, int) else _packed(data, value)
-    return [signed(number) for number in numbers] if kind is Kind.SIGNEDS else numbers
-
-
-def _packed(data: memoryview, span: Span) -> list[int]:
-    at, end = span
-    values = []
-    while at < end:
-        number, at = varint(data, at, end)
-        values.append(number)
-    return values
-
-
-def _value(data: memoryview, kind: Kind, value: Any) -> Any:
-    if kind is Kind.TEXT:
-        return text_of(data, value)
-    if kind is Kind.SIGNED:
-        return signed(value)
-    if kind is Kind.DOUBLE:
-        return struct.unpack("<d", value.to_bytes(8, "little"))[0]
-    if kind is Kind.FLOAT:
-        return struct.unpack("<f", value.to_bytes(4, "little"))[0]
-    return value
+    return error(f"is damaged at byte {offset}: {says}", hint="copy the file again, or record once more")

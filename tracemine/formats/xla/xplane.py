@@ -10,29 +10,16 @@ from msgspec.structs import replace
 
 from tracemine.columns import Array, codes, examples, sorted_unique
 from tracemine.devices import told_name
-from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import recording as rec
 from tracemine.formats.xla.hlo import HloModule, module_of
-from tracemine.formats.xla.planes import (
-    FRAMES_BYTES,
-    GPU,
-    HOST,
-    HOST_PARTS,
-    METADATA,
-    OCCUPANCY,
-    STREAM,
-    TASK,
-    host_name,
-    refuse,
-)
-from tracemine.formats.xla.recording import Columns, Recording, Strings
-from tracemine.formats.xla.space import LineEvents, Plane, PlaneLine, XSpace, events_of, open_space, text_ids
+from tracemine.formats.xla.planes import FRAMES_BYTES, GPU, HOST, METADATA, STREAM, TASK, event_name, refuse
+from tracemine.formats.xla.recording import Columns, EventKind, Recording, Strings
+from tracemine.formats.xla.space import Plane, PlaneLine, XSpace, events_of, open_space, text_ids
 from tracemine.formats.xla.wire import Span
 from tracemine.timeline import RecordedDevice
 
 _PROGRAM = re.compile(r".*\((?P<number>\d{1,19})\)", re.DOTALL)
 _HLO = ("Hlo Proto", "hlo_proto", "HloProto")
-_SMALL = ("device", "commands")  # numbers of many host events
 _PS = 1000  # a nanosecond
 _VERSIONS = ("jax_version", "jaxlib_version", "cuda_runtime_version", "cuda_driver_version", "gpu_version")
 _VERSION = re.compile(r"[\w.+ -]{1,40}")
@@ -51,15 +38,15 @@ def recording_of(space: XSpace) -> Recording:
     strings = Strings()
     base_ns = _number(space, TASK, "profile_start_time") or 0
     gpus = {int(match[1]): plane for plane in space.planes if (match := GPU.fullmatch(plane.name))}
-    parts = [
-        columns
-        for device, plane in gpus.items()
-        for line in plane.lines
-        if STREAM.match(line.name)
-        for columns in _activities(space, plane, line, device, strings, base_ns)
-    ]
-    gpu = rec.joined(parts, rec.no_rows(rec.GPU_NUMBERS, rec.GPU_TEXTS, "device", "stream", "occupancy"))
-    gpu = rec.in_order(gpu, "device", "stream")
+    parts = list[Columns]()
+    for device, plane in gpus.items():
+        for line in plane.lines:
+            if stream := STREAM.match(line.name):
+                for columns in _events(space, plane, line, rec.GPU, strings, base_ns):
+                    both = np.full((2, len(columns["name"])), [[device], [int(stream[1])]], np.int64)
+                    parts.append(columns | {"device": both[0].astype(np.int32), "stream": both[1]})
+                space.forget(line)
+    gpu = rec.in_order(rec.joined(parts, rec.GPU, "device", "stream"), "device", "stream")
     of_host, threads, frames = _host_columns(space, strings, base_ns)
     gpu["launch"] = rec.launches(gpu, of_host["host"])
     return Recording(
@@ -91,41 +78,31 @@ def _number(space: XSpace, plane_name: str, stat: str) -> int | None:
     return next((value for value in found if isinstance(value, int)), None)
 
 
-def _activities(
-    space: XSpace, plane: Plane, line: PlaneLine, device: int, strings: Strings, base_ns: int
+def _events(
+    space: XSpace, plane: Plane, line: PlaneLine, kind: EventKind, strings: Strings, base_ns: int
 ) -> Iterator[Columns]:
-    stream = STREAM.match(line.name)
-    wanted = (*rec.GPU_NUMBERS.values(), *rec.GPU_TEXTS.values(), OCCUPANCY)
-    for events in events_of(space, plane, line, wanted):
-        columns = _columns(space, plane, line, events, strings, base_ns)
-        columns |= {name: events.numbers(stat) for name, stat in rec.GPU_NUMBERS.items()}
-        columns |= {
-            name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in rec.GPU_TEXTS.items()
+    """Yield the events of a line that are of a kind, some at a time."""
+    skipped = [number for number, name in plane.event_names.items() if not kind.holds(name)]
+    wanted = (*kind.numbers.values(), *kind.texts.values(), *kind.doubles.values())
+    for events in events_of(space, plane, line, wanted, skipped):
+        code = codes(events.names)
+        names = [plane.event_names.get(number, "") for number in events.names[examples(code)].tolist()]
+        columns: Columns = {
+            "name": np.array([strings[event_name(name, kind)] for name in names], np.int32)[code],
+            "start_ns": base_ns + (line.start_ns * _PS + events.offset_ps) // _PS,
+            "dur_ns": (np.maximum(events.dur_ps, 0) + _PS // 2) // _PS,
         }
-        columns["occupancy"] = events.doubles(OCCUPANCY)
-        count = len(events.names)
-        columns["device"] = np.full(count, device, np.int32)
-        columns["stream"] = np.full(count, MISSING if stream is None else int(stream[1]), np.int64)
-        yield columns
-    space.forget(line)
-
-
-def _columns(
-    space: XSpace, plane: Plane, line: PlaneLine, events: LineEvents, strings: Strings, base_ns: int, kind: str = ""
-) -> Columns:
-    code = codes(events.names)
-    names = [plane.event_names.get(number, "") for number in events.names[examples(code)].tolist()]
-    begin_ps = line.start_ns * _PS + events.offset_ps
-    return {
-        "name": np.array([strings[host_name(name, kind)] for name in names], np.int32)[code],
-        "start_ns": base_ns + begin_ps // _PS,
-        "dur_ns": (np.maximum(events.dur_ps, 0) + _PS // 2) // _PS,
-    }
+        columns |= {name: events.numbers(stat) for name, stat in kind.numbers.items()}
+        columns |= {name: _small(columns[name]) for name in rec.SMALL if name in columns}
+        columns |= {name: events.doubles(stat) for name, stat in kind.doubles.items()}
+        yield columns | {
+            name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in kind.texts.items()
+        }
 
 
 def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[str, Columns], list[PlaneLine], int]:
     """Return events of the host's threads by what they are, in order, the threads, and how many frames they have."""
-    parts: dict[str, list[Columns]] = {kind: [] for kind in HOST_PARTS}
+    parts: dict[str, list[Columns]] = {kind: [] for kind in rec.OF_HOST}
     threads: list[PlaneLine] = []
     frames = 0
     for plane in _named(space, HOST):
@@ -135,7 +112,9 @@ def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[s
             begun = np.empty(0, np.int64)  # when the thread's host events did, of which call paths are asked
             for kind, found in parts.items():
                 first = len(found)
-                for columns in _events_of_kind(space, plane, line, kind, strings, base_ns):
+                if kind == "frame" and _too_many(line):
+                    continue
+                for columns in _events(space, plane, line, rec.OF_HOST[kind], strings, base_ns):
                     if kind == "frame":
                         frames += len(columns["name"])
                         columns = rec.running_at(begun, columns)
@@ -143,29 +122,10 @@ def _host_columns(space: XSpace, strings: Strings, base_ns: int) -> tuple[dict[s
                 if kind == "host":
                     begun = np.sort(np.concatenate([begun, *(columns["start_ns"] for columns in found[first:])]))
             space.forget(line)
-    of_kind = {}
-    for kind, found in parts.items():
-        numbers, texts, _ = HOST_PARTS[kind]
-        of_kind[kind] = rec.in_order(rec.joined(found, rec.no_rows(numbers, texts, "thread")))
+    of_kind = {kind: rec.in_order(rec.joined(found, rec.OF_HOST[kind], "thread")) for kind, found in parts.items()}
     host = of_kind["host"]
     host["end_ns"] = host.pop("dur_ns") + host["start_ns"]
     return of_kind, threads, frames
-
-
-def _events_of_kind(
-    space: XSpace, plane: Plane, line: PlaneLine, kind: str, strings: Strings, base_ns: int
-) -> Iterator[Columns]:
-    if kind == "frame" and _too_many(line):
-        return
-    numbers, texts, holds = HOST_PARTS[kind]
-    skipped = [number for number, name in plane.event_names.items() if not holds(name)]
-    for events in events_of(space, plane, line, (*numbers.values(), *texts.values()), skipped):
-        columns = _columns(space, plane, line, events, strings, base_ns, kind)
-        columns |= {name: events.numbers(stat) for name, stat in numbers.items()}
-        columns |= {name: _small(columns[name]) for name in _SMALL if name in columns}
-        yield columns | {
-            name: text_ids(space, plane, events, stat, strings.__getitem__) for name, stat in texts.items()
-        }
 
 
 def _too_many(frames: PlaneLine) -> bool:
