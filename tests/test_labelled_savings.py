@@ -49,7 +49,9 @@ def pairs(labelled: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["shown_boxes", "read_by_queries", "hard_examples", "cloud_classified", *KINDS["sixth"]])
+@pytest.mark.parametrize(
+    "name", ["shown_boxes", "read_by_queries", "hard_examples", "cloud_classified", *KINDS["sixth"]]
+)
 def test_what_a_fix_is_said_to_save_lies_close_to_what_it_saved(pairs: dict[str, Any], name: str) -> None:
     one = pairs[name]
     low, mid, high = one.said

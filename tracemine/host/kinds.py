@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -175,7 +174,8 @@ def collections(
 def lock_waits(timeline: Timeline, thread: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return begin, end and thread of each wait for Python's lock, and the call path that waits. thread: as above."""
     begin, dur, pid, tid, stack_row = (
-        rows_of(timeline.lock_waits[name]).astype(np.int64) for name in ("start_ns", "dur_ns", "pid", "tid", "stack_row")
+        rows_of(timeline.lock_waits[name]).astype(np.int64)
+        for name in ("start_ns", "dur_ns", "pid", "tid", "stack_row")
     )
     return begin, begin + dur, threads_of(timeline, thread, tid, pid), stack_row
 
