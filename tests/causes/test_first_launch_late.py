@@ -64,11 +64,11 @@ def test_what_the_host_is_at_decides_the_advice(at: str, advice: str, line: str)
     assert found.per_step is not None and found.per_step.measured_ns > 0.7 * 5 * MS
 
 
-def test_of_operators_the_device_leaves_a_launch_of_each_and_a_thread_what_the_step_does_not_hide() -> None:
+def test_a_thread_hides_no_more_than_the_rest_of_the_step_lasts() -> None:
     short, long = (found_in(started("operators", rest=rest))[0].per_step for rest in (MS // 2, 9 * MS))
     assert short is not None and long is not None
-    assert short.step_saving_ns.low <= MS // 2 < MS < short.step_saving_ns.mid <= long.step_saving_ns.mid
-    assert 0 < long.step_saving_ns.mid - short.step_saving_ns.mid < 100_000  # all but one operator's launch
+    assert short.step_saving_ns.mid <= MS // 2 < MS < long.step_saving_ns.mid
+    assert short.step_saving_ns.high > MS  # the device could do it
 
 
 def test_a_step_that_begins_while_the_device_is_busy_has_one_too() -> None:

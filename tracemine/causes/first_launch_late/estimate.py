@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.columns import sorted_unique
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.gap_estimates import of_gaps
@@ -24,7 +23,6 @@ from tracemine.rows.table import BoolArray, FloatArray, IntArray, flags, number
 _WORKERS, _SLOWER, _HANDED_OVER_NS = WORKERS[-1], SLOWER[1], HANDED_OVER_NS[1]  # as many as the fix has
 # Of the low end: others share the cores.
 _LEAST_SHARE: Final = 0.5
-_LAUNCH_NS: Final = 30_000  # an operator that the device does instead, at most of most
 _OF_BUFFERS: Final = 0.75  # the forward pass begins with other work of the host
 AT_START: Final = ("buffers", "operators")
 _DISTRIBUTED: Final = "DistributedDataParallel.forward"
@@ -36,9 +34,8 @@ def into_step_ns(context: ScanContext) -> IntArray:
     return np.where(flags(rows, "between_steps"), number(rows, "into_step_ns"), number(rows, "dur_ns"))
 
 
-def at_start(context: ScanContext, gaps: IntArray) -> tuple[str | None, int]:
-    """Return what took more than half of these gaps since their steps began, one of AT_START, None: neither did; and
-    how many operators are called there, each counted once.
+def at_start(context: ScanContext, gaps: IntArray) -> str | None:
+    """Return what took more than half of these gaps since their steps began, one of AT_START; None: neither did.
 
     buffers: what DistributedDataParallel does before a forward pass. operators: those before the one that launches.
     """
@@ -46,7 +43,7 @@ def at_start(context: ScanContext, gaps: IntArray) -> tuple[str | None, int]:
     end = (number(rows, "start_ns") + number(rows, "dur_ns"))[gaps]
     found = host_time(timeline, end - into_step_ns(context)[gaps], end)
     if found is None:
-        return None, 0
+        return None
     names, parent = categories(timeline.ops["name"]), rows_of(timeline.ops["parent_row"])
     distributed = taken(nearest(parent, names.among(_DISTRIBUTED)), found.op_row) >= 0
     outer = outermost(nearest(parent, categories(timeline.ops["kind"]).among("op")), parent)
@@ -55,8 +52,7 @@ def at_start(context: ScanContext, gaps: IntArray) -> tuple[str | None, int]:
     operators = (top >= 0) & (top != last[found.step])
     spent = dict(zip(AT_START, (int(found.dur_ns[each].sum()) for each in (distributed, operators)), strict=True))
     half = int(found.dur_ns.sum()) / 2
-    what = next((name for name, dur_ns in spent.items() if dur_ns > half), None)
-    return what, len(sorted_unique(names.codes[top[operators]]))
+    return next((name for name, dur_ns in spent.items() if dur_ns > half), None)
 
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -68,7 +64,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     step_ns = context.unprofiled.mid_ns if context.unprofiled.of_step else 2 * usual
     rest = np.maximum(step_ns - usual, 0)
     what = at_start(context, members)
-    middle, how = _saved(*what, usual, rest)
+    middle, how = _saved(what, usual, rest)
     saving = outwards(
         float((_LEAST_SHARE * np.minimum(least, np.minimum(rest, middle))).sum()),
         float(middle.sum()),
@@ -78,20 +74,17 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     return of_gaps(context, matrix, saving.at_most(int(into.sum())), (note,))
 
 
-def _saved(what: str | None, operators: int, load: FloatArray, rest: FloatArray) -> tuple[FloatArray, str]:
-    """Return what goes of each stretch of `load`, in so many operators, next to `rest` of the step, and how.
+def _saved(what: str | None, load: FloatArray, rest: FloatArray) -> tuple[FloatArray, str]:
+    """Return what goes of each stretch of `load`, next to `rest` of the step, and how.
 
     >>> ms = 1e6
-    >>> [_saved("operators", 5, np.array([each * ms]), np.array([3 * ms]))[0].tolist() for each in (2, 4)]
-    [[2000000.0], [3850000.0]]
-    >>> _saved(None, 0, np.array([8 * ms]), np.array([1 * ms]))[0].tolist()
+    >>> _saved("operators", np.array([4 * ms]), np.array([3 * ms]))[0].tolist()
+    [3000000.0]
+    >>> _saved(None, np.array([8 * ms]), np.array([1 * ms]))[0].tolist()
     [7500000.0]
     """
     if what == "operators":
-        launches = np.minimum(operators * _LAUNCH_NS, load)
-        return load - np.minimum(np.maximum(load - rest, 0), launches), (
-            "a thread does it while the rest of the step runs, or the device does, each operator once for all of it"
-        )
+        return np.minimum(load, rest), "a thread does it while the rest of the step runs"
     if what == "buffers":
         return _OF_BUFFERS * load, f"{_OF_BUFFERS:.0%} of it is sending buffers"
     left = np.maximum(_SLOWER * load / _WORKERS - rest, np.minimum(_HANDED_OVER_NS, load))
@@ -102,7 +95,7 @@ def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], n
     """Return what the host is at in these gaps."""
     if rule.id != "first_launch_late":
         return {}
-    return {"at_start": at_start(context, np.concatenate([one.matrix.reshape(-1) for one in classes]))[0]}
+    return {"at_start": at_start(context, np.concatenate([one.matrix.reshape(-1) for one in classes]))}
 
 
 FACTS = AdviceFacts(
