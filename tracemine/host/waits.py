@@ -39,6 +39,7 @@ _OPERATORS: Final[tuple[tuple[Wait, re.Pattern[str]], ...]] = (  # the more spec
     ("truth", deferred(r"^aten::(is_nonzero|equal|allclose)$")),
     ("number", deferred(r"^aten::(item|_local_scalar_dense)$")),
 )
+_WHOLE_DEVICE: Final = deferred(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
 _OF_EVENTS: Final = deferred(r"EventSynchronize")
 _RECORDS: Final = deferred(r"^(cuda|hip|cu)EventRecord")
 _FEW_BYTES: Final = 65_536
@@ -104,6 +105,11 @@ def waits_of(timeline: Timeline, host: HostThreads) -> Waits:
         call_row=rows,
         call_of=place[code],
     )
+
+
+def for_the_device(timeline: Timeline, waits: Waits) -> BoolArray:
+    """Return which waits are for all of the device's work."""
+    return named(categories(timeline.api["name"]), _WHOLE_DEVICE)[waits.api_row]
 
 
 def _leaves_work(timeline: Timeline, calls: HostCalls) -> BoolArray:

@@ -2,58 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
-from msgspec import Struct
 
+from tracemine.findings.graphs.kinds import KINDS
+from tracemine.findings.graphs.obstacles import WHOLE_DEVICE, Obstacles
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.host import named
-from tracemine.rows.table import BoolArray, Categories, Rows, category
+from tracemine.rows.table import BoolArray
 from tracemine.timeline import Timeline
 from tracemine.units import count_text
 
 ALLOCATED = deferred(r"^(cuda|hip)Malloc(?!Host)")
 _NODE = deferred(r"^autograd::engine::evaluate_function: ")
-_SYNCHRONISES = deferred(r"^(cuda|hip)(Stream|Event)Synchronize")
-# Operators that wait for a value, or for a size, from the device; what runs in them waits as part of them.
-_READS_BACK = {"aten::_local_scalar_dense": "`.item()`", "aten::nonzero": "`nonzero`", "aten::_unique2": "`unique`"}
-_LOOPED_ADAM = deferred(r"^aten::(_foreach_)?addcdiv_$")
-_ADAMS = frozenset({"Adam", "AdamW", "NAdam", "RAdam", "Adamax"})
 
 
-class Chosen(Struct, frozen=True):
-    """Operators and runtime calls that count; `known`: some lie in modules, so that others are known not to."""
-
-    ops: BoolArray
-    api: BoolArray
-    known: bool
-    optimizer: bool  # what an optimizer does counts
-
-    @property
-    def others(self) -> Chosen:
-        """Return the rest; nothing where all may lie in the model."""
-        return Chosen(~self.ops & self.known, ~self.api & self.known, self.known, self.known and not self.optimizer)
-
-    def activities(self, timeline: Timeline) -> BoolArray:
-        """Return which activities do; those without an operator do with the rest of the model."""
-        op = rows_of(timeline.activities["op_row"])
-        without = self.optimizer  # in the model, unless it is known where that ends
-        return np.where(op >= 0, np.append(self.ops, without)[op], without)
-
-
-def in_model(timeline: Timeline, backward: BoolArray) -> Chosen:
-    """Return what `torch.compile(model)` takes in: modules and the backward pass; all where no module is known."""
+def in_model(timeline: Timeline, backward: BoolArray) -> BoolArray:
+    """Return which operators `torch.compile(model)` takes in, one more for −1: modules and the backward pass; all where
+    no module is known.
+    """
     module = categories(timeline.ops["module"]).codes >= 0
-    if not module.any():
-        return Chosen(np.ones(len(module), np.bool_), np.ones(timeline.api.num_rows, np.bool_), False, True)
-    inside = module | backward
-    owner = rows_of(timeline.api["op_row"])
-    of_op = np.where(owner >= 0, np.append(inside, False)[owner], False)
-    return Chosen(inside, of_op | (categories(timeline.api["module"]).codes >= 0), True, False)
+    return np.append(module | backward, False) if module.any() else np.ones(len(module) + 1, np.bool_)
 
 
 def model_calls(timeline: Timeline, backward: BoolArray) -> int:
@@ -101,38 +73,12 @@ def derived_twice(timeline: Timeline, backward: BoolArray) -> bool:
     )
 
 
-def blockers(timeline: Timeline, activities: Rows, optimizer: Categories, chosen: Chosen) -> Iterable[str]:
-    """Yield what the capture of a CUDA graph does not allow, with how often it is chosen.
-
-    `optimizer`: of each activity the class of the optimizer in whose step it is.
+def blockers(found: Obstacles, chosen: BoolArray) -> Iterable[str]:
+    """Yield what the capture of a CUDA graph does not allow, with how often it is chosen; but for waits for the whole
+    device, which stand where steps end. chosen: of each operator, one more for −1.
     """
-    calls, ops = categories(timeline.api["name"]), categories(timeline.ops["name"])
-    counted = ops.codes[chosen.ops & (ops.codes >= 0)]
-    times = dict(zip(ops.values, np.bincount(counted, minlength=len(ops.values)).tolist(), strict=True))
-    for name, text in _READS_BACK.items():
-        if times.get(name):
-            yield f"{text}, {count_text(times[name], 'time')}"
-    pageable = np.zeros(activities.count, np.bool_)
-    for name in ("source_memory", "target_memory"):
-        pageable |= category(activities, name).among("pageable")
-    if count := int((pageable & chosen.activities(timeline)).sum()):
-        yield count_text(count, "copy") + " from or to pageable memory"
-    if count := int((named(calls, ALLOCATED) & chosen.api).sum()):
-        yield f"memory allocated by the driver, {count_text(count, 'time')} (warm up before the capture)"
-    if count := _waits(timeline, calls, ops, chosen):
-        yield f"a stream or an event waited for, {count_text(count, 'time')}"
-    adams = sorted(_ADAMS.intersection(optimizer.values)) if chosen.optimizer and _looped(ops.values) else []
-    if adams:
-        yield f"{adams[0]} in a loop, unless it was made with `capturable=True`"
-
-
-def _looped(names: Sequence[str]) -> bool:
-    return any(_LOOPED_ADAM.search(name) for name in names) and not any("_fused_adam" in name for name in names)
-
-
-def _waits(timeline: Timeline, calls: Categories, ops: Categories, chosen: Chosen) -> int:
-    """Count calls that wait for a stream or an event, without those of operators counted as such, and of copies."""
-    owner = rows_of(timeline.api["op_row"])
-    counted = named(ops, re.compile("|".join(map(re.escape, (*_READS_BACK, "aten::copy_")))))
-    own = np.where(owner >= 0, counted[owner], False) if len(counted) else np.zeros(len(owner), np.bool_)
-    return int((named(calls, _SYNCHRONISES) & ~own & chosen.api).sum())
+    count = np.bincount(found.code[chosen[found.op_row]], minlength=len(found.kind))
+    for kind, what, times in zip(found.kind, found.what, count.tolist(), strict=True):
+        known = KINDS[kind]
+        if times and known.effects.get("cuda_graph") == "raises" and what != WHOLE_DEVICE:
+            yield f"{known.says.format(what=what)}, {count_text(times, 'time')}"
