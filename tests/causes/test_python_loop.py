@@ -776,6 +776,7 @@ def test_turns_whose_blocks_fill_the_device_take_as_long_at_once(blocks: int, sh
     dur = pa.array([20_000] * timeline.activities.num_rows, pa.int64())
     timeline = replace(timeline, activities=with_columns(timeline.activities, {"grid": grid, "dur_ns": dur}))
     (found,) = (one for one in mined(analysed(slow_host(timeline, 60))).findings if one.rule == "python_loop")
+    assert found.fused_ns is not None
     assert share * found.measured_ns < found.fused_ns.mid < (share + 0.1) * found.measured_ns
     assert found.fused_ns.low < 0.1 * found.measured_ns
 
