@@ -22,6 +22,7 @@ KINDS = {
         "taught_in_float32",
     ),  # a loop's gradients; the host sets the pace once the device is fast
     "third": ("cloud_classified",),  # what the fix leaves of the device's work
+    "sixth": ("stops_matched", "worlds_imagined"),  # rounds that share one tensor; a full queue that held the host up
 }
 
 
@@ -48,7 +49,9 @@ def pairs(labelled: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["shown_boxes", "read_by_queries", "hard_examples", "cloud_classified"])
+@pytest.mark.parametrize(
+    "name", ["shown_boxes", "read_by_queries", "hard_examples", "cloud_classified", *KINDS["sixth"]]
+)
 def test_what_a_fix_is_said_to_save_lies_close_to_what_it_saved(pairs: dict[str, Any], name: str) -> None:
     one = pairs[name]
     low, mid, high = one.said

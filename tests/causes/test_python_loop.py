@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: E402
 from tests.dispatched import dispatched  # noqa: E402
 from tracemine.causes.python_loop.kinds import Body  # noqa: E402
 from tracemine.causes.python_loop.kinds import over as kind_of_loop  # noqa: E402
+from tracemine.columns import with_columns  # noqa: E402
 from tracemine.pipeline import analysed, mined  # noqa: E402
 from tracemine.rows.table import category, number  # noqa: E402
 from tracemine.timeline import Timeline  # noqa: E402
@@ -765,6 +766,19 @@ def test_all_turns_at_once_take_one_turns_launches_and_no_less_than_their_bytes(
     assert found.occurrences == 2
     assert found.traffic_bytes.before == pytest.approx(2 * moved, rel=0.01)
     assert 2 * 4 * 1_500 <= found.fused_ns.low <= found.fused_ns.mid < found.measured_ns / 4
+
+
+@pytest.mark.parametrize(("blocks", "share"), [(2, 0.0), (32 * 132, 0.8)])
+def test_turns_whose_blocks_fill_the_device_take_as_long_at_once(blocks: int, share: float) -> None:
+    torch.manual_seed(0)
+    timeline = dispatched(samples(), steps=2)
+    grid = pa.array([[blocks, 1, 1]] * timeline.activities.num_rows, timeline.activities.schema.field("grid").type)
+    dur = pa.array([20_000] * timeline.activities.num_rows, pa.int64())
+    timeline = replace(timeline, activities=with_columns(timeline.activities, {"grid": grid, "dur_ns": dur}))
+    (found,) = (one for one in mined(analysed(slow_host(timeline, 60))).findings if one.rule == "python_loop")
+    assert found.fused_ns is not None
+    assert share * found.measured_ns < found.fused_ns.mid < (share + 0.1) * found.measured_ns
+    assert found.fused_ns.low < 0.1 * found.measured_ns
 
 
 def large_samples() -> Callable[[], Any]:

@@ -22,13 +22,15 @@ from tracemine.causes import load_rules
 from tracemine.causes.allocation_stall.facts import uncached
 from tracemine.causes.host_stall.facts import waited_in
 from tracemine.findings import Scan
-from tracemine.findings.blockers import derived_twice
 from tracemine.findings.environment import Environment, environment_of, library_of
-from tracemine.findings.facts import activity_facts, backward_ops
+from tracemine.findings.facts import backward_ops
+from tracemine.findings.graphs.blockers import derived_twice
 from tracemine.findings.recorder import of_recorder
+from tracemine.host.waits import waits_of
 from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
 from tracemine.rows import row_sets
+from tracemine.rows.host import HostThreads
 from tracemine.timeline import RecordedDevice, Timeline
 
 US = 1_000
@@ -155,8 +157,8 @@ def test_a_norm_says_from_which_version_on_it_is_one_kernel() -> None:
 
 
 def environment(timeline: Timeline) -> Environment:
-    rows = row_sets(timeline)["activities"]
-    return environment_of(timeline, rows, activity_facts(timeline, rows).optimizer)
+    waits = waits_of(timeline, HostThreads.of(timeline))
+    return environment_of(timeline, row_sets(timeline)["activities"], waits)
 
 
 def with_calls(timeline: Timeline, names: Iterable[str]) -> Timeline:
@@ -204,27 +206,36 @@ def test_a_cache_that_is_off_frees_as_often_as_it_allocates_all_the_time() -> No
 
 
 def test_what_breaks_a_capture_is_named_with_how_often() -> None:
-    members = [kernel(i * US, 100, op="aten::_local_scalar_dense") for i in range(3)]
-    text = environment(timeline_of([*members, kernel(9 * US, 100, op="aten::nonzero")])).blockers_text
-    assert "`.item()`, 3 times" in text
-    assert "`nonzero`, 1 time" in text
-    assert "pageable" not in text
+    trace = Trace()
+    for at, name in enumerate(["aten::_local_scalar_dense"] * 3 + ["aten::nonzero"]):
+        waiting(trace, name, 10 * US * at)
+    trace.call("cudaDeviceSynchronize", 90 * US, 500)  # as where a step ends
+    text = environment(trace.timeline()).blockers_text
+    assert "`.item()`, `float()` or `int()` of a tensor, 3 times" in text
+    assert "`nonzero`, `unique`), 1 time" in text
+    assert "pageable" not in text and "wait for" not in text
 
 
-def reads(**more: Any) -> dict[str, Any]:
-    return kernel(9 * US, 100, op="aten::_local_scalar_dense", **more)
+def waiting(trace: Trace, name: str, at: int, **more: Any) -> None:
+    own = trace.op(name, at, 5 * US, **more)
+    trace.kernel("k", at + 2 * US, US, op=own)
+    trace.call("cudaStreamSynchronize", at + 3 * US, US, op_row=own)
 
 
 def test_what_breaks_a_capture_stays_outside_of_it_where_it_lies_beside_the_model() -> None:
-    inside = kernel(0, US, module="Net_0.Linear_0")
-    found = environment(timeline_of([inside, reads()]))
-    assert found.blockers == ()
-    assert found.beside == ("`.item()`, 1 time",)
-    assert "Outside of the model" in found.blockers_text
+    def of(linear: str | None, item: str | None) -> Environment:
+        trace = Trace()
+        trace.kernel("k", US, US, op=trace.op("aten::mm", 0, US, module=linear))
+        waiting(trace, "aten::item", 10 * US, module=item)
+        return environment(trace.timeline())
+
+    told = ("`.item()`, `float()` or `int()` of a tensor, 1 time",)
+    beside = of("Net_0.Linear_0", None)
+    assert (beside.blockers, beside.beside) == ((), told)
+    assert "Outside of the model" in beside.blockers_text
     # In the model, or where no module is known, it is in the way.
-    for members in ([inside, reads(module="Net_0")], [kernel(0, US), reads()]):
-        found = environment(timeline_of(members))
-        assert (found.blockers, found.beside) == (("`.item()`, 1 time",), ())
+    for found in (of("Net_0.Linear_0", "Net_0"), of(None, None)):
+        assert (found.blockers, found.beside) == (told, ())
         assert "has to go first" in found.blockers_text
 
 
@@ -290,13 +301,20 @@ def test_derivatives_of_derivatives_are_told_by_sequence_numbers(
     assert derived_twice(timeline, backward_ops(timeline)) is twice
 
 
-def test_an_adam_in_a_loop_breaks_a_capture_and_a_fused_one_does_not() -> None:
-    optimizers = np.array([0], np.int32)
-    for op, breaks in (("aten::addcdiv_", True), ("aten::_foreach_addcdiv_", True), ("aten::_fused_adamw_", False)):
-        timeline = timeline_of([kernel(0, US, op=op)])
-        rows = row_sets(timeline)["activities"]
-        own = replace(activity_facts(timeline, rows).optimizer, codes=optimizers, values=("AdamW",))
-        assert ("capturable" in environment_of(timeline, rows, own).blockers_text) is breaks
+def test_an_adam_breaks_a_capture_unless_it_was_made_for_it() -> None:
+    for ops, breaks in (
+        (["aten::addcdiv_"], True),
+        (["aten::_foreach_addcdiv_"], True),
+        (["aten::_foreach_pow", "aten::_foreach_addcdiv_"], False),  # it counts its steps on the device
+        (["aten::mm"], False),
+    ):
+        trace = Trace()
+        step = trace.op("Optimizer.step#AdamW.step", 0, 90 * US, kind="annotation")
+        for at, op in enumerate(ops):
+            begin = 10 * US * (at + 1)
+            own = trace.op(op, begin, US, parent_row=step if op != "aten::mm" else None)
+            trace.kernel("k", begin + 500, US, launch=(begin + 200, 100), op=own)
+        assert ("capturable" in environment(trace.timeline()).blockers_text) is breaks
 
 
 def test_a_capture_names_its_torch() -> None:
@@ -465,6 +483,5 @@ def test_tensorflow_is_told_by_its_kernels_where_no_operator_is_pytorchs(
     for at, name in enumerate(kernels):
         trace.kernel(name, 1_000 * at, 500, op=None if operator is None else trace.op(operator, 1_000 * at, 900))
     timeline = trace.timeline()
-    rows = row_sets(timeline)["activities"]
-    found = environment_of(timeline, rows, activity_facts(timeline, rows).optimizer)
+    found = environment(timeline)
     assert found.facts["tensorflow"] is is_tensorflow

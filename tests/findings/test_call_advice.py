@@ -71,6 +71,7 @@ def test_no_cause_is_seen_in_a_kind_of_call_that_is_said_not_to_have_it() -> Non
                 unit=unit,
                 narrow=narrow,
                 kernels=kernels,
+                computes=narrow,
                 has_tf32=True,
                 runs_tf32=False,
                 converts_float64=flag,

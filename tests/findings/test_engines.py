@@ -11,11 +11,12 @@ from tracemine import pipeline
 from tracemine.causes import load_rules
 from tracemine.findings import Scan
 from tracemine.findings.environment import Environment, environment_of
-from tracemine.findings.facts import activity_facts
+from tracemine.host.waits import waits_of
 from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
 from tracemine.rows import row_sets
 from tracemine.rows.captures import captured_graphs, captures
+from tracemine.rows.host import HostThreads
 from tracemine.timeline import RecordedDevice
 
 US, STEP = 1_000, 3_500_000
@@ -81,7 +82,7 @@ def scanned(trace: Trace) -> Scan:
 def environment(trace: Trace) -> Environment:
     timeline = trace.timeline()
     rows = row_sets(timeline)["activities"]
-    return environment_of(timeline, rows, activity_facts(timeline, rows).optimizer)
+    return environment_of(timeline, rows, waits_of(timeline, HostThreads.of(timeline)))
 
 
 @pytest.mark.parametrize("streams", [1, 40])

@@ -52,6 +52,15 @@ class Trained:
         y = x.reshape(4, 4)
         return y.contiguous()
 
+def told(x, at):
+    print("begun")
+    print(f"{x}")
+    return x
+
+def told_too(x, at):
+    print(x)
+    return x.item()
+
 def sets(x):
     return {norm(each) for each in x}
 
@@ -94,6 +103,11 @@ def test_operators_and_calls_lead_to_one_statement(folder: Path) -> None:
     assert told(folder, ("aten::mul",), ("norm", 4), file="/home/somebody/app/model.py") == [6]
 
 
+def test_a_text_made_of_a_tensor_fetches_it(folder: Path) -> None:
+    fetched = ("aten::_local_scalar_dense",)
+    assert [told(folder, fetched, frame) for frame in (("told", 42), ("told_too", 47))] == [[44], [None]]
+
+
 @pytest.mark.parametrize(
     ("ops", "frame"),
     [
@@ -112,8 +126,8 @@ def test_what_several_may_lead_to_or_none_stays(folder: Path, ops: tuple[str, ..
 
 
 def test_the_one_loop_is_named_unless_it_may_run_elsewhere(folder: Path) -> None:
-    frames = (("step", 17), ("sets", 42), ("lazily", 45), ("both", 48))
-    assert [told(folder, ("aten::mul",), frame, loops=True) for frame in frames] == [[18], [43], [None], [None]]
+    frames = (("step", 17), ("sets", 51), ("lazily", 54), ("both", 57))
+    assert [told(folder, ("aten::mul",), frame, loops=True) for frame in frames] == [[18], [52], [None], [None]]
 
 
 def test_two_calls_of_a_function_are_not_told_apart(folder: Path) -> None:

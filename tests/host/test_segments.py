@@ -9,8 +9,10 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine.host import KINDS, HostTime, host_time
+from tracemine.host.kinds import threads_of
 from tracemine.host.nested import innermost
 from tracemine.pipeline import analyse
+from tracemine.rows.host import threads
 from tracemine.rows.iterations import iterations
 from tracemine.timeline import Timeline
 
@@ -31,6 +33,17 @@ def told(found: HostTime) -> list[tuple[str, int, int]]:
         (KINDS[kind], begin, end)
         for kind, begin, end in zip(found.kind.tolist(), found.begin_ns.tolist(), found.end_ns.tolist(), strict=True)
     ]
+
+
+def test_a_thread_is_told_by_its_process_too_and_by_its_number_where_one_process_has_it() -> None:
+    trace = Trace()
+    for pid, tid in ((1, 5), (2, 5), (2, 6)):
+        trace.add("ops", kind="annotation", name="f", start_ns=100, dur_ns=300, pid=pid, tid=tid)
+    timeline = trace.timeline()
+    calls, ops = threads(timeline)
+    asked = {"thread": np.concatenate((ops, calls)), "tid": np.array([5, 5, 6, 7])}
+    assert threads_of(timeline, **asked, pid=np.array([2, 1, 2, 2])).tolist() == [ops[1], ops[0], ops[2], -1]
+    assert threads_of(timeline, **asked).tolist() == [-1, -1, ops[2], -1]
 
 
 def test_the_innermost_call_owns_each_nanosecond() -> None:

@@ -171,6 +171,13 @@ def event_later(trace: Trace, begin: int, step: int) -> None:
     trace.call("cudaEventSynchronize", begin + 500, 100)
 
 
+def event_before(trace: Trace, begin: int, step: int) -> None:
+    """work, done.record(), and a wait for the event of the round before: the device is at work when it returns"""
+    trace.kernel("gemm", begin + 420, 500, launch=(begin + 300, 10))
+    trace.call("cudaEventRecord", begin + 400, 10)
+    trace.call("cudaEventSynchronize", begin + 500, 100)
+
+
 def pinned(trace: Trace, begin: int, step: int) -> None:
     """host.copy_(x, non_blocking=True), host pinned"""
     trace.copy("DtoH", begin + 600, 50, 1 << 20, launch=(begin + 500, 10), op="aten::copy_")
@@ -201,7 +208,7 @@ CASES: list[tuple[Step, str | None, str | None]] = [
     *((made_mask, "made", "made"), (made_on_device, "from_host", "from_host")),
     (mixed_with_batch, "from_host", "from_host"),
     *((synchronize, "synchronize", "synchronize"), (event, "synchronize", "synchronize")),
-    *((event_later, None, None), (pinned, None, None), (freed, None, None)),
+    *((event_later, None, None), (event_before, None, None), (pinned, None, None), (freed, None, None)),
 ]
 
 

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from tracemine.causes import load_rule, load_rules
 from tracemine.errors import RuleError
 from tracemine.findings.environment import environment_of
+from tracemine.host.waits import waits_of
 from tracemine.matching.selection import of_producer
 from tracemine.pipeline import ScanOptions, analyse, mined
-from tracemine.rows.table import Categories
+from tracemine.rows.host import HostThreads
 from tracemine.timeline import PRODUCERS, producer_of
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "kineto" / "chain.json.gz"
@@ -36,9 +37,8 @@ def test_producer_and_its_fact(format: str, producer: str) -> None:
     timeline = replace(analysis.timeline, meta=replace(analysis.timeline.meta, format=format))
     assert producer_of(timeline.meta) == producer
     assert producer in PRODUCERS
-    optimizer = analysis.rows["activities"].columns["optimizer"]
-    assert isinstance(optimizer, Categories)
-    environment = environment_of(timeline, analysis.rows["activities"], optimizer)
+    waits = waits_of(timeline, HostThreads.of(timeline))
+    environment = environment_of(timeline, analysis.rows["activities"], waits)
     assert environment.facts["producer"] == producer
     assert environment.facts["no_torch"] is (producer != "torch")
 

@@ -105,8 +105,7 @@ class ScanContext:
         self.dropped: dict[str, int] = {}
         activities = activity_facts(self.timeline, self.rows["activities"])
         self.facts: dict[str, Facts] = {"activities": activities, "gaps": gap_facts(self.rows["gaps"], activities)}
-        optimizer = activities.optimizer
-        self.environment = environment_of(self.timeline, self.rows["activities"], optimizer)
+        self.environment = environment_of(self.timeline, self.rows["activities"], self.waits)
         self.claimed: dict[str, BoolArray] = {
             name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()
         }
@@ -126,7 +125,7 @@ class ScanContext:
         self.lists = Lists(self.timeline)  # sizes of the tensors that operators take
         self.forwards = Forwards(self.timeline)  # what backward passes belong to
         # A backward pass, or an optimizer's step, is part of the trace.
-        self.training = bool(activities.backward.any() or (optimizer.codes >= 0).any())
+        self.training = bool(activities.backward.any() or (activities.optimizer.codes >= 0).any())
         # Of each gap, as recorded; all of it where no steps are known. Unprofiled: least, usual, most.
         self.in_steps_ns = gaps_inside(self.rows["gaps"], self.accounts.step_of, self.accounts.extents)
         self.steps = steps_of(self.timeline, self.rows["gaps"], self.accounts.step_of, self.in_steps_ns)

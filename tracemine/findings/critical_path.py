@@ -29,6 +29,9 @@ from tracemine.timeline import Timeline
 # from a launch call's begin to its activity's start on an idle device.
 _CHANGE_OVER_NS, _MOST_CHANGE_OVER_NS = 1_000, 3_000
 _LAUNCH_NS, _MOST_LAUNCH_NS = 6_000, 20_000
+# Launches that the device has not done with from which on its queue may be full, of which some 1,024 find room. The
+# recording may have begun behind half of them.
+_QUEUED = 512
 _MOST_STREAMS = 64  # of a made-up trace with more, only the streams with the most activities hold up others
 
 
@@ -245,6 +248,7 @@ def _host(
     begins = int(begin[0]) if len(call) else 0
     ahead = np.append(begins, time)[:-1]  # the event before
     now = np.maximum(begin, ahead)
+    waited = np.append(0, np.where(returns, 0, _for_room(calls, start + dur, launch_row)[call]))[:-1]  # in that event
     other, ended = _waited_for(calls, start, dur, launch_row, blocking)
     other, ended = (np.where(returns, each[call], none) for each, none in ((other, -1), (ended, 0)))
     by_device = (other >= 0) & (ended > now)
@@ -254,7 +258,7 @@ def _host(
     return HostEvents(
         call=call,
         blocks=returns,
-        work_ns=now - ahead,
+        work_ns=np.maximum(now - ahead - waited, 0),
         loading_ns=loads.until(now) - loads.until(ahead),
         within_ns=within.until(now) - within.until(ahead),
         own_ns=np.where(returns, np.where(by_device, np.clip(after, 0, end - now), end - now), 0),
@@ -262,6 +266,18 @@ def _host(
         after_ns=after,
         launch=launch,
     ), begins
+
+
+def _for_room(calls: HostCalls, end: IntArray, launch_row: IntArray) -> IntArray:
+    """Return how long each launch call waited for room in a full queue: what it took beyond the usual, so far ahead."""
+    took, waited = calls.end - calls.begin, np.zeros(len(calls.begin), np.int64)
+    rows = np.flatnonzero(calls.launches)
+    launched = np.sort(calls.begin[launch_row[launch_row >= 0]])
+    pending = np.searchsorted(launched, calls.begin[rows]) - np.searchsorted(np.sort(end), calls.begin[rows])
+    full = rows[pending >= _QUEUED]
+    if len(full):
+        waited[full] = np.maximum(took[full] - int(np.median(took[rows])), 0)
+    return waited
 
 
 def _waited_for(

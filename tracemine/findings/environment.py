@@ -10,16 +10,18 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import numbers, sorted_unique
-from tracemine.findings.blockers import blockers, derived_twice, in_model, model_calls
 from tracemine.findings.facts import backward_ops
+from tracemine.findings.graphs.blockers import blockers, derived_twice, in_model, model_calls
+from tracemine.findings.graphs.obstacles import find_obstacles
 from tracemine.findings.recorder import OTHER_PROFILERS
+from tracemine.host.waits import Waits
 from tracemine.matching.advice import Fact
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.engines import engine_in
 from tracemine.rows.host import named
-from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Rows
+from tracemine.rows.table import BoolArray, Flags, IntArray, Rows
 from tracemine.timeline import Timeline, producer_of
 
 # What shows PyTorch in a profile that records no operators: its namespaces, and Inductor's and its folder's names.
@@ -82,8 +84,8 @@ class Environment(Struct, frozen=True):
         return " ".join(texts)
 
 
-def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) -> Environment:
-    """Return the facts of a trace. `optimizer`: of each activity the class of the optimizer in whose step it is."""
+def environment_of(timeline: Timeline, activities: Rows, waits: Waits) -> Environment:
+    """Return the facts of a trace."""
     names, files = categories(timeline.ops["name"]).values, categories(timeline.stacks["file"]).values
     calls = categories(timeline.api["name"])
     called = [str(name) for name in calls.values]
@@ -94,6 +96,7 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
     assert isinstance(graph, Flags)  # noqa: S101 - the row sets' documented kinds
     backward = backward_ops(timeline)
     model, calls_of_model = in_model(timeline, backward), model_calls(timeline, backward)
+    obstacles = find_obstacles(timeline, activities, waits)
     return Environment(
         producer=producer,
         engine=None if (engine := engine_in(names, files)) is None else engine.name,
@@ -114,8 +117,8 @@ def environment_of(timeline: Timeline, activities: Rows, optimizer: Categories) 
         repeated=bool(timeline.steps.num_rows) and calls_of_model >= 2 * timeline.steps.num_rows,
         half="float16" if oldest_generation(timeline) < _AMPERE else "bfloat16",
         derived_twice=derived_twice(timeline, backward),
-        blockers=tuple(blockers(timeline, activities, optimizer, model)),
-        beside=tuple(blockers(timeline, activities, optimizer, model.others)),
+        blockers=tuple(blockers(obstacles, model)),
+        beside=tuple(blockers(obstacles, ~model)),
     )
 
 

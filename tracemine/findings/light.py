@@ -38,10 +38,9 @@ def in_light(timeline: Timeline) -> Timeline:
     api = _moved((call_begin, call_end), of_calls, call_begin, call_end, of_calls, calls, bounds)
     api = _set(api, calls)
     activities = _on_device(_times(timeline.activities), _told(light, "activity_row", start, dur))
-    place = dict(threads_of(timeline, np.concatenate((of_ops, of_calls))))
 
-    def beside(times: tuple[IntArray, IntArray], tid: IntArray) -> tuple[IntArray, IntArray]:
-        thread = np.array([place.get(each, -1) for each in tid.tolist()], np.int64)
+    def beside(times: tuple[IntArray, IntArray], *of: IntArray) -> tuple[IntArray, IntArray]:
+        thread = threads_of(timeline, np.concatenate((of_ops, of_calls)), *of)
         return _moved(times, thread, call_begin, call_end, of_calls, calls, bounds)
 
     garbage, locks = timeline.meta.garbage_ns, timeline.lock_waits
@@ -51,7 +50,7 @@ def in_light(timeline: Timeline) -> Timeline:
     return replace(
         timeline,
         meta=replace(timeline.meta, garbage_ns=garbage),
-        lock_waits=_timed(locks, beside(_times(locks), rows_of(locks["tid"]))),
+        lock_waits=_timed(locks, beside(_times(locks), rows_of(locks["tid"]), rows_of(locks["pid"]))),
         activities=_timed(timeline.activities, activities),
         ops=_timed(timeline.ops, ops),
         api=_timed(timeline.api, api),

@@ -70,6 +70,7 @@ _CALLED: Final[Mapping[str, tuple[str, ...]]] = {
 _ASKED: Final = frozenset(
     {"_local_scalar_dense", "item", "is_nonzero"}
 )  # by `if` and `while` too, of what a method gave
+_TELL: Final = frozenset({"print", "str", "repr", "format"})
 _SIGNS: Final[Mapping[str, tuple[type[ast.AST], ...]]] = {
     "add": (ast.Add,), "sub": (ast.Sub,), "rsub": (ast.Sub,), "mul": (ast.Mult,), "div": (ast.Div,), "pow": (ast.Pow,),
     "mm": (ast.MatMult,), "bmm": (ast.MatMult,), "addmm": (ast.MatMult,), "matmul": (ast.MatMult,), "neg": (ast.USub,),
@@ -194,6 +195,14 @@ def _calls(names: Sequence[str]) -> Callable[[ast.AST], bool]:
     return calls
 
 
+def _tells(node: ast.AST) -> bool:
+    """Return whether a node makes text of a value, which is fetched for it."""
+    if isinstance(node, ast.Call):
+        told = [each for each in node.args if not isinstance(each, (ast.Constant, ast.JoinedStr))]
+        return bool(told) and _name(node.func) in _TELL
+    return isinstance(node, ast.FormattedValue) and not isinstance(node.value, ast.Constant)
+
+
 def _operators(op: str) -> Callable[[ast.AST], bool]:
     """Return whether a node may call an operator; what calls an object, or a function of the user's, may."""
     plain = op.rpartition("::")[2].rstrip("_")
@@ -201,6 +210,8 @@ def _operators(op: str) -> Callable[[ast.AST], bool]:
     called = _calls((plain, f"{plain}_", *_CALLED.get(plain, ())))
 
     def does(node: ast.AST) -> bool:
+        if asks and _tells(node):
+            return True
         if asks and isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             return any(
                 isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) for each in ast.walk(node.test)

@@ -41,9 +41,9 @@ _LONGER_ALONE = 1.06
 # What the host spends on one launch without a profiler, its operator and what leads to it: small operators take 5 to
 # 20 µs, composed ones up to 30. Whatever more lies there is not dispatch, and stays where the launch goes.
 _LAUNCH_NS = Range(0, 30_000, 60_000)
-# The same where one call does all iterations of a loop: views and the loop's own Python go as well. What is longer is
-# work that a loop does beside its launches, and stays.
-_LOOP_NS = Range(0, 120_000, 1 << 40)
+# The same where one call does all iterations of a loop: launches go at any rate, and so do views and the loop's own
+# Python. What is longer is work that a loop does beside its launches, and stays.
+_LOOP_NS = Range(_LAUNCH_NS.mid, 120_000, 1 << 40)
 # The same where one launch replays a graph: all that the host did between two launches goes, the program's own as well.
 _GRAPH_NS = Range(30_000, 1 << 40, 1 << 40)
 # What a step does for so long before its first launch is the program's own, and no dispatch; what is shorter counts as
@@ -233,8 +233,7 @@ class Steps(Struct, frozen=True, dict=True, eq=False):
             called.append(matrix[:, 0])
         first, gone = self._first(fix, _joined(called))
         unlaunched.append(gone)
-        graph = fix.call == "graph"
-        fewer = graph or end is not _LOW
+        fewer = fix.call in ("graph", "loop") or end is not _LOW
         compiled = fix.call in ("compiled", "iteration")
         call_ns = fix.call_ns + (COMPILED_CALL_NS if compiled else NOTHING)
         return Change(

@@ -15,20 +15,18 @@ from msgspec.structs import replace
 from tracemine.columns import codes, sorted_unique, unique_pairs
 from tracemine.findings.scenarios import Change
 from tracemine.findings.steps import Fix, Steps
-from tracemine.host.waits import WAITS, Waits
-from tracemine.patterns import deferred
+from tracemine.host.waits import WAITS, Waits, for_the_device
 from tracemine.perfmodel import Range
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, numbers, rows_of, take
 from tracemine.rows.graph import NodeGraph
-from tracemine.rows.host import HostThreads, named
+from tracemine.rows.host import HostThreads
 from tracemine.rows.iterations import Iterations
 from tracemine.rows.rounds import FEWEST_WAITS
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
-_WHOLE_DEVICE: Final = deferred(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
 _SELECTS: Final = "aten::nonzero"
 _MAKES: Final = ("from_list", "made")
 _NUMBERS: Final = ("number", "truth", "check")
@@ -137,8 +135,7 @@ def _asked(timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterati
     launches = np.sort(calls.begin[calls.launches])
     following = np.append(launches, np.iinfo(np.int64).max)[np.searchsorted(launches, waits.end_ns)]
     leaves = np.searchsorted(begin, following, side="right") - 1 != step
-    whole = named(categories(timeline.api["name"]), _WHOLE_DEVICE)[waits.api_row] if len(waits) else leaves
-    found &= ~(whole & (leaves | (following >= np.append(end, 0)[step])))
+    found &= ~(for_the_device(timeline, waits) & (leaves | (following >= np.append(end, 0)[step])))
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -152,13 +151,13 @@ def collections(
 
     begin, end, thread, stack_row: of all that the threads did, operators first. works: what is more than a range.
     """
-    place = dict(threads_of(timeline, thread))
-    spans = [(since, until, place[of]) for since, until, of in timeline.meta.garbage_ns or () if of in place]
-    found = np.array(spans, np.int64).reshape(-1, 3).T
-    paths = np.full(len(spans), -1, np.int64)
+    found = np.array(timeline.meta.garbage_ns or (), np.int64).reshape(-1, 3).T
+    found[2] = threads_of(timeline, thread, found[2])
+    found = found[:, found[2] >= 0]
+    paths = np.full(found.shape[1], -1, np.int64)
     parent = rows_of(timeline.stacks["parent_row"])
     if len(parent):
-        for at, (since, until, of) in enumerate(spans):
+        for at, (since, until, of) in enumerate(found.T.tolist()):
             own = np.flatnonzero((thread == of) & works)
             holds = own[(begin[own] <= since) & (end[own] >= until)]
             before, after = own[end[own] <= since], own[begin[own] >= until]
@@ -174,15 +173,24 @@ def collections(
 
 def lock_waits(timeline: Timeline, thread: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return begin, end and thread of each wait for Python's lock, and the call path that waits. thread: as above."""
-    place, table = dict(threads_of(timeline, thread)), timeline.lock_waits
-    begin, tid = rows_of(table["start_ns"]).astype(np.int64), rows_of(table["tid"]).tolist()
-    of = np.array([place.get(each, -1) for each in tid], np.int64)
-    return begin, begin + rows_of(table["dur_ns"]), of, rows_of(table["stack_row"]).astype(np.int64)
+    begin, dur, pid, tid, stack_row = (
+        rows_of(timeline.lock_waits[name]).astype(np.int64)
+        for name in ("start_ns", "dur_ns", "pid", "tid", "stack_row")
+    )
+    return begin, begin + dur, threads_of(timeline, thread, tid, pid), stack_row
 
 
-def threads_of(timeline: Timeline, thread: IntArray) -> Iterable[tuple[int, int]]:
-    """Yield the number and the code of each thread. thread: the code of each operator, then of each call."""
-    tid = np.concatenate([rows_of(table["tid"]) for table in (timeline.ops, timeline.api)])
+def threads_of(timeline: Timeline, thread: IntArray, tid: IntArray, pid: IntArray | None = None) -> IntArray:
+    """Return the code of each of these threads; −1: nothing was recorded of it, or no process is told and several have
+    a thread of that number. thread: the code of each operator, then of each call.
+    """
     rows = examples(codes(thread + 1)) if len(thread) else np.zeros(0, np.int64)
     rows = rows[thread[rows] >= 0]
-    yield from zip(tid[rows].tolist(), thread[rows].tolist(), strict=True)
+    told = {"tid": tid} if pid is None else {"pid": pid, "tid": tid}
+    own = [np.concatenate([rows_of(table[name]) for table in (timeline.ops, timeline.api)])[rows] for name in told]
+    same = codes(*(np.concatenate(each) for each in zip(own, told.values(), strict=True)))
+    count = np.bincount(same[: len(rows)], minlength=int(same.max(initial=-1)) + 1)
+    code = np.full(len(count), -1, np.int64)
+    code[same[: len(rows)]] = thread[rows]
+    code[count != 1] = -1
+    return code[same[len(rows) :]]

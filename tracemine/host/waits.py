@@ -39,6 +39,7 @@ _OPERATORS: Final[tuple[tuple[Wait, re.Pattern[str]], ...]] = (  # the more spec
     ("truth", deferred(r"^aten::(is_nonzero|equal|allclose)$")),
     ("number", deferred(r"^aten::(item|_local_scalar_dense)$")),
 )
+_WHOLE_DEVICE: Final = deferred(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^Context Sync")
 _OF_EVENTS: Final = deferred(r"EventSynchronize")
 _RECORDS: Final = deferred(r"^(cuda|hip|cu)EventRecord")
 _FEW_BYTES: Final = 65_536
@@ -106,8 +107,15 @@ def waits_of(timeline: Timeline, host: HostThreads) -> Waits:
     )
 
 
+def for_the_device(timeline: Timeline, waits: Waits) -> BoolArray:
+    """Return which waits are for all of the device's work."""
+    return named(categories(timeline.api["name"]), _WHOLE_DEVICE)[waits.api_row]
+
+
 def _leaves_work(timeline: Timeline, calls: HostCalls) -> BoolArray:
-    """Return which calls wait for an event that was recorded before the last launch of their thread."""
+    """Return which calls wait for an event that was recorded before the last launch of their thread, or return while
+    the device is at work on what was launched before them: in the light window, where there is one.
+    """
     names = categories(timeline.api["name"])
     events, records = named(names, _OF_EVENTS), named(names, _RECORDS)
     rows = np.flatnonzero(events)
@@ -116,7 +124,25 @@ def _leaves_work(timeline: Timeline, calls: HostCalls) -> BoolArray:
     recorded, launched = (last_begun(calls, which, thread, begin) for which in (records, calls.launches))
     known = (recorded >= 0) & (launched >= 0)
     left[rows[known]] = calls.begin[launched[known]] > calls.begin[recorded[known]]
+    left[rows] |= _at_work(timeline, calls, rows)
     return left
+
+
+def _at_work(timeline: Timeline, calls: HostCalls, rows: IntArray) -> BoolArray:
+    """Return which of these calls return before all has ended that was launched before them."""
+    begin, end, light = calls.begin.copy(), calls.end.copy(), timeline.light
+    launch, done = rows_of(timeline.activities["launch_row"]), rows_of(timeline.activities["start_ns"]).copy()
+    done += rows_of(timeline.activities["dur_ns"])
+    if light.num_rows:
+        start, call, activity = (rows_of(light[name]) for name in ("start_ns", "api_row", "activity_row"))
+        until, own, ran = start + rows_of(light["dur_ns"]), call >= 0, activity >= 0
+        begin[:], done[:] = np.iinfo(np.int64).max, 0  # what is in no step of it tells nothing
+        begin[call[own]], end[call[own]], done[activity[ran]] = start[own], until[own], until[ran]
+    chosen = np.flatnonzero(launch >= 0)
+    chosen = chosen[np.argsort(begin[launch[chosen]], kind="stable")]
+    latest = np.append(0, np.maximum.accumulate(done[chosen]))
+    found: BoolArray = latest[np.searchsorted(begin[launch[chosen]], begin[rows])] > end[rows]
+    return found & (begin[rows] < np.iinfo(np.int64).max)
 
 
 def _kinds(

@@ -52,6 +52,7 @@ class KnownCall(Struct, frozen=True, kw_only=True):
     unit: str | None  # what the longest kernel multiplies with
     narrow: bool  # whether that kernel is one for operands that are not aligned
     kernels: int  # of that name
+    computes: bool  # vector units of float32 need longer for its arithmetic than memory for its bytes
     has_tf32: bool  # the GPU
     runs_tf32: bool  # some product of the trace: then it is allowed, and a kernel without is the library's choice
     converts_float64: bool  # something in the trace becomes float64, or is turned back
@@ -70,6 +71,11 @@ def _tf32_is_off(seen: KnownCall) -> bool:
     return not seen.runs_tf32 if _is_product(seen) else seen.call.allow_tf32 is False
 
 
+def _could_use_tf32(seen: KnownCall) -> bool:
+    on_vector_units = seen.call.dtype == "float32" and seen.unit == "vector"
+    return on_vector_units and seen.has_tf32 and _tf32_is_off(seen)
+
+
 _Condition = Callable[[KnownCall], bool]
 
 
@@ -84,11 +90,8 @@ _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
     "group_by_group": (_is_convolution, lambda one: one.call.groups > 1 and one.kernels >= one.call.groups),
     "depthwise": (lambda one: one.call.depthwise,),  # limited by memory, whatever computes it: no rule asks for it
     "patches": (lambda one: one.call.patches,),
-    "no_tf32": (
-        lambda one: one.call.dtype == "float32" and one.unit == "vector" and not one.call.tiny,
-        lambda one: one.has_tf32,
-        _tf32_is_off,
-    ),
+    "no_tf32": (_could_use_tf32, lambda one: one.computes),
+    "no_tf32_at_memory": (_could_use_tf32,),  # which takes as long in TF32: no rule asks for it
     "no_matrix_units": (lambda one: one.call.dtype in _HALF and one.unit == "vector",),
 }
 
@@ -101,7 +104,8 @@ KINDS_OF_CAUSE: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(CAUSES, frozenset(OPERATIONS.values())),
     **dict.fromkeys(("group_by_group", "depthwise", "patches"), frozenset({"convolution"})),
     "misaligned": frozenset({"product"}),
-    "no_tf32": frozenset({"product", "convolution"}),  # of attention nothing records whether TF32 is off
+    # Of attention nothing records whether TF32 is off.
+    **dict.fromkeys(("no_tf32", "no_tf32_at_memory"), frozenset({"product", "convolution"})),
 }
 
 
@@ -188,13 +192,25 @@ class _Calls:
             "runs_tf32": any(_in_tf32(call, kernel) for call, kernel in known),
             "converts_float64": wide and float64_comes_in(timeline),
         }
-        return [_known_call(call, kernel, kernels, of_trace) for call, kernel, kernels in found], kind
+        return [_known_call(*one, device, of_trace) for one in found], kind
 
 
-def _known_call(call: LibraryCall | None, kernel: str, kernels: int, of_trace: dict[str, bool]) -> KnownCall | None:
+def _known_call(
+    call: LibraryCall | None, kernel: str, kernels: int, device: Device | None, of_trace: dict[str, bool]
+) -> KnownCall | None:
     if call is None:
         return None
-    return KnownCall(call=call, unit=unit_of(kernel), narrow=is_narrow(kernel), kernels=kernels, **of_trace)
+    return KnownCall(
+        call=call, unit=unit_of(kernel), narrow=is_narrow(kernel), kernels=kernels, computes=_computes(call, device),
+        **of_trace,
+    )  # fmt: skip
+
+
+def _computes(call: LibraryCall, device: Device | None) -> bool:
+    """Return whether vector units take longer for a call's arithmetic than memory for its bytes."""
+    if device is None or "fp32" not in device.flops_per_s:
+        return False
+    return call.flops * device.bandwidth_bytes_per_s > call.nbytes * device.flops_per_s["fp32"]
 
 
 def recorded_call(timeline: Timeline, op_row: int) -> LibraryCall | None:

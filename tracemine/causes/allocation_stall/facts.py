@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracemine.findings.blockers import ALLOCATED
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
+from tracemine.findings.graphs.blockers import ALLOCATED
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.patterns import deferred

@@ -59,11 +59,11 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
 
 def _merged(context: ScanContext, gaps: IntArray) -> BoolArray:
     """Return which gaps lie in a loop whose kernels become fewer: it chooses rows by a condition, counts or sums by
-    index, or takes parts of one tensor. Of tensors apart each keeps kernels of its own.
+    index, or takes parts or numbers of one tensor. Of tensors apart each keeps kernels of its own.
     """
     following, rows = number(context.rows["gaps"], "next_row")[gaps], context.rows["activities"]
     found: BoolArray = category(rows, "loop_over").among(*_BY_INDEX)[following]
-    return found | category(rows, "loop_differs").among("slices")[following]
+    return found | category(rows, "loop_differs").among("slices", "numbers")[following]
 
 
 def of_backward(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:

@@ -23,6 +23,7 @@ from tracemine.rows.library import recorded_call
 from tracemine.rows.table import IntArray, category, number
 
 _BYTES: Final = (1.0, 1.2, 2.0)  # of moving all bytes at the device's rate
+_RESIDENT: Final = 32  # blocks on a multiprocessor at once, at most: what has more keeps the device busy by itself
 _STEP_NS: Final = (4_000, 10_000, 25_000)  # of one position in a library's recurrent layer, by its size
 
 
@@ -95,7 +96,10 @@ def _together(context: ScanContext, members: IntArray, durations: IntArray) -> t
         return of_unknown_bytes(durations.astype(np.float64), blocks.astype(np.float64), curves.calibration.sm_count), 0
     reads, writes = int(read.sum()), int(written.sum())
     least = max(curves.memory_ns(reads, writes, 0.0), KERNEL_NS)
-    return tuple(min(factor * least, max(spent, least)) for factor in _BYTES), reads + writes
+    low, usual, most = (factor * least for factor in _BYTES)
+    full = blocks_of(context.timeline.activities.take(members)) >= _RESIDENT * curves.calibration.sm_count
+    usual = max(usual, float(np.maximum(durations[full] - KERNEL_NS, 0).sum()))
+    return tuple(min(each, max(spent, least)) for each in (low, usual, max(usual, most))), reads + writes
 
 
 def _one_product(context: ScanContext, members: IntArray) -> tuple[Range, int] | None:

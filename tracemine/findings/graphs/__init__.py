@@ -3,6 +3,7 @@
 record.py      the record: spans, what each way of launching less comes to, and what is in its way
 kinds.py       what can be in the way, what each way does then, and the words for it
 obstacles.py   where in the program that is
+blockers.py    the same of the model and beside it, in words for advice
 spans.py       functions and modules with enough launches, and their calls
 changes.py     operators and sizes that differ from call to call
 savings.py     what each way saves

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tracemine.columns import sorted_unique
 from tracemine.findings.accounting import Accounts
-from tracemine.findings.blockers import ALLOCATED, derived_twice
+from tracemine.findings.graphs.blockers import ALLOCATED, derived_twice
 from tracemine.findings.graphs.changes import differing
 from tracemine.findings.graphs.kinds import GRAVITY, KINDS
 from tracemine.findings.graphs.obstacles import Obstacles, find_obstacles

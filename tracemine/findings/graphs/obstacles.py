@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import sorted_unique
-from tracemine.host.waits import WAITS, Waits
+from tracemine.host.waits import WAITS, Waits, for_the_device
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of
@@ -18,6 +18,7 @@ from tracemine.rows.host import LOADS, named
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags
 from tracemine.timeline import Timeline
 
+WHOLE_DEVICE: Final = "the device"  # of waits: what for
 _RELEASES: Final = deferred(r"^(cuda|hip)Free(_ptds)?$|^cuMemFree(_v2)?$")
 _RANDOM: Final = deferred(
     r"^aten::(rand|randn|randint|randperm|rand_like|randn_like|bernoulli_?|uniform_|normal_?|random_|multinomial|exponential_)$"
@@ -63,7 +64,7 @@ class _Some(Struct, frozen=True):
 
 def find_obstacles(timeline: Timeline, activities: Rows, waits: Waits) -> Obstacles:
     """Return what stands in the way of graphs, but for what depends on which calls are looked at."""
-    parts = [*_waits(waits), *_of_activities(timeline, activities), *_of_operators(timeline, activities)]
+    parts = [*_waits(timeline, waits), *_of_activities(timeline, activities), *_of_operators(timeline, activities)]
     releases = named(categories(timeline.api["name"]), _RELEASES)
     parts.append(_of_calls(timeline, "released", np.flatnonzero(releases)))
     parts = [each for each in parts if len(each.begin_ns)]
@@ -89,10 +90,12 @@ def _not_recorders(file: str) -> bool:
     return not _RECORDERS.search(file) and not re.search(r"(^|[/\\])torch[/\\]", file)
 
 
-def _waits(waits: Waits) -> Iterator[_Some]:
+def _waits(timeline: Timeline, waits: Waits) -> Iterator[_Some]:
+    whole = for_the_device(timeline, waits)
     for number in sorted_unique(waits.kind).tolist():
-        rows = waits.kind == number
-        yield _Some(WAITS[number], waits.begin_ns[rows], waits.stack_row[rows], waits.op_row[rows])
+        for what, chosen in (("", ~whole), (WHOLE_DEVICE, whole)):
+            rows = chosen & (waits.kind == number)
+            yield _Some(WAITS[number], waits.begin_ns[rows], waits.stack_row[rows], waits.op_row[rows], what)
 
 
 def _of_calls(timeline: Timeline, kind: str, rows: IntArray, what: str = "") -> _Some:

@@ -19,7 +19,6 @@ from tracemine.ops.infer.tensor import TensorSpec
 from tracemine.ops.infer.traffic import traffic
 
 OPERATIONS: Final = {"gemm": "product", "conv": "convolution", "attention": "attention"}
-_TILE: Final = 32  # rows and columns of the smallest tile that libraries compute on matrix units
 _LOAD_BYTES: Final = 16  # of the widest load: what matrix units are fed with
 # The two factors of a product by the arguments of each operator, the second as [k, n], or [n, k] where it is a weight.
 _FACTORS: Final = {
@@ -45,7 +44,6 @@ class LibraryCall(Struct, frozen=True, kw_only=True):
     padded_flops: int = 0  # the same product with the dimensions at fault padded to the next multiple
     padded_bytes: int = 0
     copied_bytes: int = 0  # what padding its factors in each call would move, where they cannot be kept padded
-    tiny: bool = False  # product: results too small for the tile of a matrix unit, however many there are
     groups: int = 1
     channels: int = 0  # convolution: input channels a group
     unfolded_bytes: int = 0  # convolution: the matrix of windows that a product in its place would read
@@ -127,18 +125,16 @@ def _product(call: Arguments, count: int) -> dict[str, Any]:
         return {}
     each = _LOAD_BYTES // item
     sizes = {"m": (1, *first.shape)[-2], "k": first.shape[-1], "n": second.shape[-1]}
-    tiny = max(sizes["m"], sizes["n"]) < _TILE
     found = (_leading(first, "m", "k"), _leading(second, "k", "n"), ("n", sizes["n"]))  # and the result's rows
     at_fault = {one[0] for one in found if one is not None and one[1] % each}
     if not at_fault:
-        return {"misaligned": None if None in found else False, "tiny": tiny}
+        return {"misaligned": None if None in found else False}
     padded = {axis: -(-size // each) * each if axis in at_fault else size for axis, size in sizes.items()}
     m, k, n = padded.values()
     batch = count // (2 * prod(sizes.values()))
     copied = (2 * one.elements * item for one, axes in ((first, "mk"), (second, "kn")) if at_fault & set(axes))
     return {
         "misaligned": True,
-        "tiny": tiny,
         "padded_flops": 2 * batch * m * k * n,
         "padded_bytes": batch * (m * k + k * n + m * n) * item,
         "copied_bytes": sum(copied),
