@@ -39,6 +39,7 @@ _LEFT_OUT = "effort"  # where that is not enough
 _NOTES, _NOTES_ALONE, MOST_LINES = 2, 5, 24
 _GAP = 2  # columns between two
 _TIMES = deferred(r" ×[\d,]+$")  # how often a step
+_LINE = deferred(r"[^ ]+:\d+(?= )")  # a file's line, behind which its function stands
 
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:
@@ -146,11 +147,26 @@ def _table(screen: Screen, width: int, most: int) -> Iterator[Text]:
     above, below = ({name: head[at] for name, head in heads.items()} for at in (0, 1))
     cells = [{name: line(str(getattr(row, name))) for name in heads} for row in screen.rows]
     widths = _widths([above, below, *cells], width)
+    if any(cell_len(row[name]) > widths[name] for row in cells for name in _NARROW):  # a line leads to its function
+        cells = [row | {"place": _short_place(row["place"])} for row in cells]
+        widths = _widths([above, below, *cells], width)
     yield Text(_joined(above, widths), _DIM)
     yield Text(_joined(below, widths), _DIM)
     for row, each in zip(screen.rows, cells, strict=True):
         yield _styled(_joined(each, widths), widths)
         yield from _todo(row, width, widths["number"] + _GAP, most)
+
+
+def _short_place(text: str) -> str:
+    """Return a place without what stands behind its line; of several operators the first.
+
+    >>> _short_place("train.py:7 forward"), _short_place("before mm, add"), _short_place("Net.Norm")
+    ('train.py:7', 'before mm …', 'Net.Norm')
+    """
+    first, several, _ = text.partition(", ")
+    if several:
+        return f"{first} …"
+    return found[0] if (found := _LINE.match(text)) else text
 
 
 def _widths(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
