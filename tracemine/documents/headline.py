@@ -37,7 +37,7 @@ def _bound(scan: Scan) -> str:
     if bound.by == SUMS:
         return f"GPU time summed (a tree has no timeline): {_largest(parts, set())}"
     said = _OF.get(bound.by, IDLE)
-    work = _largest(parts, {IDLE, said})
+    work = _largest(parts, {said})
     if scan.trace.format in _NO_GAPS:
         return f"{_NO_GAPS[scan.trace.format]}: {work} of {step}"
     if bound.by in ("gpu", "unclear"):
