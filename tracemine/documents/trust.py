@@ -99,9 +99,7 @@ def nothing_found(scan: Scan) -> str:
     matches = sum(scan.dropped.values())
     were = "was" if matches == 1 else "were"
     what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"
-    if scan.summary.parts is not None or nothing_text(
-        scan
-    ):  # the first line has said how busy the GPU is, of another whole
+    if scan.summary.parts is not None or nothing_text(scan):  # the first line says how busy it is, of another whole
         return f"{what[:1].upper()}{what[1:]}."
     busy = percent_text(scan.summary.gpu_busy_ns, scan.summary.gpu_busy_ns + scan.summary.gpu_idle_ns)
     return f"The GPU was busy for {busy} of the time, and {what}."

@@ -46,13 +46,13 @@ def _together(scan: Scan) -> str:
 
 def refuted(scan: Scan) -> Iterator[tuple[str, Finding, str]]:
     """Yield what verdicts took away: the GPU time that was predicted, the finding, and why."""
-    for one in scan.reported:
-        if one.refuted and one.verdict is not None:
-            yield time_text(verdict_words.refuted_ns(one)), one, verdict_words.refuted_text(one.verdict)
+    for finding in scan.reported:
+        if finding.refuted and finding.verdict is not None:
+            yield time_text(verdict_words.refuted_ns(finding)), finding, verdict_words.refuted_text(finding.verdict)
 
 
 def separate(scan: Scan) -> Iterator[tuple[tuple[str, str], tuple[str, str], str]]:
     """Yield what shares data and is not one kernel: its bytes and how often, both operators, and why."""
-    for one in scan.refused or ():
-        names = words.operator_name(one.first), words.operator_name(one.second)
-        yield ("?" if one.bytes is None else bytes_text(one.bytes), f"{one.occurrences:,}"), names, one.reason
+    for pair in scan.refused or ():
+        names = words.operator_name(pair.first), words.operator_name(pair.second)
+        yield ("?" if pair.bytes is None else bytes_text(pair.bytes), f"{pair.occurrences:,}"), names, pair.reason

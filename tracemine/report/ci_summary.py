@@ -128,8 +128,8 @@ def markdown_lines(summary: CiSummary) -> Iterator[str]:
     yield from (f"**Unknown:** {prose(note)}.\n" for note in summary.notes)
     rows = summary.rows[:_MOST_ROWS]
     cells = [
-        (f"**{one.status}**" if one.fails else one.status, *map(prose_cell, (one.cost, one.what)), code_cell(one.place))
-        for one in rows
+        (f"**{row.status}**" if row.fails else row.status, *map(prose_cell, (row.cost, row.what)), code_cell(row.place))
+        for row in rows
     ]
     if cells:
         yield table(("", prose_cell(summary.unit), "what", "your code"), cells, {1})

@@ -84,7 +84,7 @@ def render_markdown(job: Job) -> str:
     """Return the job with all of its findings as Markdown."""
     first, about = head(job)
     parts = [f"## {prose(first)}", prose(about)]
-    ranks = [(str(one.rank), *(time_text(getattr(one, name)) for _, name in HEADS)) for one in job.ranks]
+    ranks = [(str(rank.rank), *(time_text(getattr(rank, name)) for _, name in HEADS)) for rank in job.ranks]
     parts.append(table(("rank", *(name for name, _ in HEADS)), ranks, range(len(HEADS) + 1)))
     for number, finding in enumerate(job.findings, 1):
         parts.append(f"### {number}. {prose(finding.title)}")

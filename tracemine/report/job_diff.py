@@ -39,7 +39,10 @@ def _text(found: JobDifference, width: int) -> Iterator[str]:
 def _markdown(found: JobDifference) -> Iterator[str]:
     yield f"## {_steps(found)}"
     yield ""
-    rows = [(one.status, _costs(one.before), _costs(one.after), prose_cell(one.title)) for one in found.changes]
+    rows = [
+        (change.status, _costs(change.before), _costs(change.after), prose_cell(change.title))
+        for change in found.changes
+    ]
     yield table(("", "before", "after", "finding"), rows, {1, 2})
     yield ""
     yield from (f"*{prose_cell(note)}*" for note in found.notes)

@@ -119,7 +119,10 @@ def _fenced(block: str) -> str:
 
 def _refuted(scan: Scan) -> Iterator[str]:
     """Yield what verdicts took away: a line each, for it saves nothing."""
-    rows = [(ns, prose_cell(one.title), code_cell(one.fingerprint), prose_cell(why)) for ns, one, why in refuted(scan)]
+    rows = [
+        (ns, prose_cell(finding.title), code_cell(finding.fingerprint), prose_cell(why))
+        for ns, finding, why in refuted(scan)
+    ]
     if rows:
         yield from ("## Refuted", _NO_CLAIM, table(("predicted", "finding", "fingerprint", "verdict"), rows, {0}))
 

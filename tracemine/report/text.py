@@ -121,7 +121,7 @@ def _counted(rows: Sequence[tuple[str, Text]]) -> Iterator[LabelledText]:
 def _refuted(scan: Scan) -> Iterator[LabelledText]:
     """Yield what verdicts took away: it saves nothing, so it is one line each."""
     yield paragraph(("refuted: no finding claims what was predicted here", "bold"))
-    says = [(ns, one.title, f" · {line(one.fingerprint)}: {line(why)}") for ns, one, why in refuted(scan)]
+    says = [(ns, finding.title, f" · {line(finding.fingerprint)}: {line(why)}") for ns, finding, why in refuted(scan)]
     yield from _counted([(ns, Text.assemble(line(title), (why, LABEL))) for ns, title, why in says])
 
 

@@ -111,8 +111,8 @@ def fixed_in(comparison: Difference) -> tuple[FixedFinding, ...]:
         )
     each = "over the trace" if comparison.per == "trace" else "a step"
     return tuple(
-        FixedFinding(one.fingerprint, one.step_saving_ns.mid or one.gpu_saving_ns.mid, one.cost_ns, together, each)
+        FixedFinding(part.fingerprint, part.step_saving_ns.mid or part.gpu_saving_ns.mid, part.cost_ns, together, each)
         for change in comparison.changes
         if change.status == "fixed"
-        for one in change.before
+        for part in change.before
     )

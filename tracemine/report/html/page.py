@@ -64,7 +64,7 @@ def _trace_page(
         bar=None if scan.summary.parts is None else bar(scan.summary.parts),
         findings=tuple(_finding_pages(rows, scan, picture, lines, anchors)),  # those of the first screen first
         total=off_terminal(screen.total),
-        refuted=tuple((ns, one.title, one.fingerprint, why) for ns, one, why in refuted(scan)),
+        refuted=tuple((ns, finding.title, finding.fingerprint, why) for ns, finding, why in refuted(scan)),
         tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
         host=tuple(host_tables(picture, claimed(scan), anchors)),  # of one tab
         roofline=_roofline(scan, picture, anchors),
