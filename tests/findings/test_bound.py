@@ -117,6 +117,17 @@ def test_communication_that_nothing_hides_bounds_a_busy_gpu() -> None:
     assert found.bare_communication_share == 0.4545
 
 
+def test_what_takes_more_of_the_step_bounds_it() -> None:
+    for communicating_us, by in ((50, "communication"), (25, "host")):
+        trace = Trace()
+        for at in range(1, 9):
+            begin = at * 100_000
+            end = begin + communicating_us * 1_000
+            run(trace, (NCCL, begin, end - begin), (GEMM, end, 20_000))
+        assert bound(trace).by == by
+        assert "idle" in bound_headline(scanned(trace))
+
+
 def test_communication_beside_other_work_is_hidden() -> None:
     trace = Trace()
     run(trace, (GEMM, 1_000, 100_000), late=False)
