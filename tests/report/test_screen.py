@@ -314,3 +314,13 @@ def test_the_users_own_line_comes_before_a_librarys_in_every_list() -> None:
     assert [line.text for line in where(finding, SCAN)] == ["train.py:7 step()", f"{library.file}:3 forward()"]
     finding = msgspec.structs.replace(finding, source=(library,))
     assert next(where(finding, SCAN, {finding.fingerprint: own})).text == "train.py:7 step()"
+
+
+def test_a_place_gives_way_before_a_cause_is_cut() -> None:
+    own = Source(file="/home/ann/a_file_of_a_long_name.py", line=7, function="a_function_of_a_long_name")
+    title = "Launch-bound, GPU idle between kernels"
+    found = msgspec.structs.replace(NORM, title=title, source=(own,))
+    rows = [text for text in screen(msgspec.structs.replace(SCAN, findings=(found,))) if title in text]
+    assert len(rows) == 1
+    assert "a_file_of_a_long_name.py:7  " in rows[0]
+    assert "…" not in rows[0]
