@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.screens import Events
-from tracemine.documents.step_words import headline
+from tracemine.documents.headline import bound_headline
 from tracemine.findings import Scan
 from tracemine.perfmodel import NOTHING
 
@@ -66,5 +66,5 @@ def test_on_a_trace_whose_device_is_mostly_idle_the_headline_says_so_and_gaps_ar
     (decode,) = [path for path in _OURS if path.name == "decoder_decode.json.gz"]
     scan = measured(decode).scan
     assert scan.summary.gpu_idle_ns > scan.summary.gpu_busy_ns
-    assert headline(scan).startswith("host-bound")
+    assert bound_headline(scan).startswith("Host-bound")
     assert {"launch_gap", "rmsnorm_unfused", "rotary_unfused"} <= {finding.rule for finding in scan.reported}

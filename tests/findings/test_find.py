@@ -13,7 +13,7 @@ from tests.findings.build import BIG, H200, kernel, matches, rows_of_timeline, r
 from tests.timelines import Trace
 from tracemine.causes import CAUSES
 from tracemine.devices import Device
-from tracemine.documents.step_words import headline
+from tracemine.documents.headline import bound_headline
 from tracemine.findings import Scan, device_of, find
 from tracemine.findings.ranking import SEVERITIES
 from tracemine.findings.steps import Fix, steps_of
@@ -356,9 +356,9 @@ def test_idle_time_that_nothing_explains_names_the_one_call_that_lasts_through_i
         assert "For 463 ms of that" in held[0]
         assert "`hipMemcpyWithStream` in `aten::copy_`, called by runner.py: fill" in held[0]
         assert "line 276" in held[0]
-    said = headline(scan)
-    assert ("while the host waits in `hipMemcpyWithStream` in `aten::copy_`" in said) == named
-    assert ("cause unknown" in said) != named
+    said = bound_headline(scan)
+    assert ("while the host is in `hipMemcpyWithStream` in `aten::copy_`" in said) == named
+    assert ("cause not recorded" in said) != named
 
 
 def test_on_an_idle_trace_gaps_come_first_and_on_a_busy_one_fusions() -> None:

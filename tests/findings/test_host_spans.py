@@ -9,7 +9,6 @@ import pytest
 
 from tests.findings.build import H200
 from tests.timelines import Trace
-from tracemine.documents.step_words import headline
 from tracemine.findings.host_spans import loading, within_operators
 from tracemine.findings.record import Scan
 from tracemine.pipeline import analysed, mined
@@ -179,10 +178,3 @@ def test_a_sleep_of_three_tenths_of_a_step_is_no_dispatch() -> None:
     assert bounds[0] is not None and bounds[0].unprofiled_idle_share is not None
     assert bounds[1] is not None and bounds[1].unprofiled_idle_share is not None
     assert bounds[0].unprofiled_idle_share.mid > 0.25 > bounds[1].unprofiled_idle_share.mid
-
-
-def test_idle_time_that_was_recorded_is_named_where_the_estimate_hides_it() -> None:
-    works = slept(dispatched=True)
-    assert works.summary.bound is not None and works.summary.bound.by != "host"
-    assert "as recorded it idles" in headline(works)
-    assert "as recorded" not in headline(slept(dispatched=False))  # it says it already

@@ -131,9 +131,9 @@ def test_notes_are_two_and_the_rest_is_counted() -> None:
 
 def test_the_users_own_line_is_shown_and_never_a_librarys() -> None:
     library = (Source(file="transformers/models/llama/modeling_llama.py", line=71, function="forward", begins=True),)
-    gap = msgspec.structs.replace(GAP, source=library, module="Llama_*.LlamaMLP_*")
+    gap = msgspec.structs.replace(GAP, source=library, module="Llama.LlamaMLP")
     scan = msgspec.structs.replace(SCAN, findings=(gap,))
-    assert first_screen(scan).rows[0].place == "Llama_*.LlamaMLP_*"
+    assert first_screen(scan).rows[0].place == "Llama.LlamaMLP"
     deeper = {gap.fingerprint: Source(file="train.py", line=9, function="step")}
     assert first_screen(scan, deeper).rows[0].place == "train.py:9 → LlamaMLP"
     own = msgspec.structs.replace(gap, source=(*library, Source(file="/home/me/run.py", line=3, function="main")))
@@ -256,7 +256,7 @@ def test_a_finding_that_saves_once_others_are_done_is_not_called_small() -> None
     assert second.per_step is not None
     later = msgspec.structs.replace(second.per_step, step_saving_alone_ns=NOTHING)
     scan = msgspec.structs.replace(scan, findings=(first, msgspec.structs.replace(second, per_step=later)))
-    assert first_screen(scan).total.startswith("Together with 1 more, worth doing once these are done (--all): ")
+    assert first_screen(scan).total.startswith("Together with 1 more, worth doing after these (--all): ")
 
 
 def test_where_the_step_gains_nothing_gpu_time_is_said_to_be_saved() -> None:
@@ -314,3 +314,13 @@ def test_the_users_own_line_comes_before_a_librarys_in_every_list() -> None:
     assert [line.text for line in where(finding, SCAN)] == ["train.py:7 step()", f"{library.file}:3 forward()"]
     finding = msgspec.structs.replace(finding, source=(library,))
     assert next(where(finding, SCAN, {finding.fingerprint: own})).text == "train.py:7 step()"
+
+
+def test_a_place_gives_way_before_a_cause_is_cut() -> None:
+    own = Source(file="/home/ann/a_file_of_a_long_name.py", line=7, function="a_function_of_a_long_name")
+    title = "Launch-bound, GPU idle between kernels"
+    found = msgspec.structs.replace(NORM, title=title, source=(own,))
+    rows = [text for text in screen(msgspec.structs.replace(SCAN, findings=(found,))) if title in text]
+    assert len(rows) == 1
+    assert "a_file_of_a_long_name.py:7  " in rows[0]
+    assert "…" not in rows[0]

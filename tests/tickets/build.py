@@ -9,7 +9,7 @@ import msgspec
 
 from tests.report.scans import GAP, NORM, SCAN
 from tests.tickets.server import World
-from tracemine.comparison import side_of
+from tracemine.comparison import diff, side_of
 from tracemine.findings.record import Finding, Identity, Range, Scan
 from tracemine.tickets import GitHub, Jira, Patience
 
@@ -39,17 +39,29 @@ def many(count: int) -> Scan:
     return scan_of(*(named(GAP, f"{number:016x}") for number in range(count)))
 
 
+_CHANGE = {
+    "rule": "gap", "title": "", "on_gpu": False, "matched_by": None, "before": [], "after": [], "before_ns": 0,
+    "after_ns": 0, "noise_ns": 0,
+}  # fmt: skip
+# A part of a change, as `tracemine diff --format json` prints it.
+PART = {
+    "fingerprint": GAP.fingerprint,
+    "title": GAP.title,
+    "module": None,
+    "source": None,
+    "reported": True,
+    "cost_ns": 3_000_000,
+    "step_saving_ns": {"low": 1_000_000, "mid": 2_550_000, "high": 3_000_000},
+    "gpu_saving_ns": {"low": 0, "mid": 0, "high": 0},
+}
 BOTH = scan_of(GAP, NORM)
 
 
 def comparison(*changes: dict[str, object], after: Scan = SCAN, **more: object) -> dict[str, object]:
-    """What is used of `tracemine diff --format json`, where `after` is the later side."""
+    """What `tracemine diff --format json` prints, where `after` is the later side; of a change what is given of it."""
+    made: dict[str, object] = msgspec.to_builtins(diff(after, after))
     about = msgspec.to_builtins(side_of(after).about)
-    return (
-        {"schema_version": 1, "per": "step", "before": about | {"span_ns": 1}, "after": about}
-        | more
-        | {"changes": list(changes)}
-    )
+    return made | {"before": about | {"span_ns": 1}} | more | {"changes": [_CHANGE | change for change in changes]}
 
 
 def github(world: World, patience: Patience = FAST) -> GitHub:

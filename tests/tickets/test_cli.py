@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.report.scans import GAP, NORM
-from tests.tickets.build import comparison, scan_of
+from tests.tickets.build import PART, comparison, scan_of
 from tests.tickets.server import Refused, World, running
 from tracemine.report import render
 from tracemine.tickets import GitHub, Issue, TicketDraft
@@ -151,7 +151,7 @@ def test_what_a_comparison_calls_fixed_is_closed(run: Run, findings: Path, world
     where = ("--project", "decoder", "--jira", world.address, "--jira-project", "PERF", "--apply")
     assert run("tickets", findings, *where)[0] == 0
     diff, after = tmp_path / "diff.json", tmp_path / "after.json"
-    diff.write_bytes(msgspec.json.encode(comparison({"status": "fixed", "before": [GAP], "after": []})))
+    diff.write_bytes(msgspec.json.encode(comparison({"status": "fixed", "before": [PART], "after": []})))
     code, out, err = run("tickets", findings, *where, "--after", diff)
     assert (code, out) == (2, "")
     assert f"{diff} says fixed of {GAP.fingerprint}, and the findings given still have it" in err.splitlines()[0]

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from tests.report.scans import GAP
-from tests.tickets.build import SERVICES, comparison, scan_of, with_saving
+from tests.tickets.build import PART, SERVICES, comparison, scan_of, with_saving
 from tests.tickets.server import CONTRACTS, OWN, World, running
 from tracemine.errors import ServiceError
 from tracemine.tickets import Filing, sync
@@ -180,7 +180,7 @@ def test_every_operation_of_a_contract_is_used(name: str, tmp_path: Path) -> Non
 
         run()
         run(9_000_000)
-        change: dict[str, object] = {"status": "fixed", "before": [{"fingerprint": GAP.fingerprint}]}
+        change: dict[str, object] = {"status": "fixed", "before": [PART]}
         sync(scan_of(), service, "decoder", apply=True, locks=tmp_path, after=comparison(change))
         run()
         world.issues.append(copy.deepcopy(world.issues[0]) | {"number": 2, "by": OWN | {"association": "NONE"}})

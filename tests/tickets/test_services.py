@@ -14,6 +14,7 @@ from tests.tickets.build import (
     BOTH,
     GAP_KEY,
     NORM_KEY,
+    PART,
     SERVICES,
     carrying,
     comparison,
@@ -23,23 +24,16 @@ from tests.tickets.build import (
     with_saving,
 )
 from tests.tickets.server import World, running
-from tracemine.errors import ServiceError, UsageError
+from tracemine.errors import InputError, ServiceError, UsageError
 from tracemine.findings.record import Scan
 from tracemine.tickets import Action, UnfinishedError, sync
 
-# As `tracemine diff --format json` prints it, what is used of it.
-PART = {
-    "fingerprint": GAP.fingerprint,
-    "title": GAP.title,
-    "cost_ns": 3_000_000,
-    "step_saving_ns": {"low": 1_000_000, "mid": 2_550_000, "high": 3_000_000},
-    "gpu_saving_ns": {"low": 0, "mid": 0, "high": 0},
-}
 FIXED = comparison(
     {"status": "fixed", "before": [PART], "after": [], "before_ns": 3_000_000, "after_ns": 0},
     basis="recorded",
     predicted={
         "fixed": 1,
+        "improved": 0,
         "step_saving_ns": {"low": 1_000_000, "mid": 2_550_000, "high": 3_000_000},
         "gpu_saving_ns": {"low": 0, "mid": 0, "high": 0},
         "measured_step_ns": {"low": 2_400_000, "mid": 2_400_000, "high": 2_400_000},
@@ -155,7 +149,7 @@ def test_a_comparison_that_ends_at_other_findings_closes_nothing(run: Any, world
         with pytest.raises(UsageError, match=f"does not end at the findings given: {says}; nothing is closed") as error:
             run(scan, after=FIXED)
         assert "tracemine diff BEFORE AFTER" in (error.value.hint or "")
-    with pytest.raises(UsageError, match="of other recordings"):  # a file of before that does not say of what it is
+    with pytest.raises(InputError, match="is no comparison"):  # it does not say of what it is
         run(scan_of(NORM), after={"changes": FIXED["changes"]})
     assert [one["state"] for one in world.issues] == ["open", "open"]
     assert kinds(run(scan_of(NORM), after=FIXED)) == {NORM_KEY: "leave", GAP_KEY: "close"}

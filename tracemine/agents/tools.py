@@ -25,10 +25,11 @@ from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.api.explain import Explanation, explain
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
+from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import next_step
 from tracemine.documents.own_code import own_first
 from tracemine.documents.screen import first_screen
-from tracemine.documents.step_words import headline, unestimated
+from tracemine.documents.step_words import unestimated
 from tracemine.documents.words import (
     all_of,
     busy_text,
@@ -100,7 +101,7 @@ def scan(
         "untrusted": {
             "trace": quoted(reader.shown(read)),
             "gpu": _gpu(found),
-            "headline": quoted(headline(found)),
+            "headline": quoted(bound_headline(found)),
             "one_edit": maybe(first_screen(found, read.frames).at_once or None, SENTENCE),
             "findings": tuple(_row(finding, read) for finding in shown),
             "warnings": some(found.warnings, _SENTENCES, SENTENCE // 2),

@@ -19,6 +19,7 @@ ALSO = "`torch.compile(model)` does this too"  # in the fix of what it makes nee
 _WHOLE = "model = torch.compile(model)"
 _ITSELF = deferred(r"(?P<what>[\w.]+) = torch\.compile\((?P=what)[,.)]")
 _STRIP = deferred(r"\w+ = torch\.compile\(lambda |@torch\.compile ")
+_TORCHS = deferred(r"\btorch\.(?:\w+\.)*")  # in front of a name that may be imported from there
 _NO_MODEL = ("optimizer", "attend", "chain")  # compiled alone: nothing else is in them, or a stand-in for a name
 _BLOCK = "block.forward"  # of any class
 _OF_MODEL = ("model", _BLOCK, "norm.forward", "forward")
@@ -52,12 +53,12 @@ def said_once(rows: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:
 
     rows: number, rule and what to do. One cause at two places is two edits; so is a block that is not named.
 
-    >>> said_once([(1, "gap", "call it once"), (2, "gap", "call it once"), (3, "loop", "call it once")])
-    ('call it once', 'call it once', 'Done by the edit of 1')
+    >>> said_once([(1, "gap", "torch.call(it)"), (2, "gap", "torch.call(it)"), (3, "loop", "call(it)")])
+    ('torch.call(it)', 'torch.call(it)', 'Done by the edit of 1')
     """
-    said = []
+    said, edits = [], {number: _TORCHS.sub("", todo) for number, _, todo in rows}
     for number, rule, todo in rows:
-        above = (at for at, other, text in rows if at < number and text == todo and other != rule)
+        above = (at for at, other, _ in rows if at < number and edits[at] == edits[number] and other != rule)
         first = None if _BLOCK in todo else next(above, None)
         said.append(todo if first is None else f"Done by the edit of {first}")
     return tuple(said)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracemine.documents.bar import IDLE, bar_parts
 from tracemine.documents.serving_words import serving_lead
-from tracemine.documents.step_words import bound_text, nothing_text
+from tracemine.documents.step_words import nothing_text
 from tracemine.findings.summary import SUMS
 from tracemine.units import bytes_text
 
@@ -30,14 +30,15 @@ def _bound(scan: Scan) -> str:
     bound, parts = scan.summary.bound, scan.summary.parts
     if bound is None:
         return nothing_text(scan)
-    if parts is None:
-        return bound_text(bound)
     step = "the step" if scan.summary.per_step is not None else "the recorded time"
     shares = {part.name: part.share for part in bar_parts(parts)}
+    if parts is None:  # stored by a version that did not know them
+        known = {IDLE: bound.idle_share, "communication": bound.bare_communication_share}
+        shares = {name: f"{100 * share:.0f}%" for name, share in known.items()}
     if bound.by == SUMS:
         return f"GPU time summed (a tree has no timeline): {_largest(parts, set())}"
     said = _OF.get(bound.by, IDLE)
-    work = _largest(parts, {IDLE, said})
+    work = _largest(parts, {said})
     if scan.trace.format in _NO_GAPS:
         return f"{_NO_GAPS[scan.trace.format]}: {work} of {step}"
     if bound.by in ("gpu", "unclear"):
@@ -94,8 +95,8 @@ def _waiting(bound: Bound, shares: dict[str, str], step: str) -> str:
 _LEADS = {"host": _host, "communication": _communication, "transfer": _transfer}
 
 
-def _largest(parts: Parts, but: set[str]) -> str:
+def _largest(parts: Parts | None, but: set[str]) -> str:
     """Return the largest parts with their shares, most first, without some."""
     shown = sorted((part for part in bar_parts(parts) if part.name not in but), key=lambda part: -part.ns)
-    most = [part.label for part in shown if 100 * part.ns >= _LEAST_PERCENT * max(parts.ns, 1)]
-    return ", ".join(most[:_MOST_PARTS])
+    least = 0 if parts is None else _LEAST_PERCENT * max(parts.ns, 1)
+    return ", ".join([part.label for part in shown if 100 * part.ns >= least][:_MOST_PARTS])

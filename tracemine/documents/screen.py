@@ -230,9 +230,9 @@ def place_of(finding: Finding, frames: Mapping[str, Source]) -> str:
         within = finding.module is not None and not is_own(finding.source[0].file)
         return f"{line} → {class_of(finding.module or '')}" if within else f"{line} {own.function}"
     if finding.module:
-        return ".".join(finding.module.split(".")[-2:])
+        return ".".join(map(class_of, finding.module.split(".")[-2:]))
     if finding.ops:
-        names = ", ".join(chain([operator_name(name) for name in finding.ops])[:2])
+        names = ", ".join(chain([operator_name(name).partition("#")[0] for name in finding.ops])[:2])
         return names if finding.on_gpu else f"before {names}"
     return "–"
 
@@ -297,7 +297,7 @@ def _others(scan: Scan, saved: _Saved, count: int, nothing: bool) -> str:
     others = [one for number, one in enumerate(claimed(scan), 1) if number not in shown]
     alone, part = (sum(f(one, saved.name).mid for one in others) for f in (_saving, of_finding))
     if part >= max(_WORTH * saved.whole_ns, _LATER * alone):
-        return f"{count} more, worth doing once these are done"
+        return f"{count} more, worth doing after these"
     return f"{count} smaller, which {'adds' if count == 1 else 'add'} nothing" if nothing else f"{count} smaller"
 
 
@@ -309,16 +309,19 @@ def _notes(scan: Scan, *, compiles: bool) -> tuple[str, ...]:
     first = (unestimated(scan), no_lines(scan), unequal_text(scan.summary.devices))
     known = [text for text in dict.fromkeys((*first, *notes_below(scan))) if text and LIGHT not in text]
     known = [text for text in known if compiles or not text.startswith(LOSES)]
-    return tuple(sorted(known, key=lambda text: SLOWED in text))  # its figures are without that already
+    return tuple(
+        _sentence(text) for text in sorted(known, key=lambda text: SLOWED in text)
+    )  # its figures are without that already
 
 
 def _sentence(text: str) -> str:
-    """Return a text with a capital at its beginning, but of a name that has its own.
+    """Return a text with a capital at its beginning, but of a name that is written its own way.
 
-    >>> _sentence("nothing to judge"), _sentence("vLLM decode")
-    ('Nothing to judge', 'vLLM decode')
+    >>> _sentence("nothing to judge"), _sentence("vLLM decode"), _sentence("torch.compile makes none")
+    ('Nothing to judge', 'vLLM decode', 'torch.compile makes none')
     """
-    return text if any(map(str.isupper, text.partition(" ")[0])) else text[:1].upper() + text[1:]
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
 def _idles(scan: Scan) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tracemine.documents.step_words import headline, nothing_text, unestimated
+from tracemine.documents.headline import bound_headline
+from tracemine.documents.step_words import nothing_text, unestimated
 from tracemine.findings import Scan
 from tracemine.units import count_text, percent_text
 
@@ -54,7 +55,7 @@ def no_findings(scan: Scan) -> str:
     if not scan.trace.activities:
         return "Nothing was looked for."
     if scan.trace.activities and scan.trace.estimated_for is None and scan.trace.format not in _ENGINES:
-        if unestimated(scan) and headline(scan):
+        if unestimated(scan) and bound_headline(scan):
             return "Only idle time was checked, as this GPU's rates are not known, and no finding is in it."
         if scan.trace.gpu:
             return (
@@ -67,7 +68,7 @@ def no_findings(scan: Scan) -> str:
 
 def notes(scan: Scan) -> tuple[str, ...]:
     """Return the warnings, without what the headline, or why there is no finding, says already."""
-    said = host_times(scan) or (unestimated(scan) if headline(scan) else "")
+    said = host_times(scan) or (unestimated(scan) if bound_headline(scan) else "")
     why = "" if scan.reported else nothing_found(scan)
     doubts = () if scan.recorded is None else scan.recorded.doubts
     return tuple(
@@ -98,9 +99,7 @@ def nothing_found(scan: Scan) -> str:
     matches = sum(scan.dropped.values())
     were = "was" if matches == 1 else "were"
     what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"
-    if scan.summary.parts is not None or nothing_text(
-        scan
-    ):  # the first line has said how busy the GPU is, of another whole
+    if scan.summary.parts is not None or nothing_text(scan):  # the first line says how busy it is, of another whole
         return f"{what[:1].upper()}{what[1:]}."
     busy = percent_text(scan.summary.gpu_busy_ns, scan.summary.gpu_busy_ns + scan.summary.gpu_idle_ns)
     return f"The GPU was busy for {busy} of the time, and {what}."

@@ -170,7 +170,7 @@ def payback_text(scan: Scan) -> str:
         return ""
     takes = range_text(of.compile_low_ns, of.compile_high_ns)
     low, high = (f"{float(f'{steps:.2g}'):,.0f}" for steps in (of.low_steps, of.high_steps))
-    return f"compile time {takes} once ({of.source}): regained after {low}–{high} steps"
+    return f"takes {takes} once ({of.source}): regained after {low}–{high} steps"
 
 
 def all_of(scan: Scan, name: str) -> Range:

@@ -133,10 +133,10 @@ def _known(cause: Categories, gaps_ns: IntArray) -> tuple[IdleCause, ...]:
 
 
 def _bound_by(idle: Share, waited_for: str, communicating: float, transfers: Transfers | None) -> str:
-    if idle.low > LEAST_SHARE:
-        return waited_for
     alone = {"communication": communicating, "transfer": 0.0 if transfers is None else transfers.alone_share}
     most = max(alone, key=alone.__getitem__)
+    if idle.low > LEAST_SHARE and idle.mid >= alone[most]:
+        return waited_for
     if alone[most] > LEAST_SHARE:
         return most
     return "gpu" if idle.high <= LEAST_SHARE else UNCLEAR

@@ -166,7 +166,7 @@ def _recording_texts(timeline: Timeline, slowdown: Slowdown | None) -> Iterator[
     elif slowdown is not None:
         times = ratio_text(slowdown.usual)
         what = slowdown.what[0].upper() + slowdown.what[1:]
-        yield f"{what} {SLOWED} {times} times: gaps look longer here, and savings are scaled down for it."
+        yield f"{what} {SLOWED} {times} times; savings of gaps are scaled down for it."
     if timeline.meta.ingest.events.get("Python frames", 0) >= _MANY_FRAMES * max(timeline.steps.num_rows, 1):
         yield (
             "JAX's tracer of Python was on, and slows the host. Without it times are nearer to those of production: "

@@ -68,7 +68,7 @@ def exposed_text(context: ScanContext) -> str:
     each = "a step" if context.accounts.steps else "in all"
     beside = percent_text(spent_ns - alone_ns, spent_ns)
     moved = f"{bytes_text(transfers.bytes)} {each} at {bytes_text(transfers.bytes_per_s)}/s{memory}"
-    return f"Copies between host and device: {moved}; {beside} of their time something else runs."
+    return f"Copies between host and device: {moved}; {beside} overlapped."
 
 
 def _memory(timeline: Timeline, copies: BoolArray) -> str | None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracemine.documents.screen import own_of, place_of, times_of, whole_percent
 from tracemine.documents.words import cause_in, cause_of, saving_of_each
 from tracemine.report import diff_words as words
-from tracemine.report.escape import code, code_cell, line, prose, prose_cell
+from tracemine.report.escape import code, code_cell, line, prose, prose_cell, table
 from tracemine.units import TimeUnit, count_text
 
 if TYPE_CHECKING:
@@ -127,11 +127,12 @@ def markdown_lines(summary: CiSummary) -> Iterator[str]:
     yield from (f"## tracemine: {prose(summary.headline)}", "", code(summary.trace), "")
     yield from (f"**Unknown:** {prose(note)}.\n" for note in summary.notes)
     rows = summary.rows[:_MOST_ROWS]
-    if rows:
-        yield from (f"| | {prose_cell(summary.unit)} | what | your code |", "|---|--:|---|---|")
-    for row in rows:
-        status = f"**{row.status}**" if row.fails else row.status
-        yield f"| {status} | {prose_cell(row.cost)} | {prose_cell(row.what)} | {code_cell(row.place)} |"
+    cells = [
+        (f"**{row.status}**" if row.fails else row.status, *map(prose_cell, (row.cost, row.what)), code_cell(row.place))
+        for row in rows
+    ]
+    if cells:
+        yield table(("", prose_cell(summary.unit), "what", "your code"), cells, {1})
     if len(rows) < len(summary.rows):
         yield f"\nand {len(summary.rows) - len(rows):,} more, in the full report"
     if summary.accept:

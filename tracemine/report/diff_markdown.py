@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from tracemine.report import diff_words as words
-from tracemine.report.escape import code, code_cell, prose, prose_cell
+from tracemine.report.escape import code, code_cell, prose, prose_cell, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,14 +27,9 @@ def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
         yield f"**Unknown:** {prose(text)}.\n"
     yield f"{prose(words.sides_text(difference))}. Times {per}.\n"
     span = "Step" if difference.per == "step" else "Span"
-    yield "| | before → after | change | |"
-    yield "|---|---|---|---|"
-    for name, change in (
-        (f"{span}, {words.basis_text(difference)}", difference.step),
-        ("GPU work", difference.gpu_work),
-    ):
-        yield f"| {' | '.join(map(prose_cell, (name, *words.step_cells(change))))} |"
-    yield ""
+    took = (f"{span}, {words.basis_text(difference)}", *words.step_cells(difference.step))
+    work = ("GPU work", *words.step_cells(difference.gpu_work))
+    yield table(("", "before → after", "change", ""), [[*map(prose_cell, row)] for row in (took, work)]) + "\n"
     for text in words.predicted_texts(difference):
         yield f"- **Predicted** {prose(text)}"
     for text in words.differs_texts(difference):
@@ -45,12 +40,12 @@ def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
     changed = [change for change in difference.changes if change.status != "same"]
     shown = changed[: options.top]
     if shown:
-        yield from _table(shown)
+        yield _changes(shown)
     if len(shown) < len(changed):
         yield f"\n{len(changed) - len(shown):,} more changes are left out."
     if same := [change for change in difference.changes if change.status == "same"]:
         yield f"\n<details><summary>{len(same):,} the same</summary>\n"
-        yield from _table(same[: options.top])
+        yield _changes(same[: options.top])
         yield "\n</details>"
     if difference.notes:
         yield ""
@@ -61,21 +56,17 @@ def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
 def _classes(difference: Difference) -> Iterator[str]:
     """Yield the table of kernels by class, where both sides are one model's by two producers."""
     if rows := [*words.class_rows(difference)]:
-        yield f"| {prose_cell(words.classes_text(difference))} | kernels | time | change | fused |"
-        yield "|---|---|---|---|---|"
-        yield from (f"| {' | '.join(map(prose_cell, row))} |" for row in rows)
-        yield ""
+        heads = (prose_cell(words.classes_text(difference)), "kernels", "time", "change", "fused")
+        yield table(heads, [[*map(prose_cell, row)] for row in rows]) + "\n"
 
 
-def _table(changes: Sequence[FindingChange]) -> Iterator[str]:
-    yield "| | before → after | change | finding | where | fingerprint |"
-    yield "|---|---|---|---|---|---|"
-    for change in changes:
-        texts = [change.title, *filter(None, (change.reason, change.accepted and f"accepted: {change.accepted}"))]
-        what = "<br>".join(prose_cell(text) for text in texts)
-        cost, more = (
-            words.change_text(change.before_ns, change.after_ns),
-            words.signed(change.after_ns - change.before_ns),
-        )
-        place = code_cell(words.where(change))
-        yield f"| {change.status} | {cost} | {more} | {what} | {place} | {code_cell(words.marks(change))} |"
+def _changes(changes: Sequence[FindingChange]) -> str:
+    heads = ("", "before → after", "change", "finding", "where", "fingerprint")
+    return table(heads, [[*_cells(change)] for change in changes])
+
+
+def _cells(change: FindingChange) -> Iterator[str]:
+    texts = [change.title, *filter(None, (change.reason, change.accepted and f"accepted: {change.accepted}"))]
+    yield from (change.status, words.change_text(change.before_ns, change.after_ns))
+    yield from (words.signed(change.after_ns - change.before_ns), "<br>".join(map(prose_cell, texts)))
+    yield from (code_cell(words.where(change)), code_cell(words.marks(change)))

@@ -95,7 +95,7 @@ def share_text(change_ns: int, whole_ns: int) -> str:
 def step_text(change: StepChange) -> str:
     """Return before, after, and the change of a step or of its GPU work; the interval where it is an estimate."""
     both, more, status = step_cells(change)
-    return f"{both}  {more}: {status}"
+    return f"{both}, {more}: {status}"
 
 
 def step_cells(change: StepChange) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tracemine.patterns import deferred
 
@@ -127,6 +127,18 @@ def prose_cell(text: str) -> str:
     a\\|b, `c\\|d`
     """
     return re.sub(r"(?<!\\)\|", r"\\|", prose(text))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
+    """Return a Markdown table of cells that are harmless already. numbers: columns that stand at the right.
+
+    >>> print(table(("", "ns"), [("a", "1")], {1}))
+    |  | ns |
+    |---|--:|
+    | a | 1 |
+    """
+    below = "".join("--:|" if at in numbers else "---|" for at in range(len(heads)))
+    return "\n".join([f"| {' | '.join(heads)} |", f"|{below}", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def without_html(text: str) -> str:

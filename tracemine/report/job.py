@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from tracemine.ranks.record import JobReport
-from tracemine.report.escape import line, prose
+from tracemine.report.escape import line, prose, table
 from tracemine.report.json import json_of
 from tracemine.units import TimeUnit, count_text, percent_text, range_text, time_text
 
@@ -84,11 +84,8 @@ def render_markdown(job: Job) -> str:
     """Return the job with all of its findings as Markdown."""
     first, about = head(job)
     parts = [f"## {prose(first)}", prose(about)]
-    parts.append("| rank | " + " | ".join(name for name, _ in HEADS) + " |\n|" + "---:|" * (len(HEADS) + 1))
-    parts[-1] += "".join(
-        f"\n| {rank.rank} | " + " | ".join(time_text(getattr(rank, name)) for _, name in HEADS) + " |"
-        for rank in job.ranks
-    )
+    ranks = [(str(rank.rank), *(time_text(getattr(rank, name)) for _, name in HEADS)) for rank in job.ranks]
+    parts.append(table(("rank", *(name for name, _ in HEADS)), ranks, range(len(HEADS) + 1)))
     for number, finding in enumerate(job.findings, 1):
         parts.append(f"### {number}. {prose(finding.title)}")
         parts.append("\n".join(f"- {prose(fact)}" for fact in (*saves(finding, job), *finding.facts)))

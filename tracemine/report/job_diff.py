@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tracemine.report.escape import line, prose_cell
+from tracemine.report.escape import line, prose_cell, table
 from tracemine.report.json import json_of
 from tracemine.units import range_text, time_text
 
@@ -39,10 +39,11 @@ def _text(found: JobDifference, width: int) -> Iterator[str]:
 def _markdown(found: JobDifference) -> Iterator[str]:
     yield f"## {_steps(found)}"
     yield ""
-    yield "| | before | after | finding |"
-    yield "|---|---:|---:|---|"
-    for change in found.changes:
-        yield f"| {change.status} | {_costs(change.before)} | {_costs(change.after)} | {prose_cell(change.title)} |"
+    rows = [
+        (change.status, _costs(change.before), _costs(change.after), prose_cell(change.title))
+        for change in found.changes
+    ]
+    yield table(("", "before", "after", "finding"), rows, {1, 2})
     yield ""
     yield from (f"*{prose_cell(note)}*" for note in found.notes)
 

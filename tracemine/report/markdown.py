@@ -9,15 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
-from tracemine.documents import verdict_words, words
+from tracemine.documents import words
 from tracemine.documents.bar import legend
 from tracemine.documents.finding import CALM, CODE, NAME, Line, sections
 from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import first_screen, off_terminal
-from tracemine.documents.serving_words import serving_texts
-from tracemine.documents.step_words import bound_sentence, device_texts, step_texts
-from tracemine.report.escape import code, code_cell, fenced, prose, prose_cell, shorten, without_html
-from tracemine.units import bytes_text, percent_text, time_text
+from tracemine.documents.whole import facts, refuted, separate
+from tracemine.report.escape import code, code_cell, fenced, prose, prose_cell, shorten, table, without_html
 
 if TYPE_CHECKING:
     from tracemine.documents.screen import Screen
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from tracemine.report import Drawing
 
 _LONGEST_NAME = 1_000
+_NO_CLAIM = "Nothing is claimed for these, and no other rule claims them."
 
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:
@@ -34,11 +33,12 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
     screen = first_screen(scan, options.frames)
     parts = [*_screen(screen, scan)]
     if screen.bar:
-        parts += _folded("The step", [*_facts(scan)])
+        known = (f"- **{label}** {prose('; '.join(texts))}" for label, texts in facts(scan))
+        parts += _folded("The step", [prose(" · ".join(words.summary_parts(scan.trace))), "\n".join(known)])
     for rank, finding in enumerate(shown, 1):
         said = _finding(finding, scan, options.frames)
         parts += _folded(f"Finding {rank}", [f"## {rank}. {prose(finding.title)}", *said])
-    parts += _refuted([finding for finding in scan.reported if finding.refuted])
+    parts += _refuted(scan)
     parts += _why_not(scan)
     parts += _foot(scan, len(numbered) - len(shown))
     out.write("\n\n".join(parts) + "\n")
@@ -67,7 +67,7 @@ def _screen(screen: Screen, scan: Scan) -> Iterator[str]:
     if screen.at_once:
         yield f"**{prose(screen.at_once)}**"
     if screen.rows:
-        yield "\n".join(_table(screen))
+        yield _table(screen)
     if screen.total:
         yield prose(off_terminal(screen.total))
     for number, text in enumerate(screen.nothing):
@@ -76,39 +76,17 @@ def _screen(screen: Screen, scan: Scan) -> Iterator[str]:
         yield "\n".join(f"- {prose(note)}" for note in screen.notes)
 
 
-def _table(screen: Screen) -> Iterator[str]:
-    place = "your code" if screen.own else "where"
-    saves = f"saves{' alone' if screen.alone else ''}, {screen.unit}"
-    yield f"| # | {saves} | % of {screen.whole} | cause | {place} | sure | effort | to do |"
-    yield "|--:|--:|--:|---|---|---|---|---|"
-    for row in screen.rows:
-        cells = (row.cause, row.place, row.sure, row.effort, row.todo)
-        shown = (prose_cell(cells[0]), code_cell(cells[1]), *map(prose_cell, cells[2:4]), code_cell(cells[4]))
-        yield f"| {row.number} | {row.saves} | {prose_cell(row.share)} | {' | '.join(shown)} |"
-
-
-def _facts(scan: Scan) -> list[str]:
-    """Return a paragraph each: what was read, busy time, steps, what bounds the step, limits, verdicts."""
-    summary = scan.summary
-    whole = summary.gpu_busy_ns + summary.gpu_idle_ns
-    share = percent_text(summary.gpu_busy_ns, whole)
-    steps = [] if summary.per_step is None else list(step_texts(summary.per_step))
-    steps += serving_texts(summary.serving)
-    unprofiled = words.unprofiled_text(summary)
-    memory = f"memory: {text}" if (text := words.memory_text(scan)) else ""
-    verdicts = f"verdicts: {text}" if (text := verdict_words.evidence_text(scan)) else ""
-    sentences = (
-        " · ".join(words.summary_parts(scan.trace)),
-        f"the GPU was busy for {share} of the time ({time_text(summary.gpu_busy_ns)} of {time_text(whole)})",
-        "; ".join(filter(None, (unprofiled, *steps))),
-        "; ".join(device_texts(summary)),
-        bound_sentence(scan),
-        words.ceiling_text(scan),
-        memory,
-        words.payback_text(scan),
-        verdicts,
-    )
-    return [f"{prose(text[:1].upper() + text[1:])}." for text in sentences if text]
+def _table(screen: Screen) -> str:
+    saves, place = f"saves{' alone' if screen.alone else ''}, {screen.unit}", "your code" if screen.own else "where"
+    heads = ("#", saves, f"% of {screen.whole}", "cause", place, "sure", "effort", "to do")
+    rows = [
+        (
+            *(str(row.number), row.saves, prose_cell(row.share), prose_cell(row.cause), code_cell(row.place)),
+            *(prose_cell(row.sure), prose_cell(row.effort), code_cell(row.todo)),
+        )
+        for row in screen.rows
+    ]
+    return table(heads, rows, range(3))
 
 
 def _finding(finding: Finding, scan: Scan, frames: Mapping[str, Source]) -> Iterator[str]:
@@ -139,36 +117,20 @@ def _fenced(block: str) -> str:
     return fenced(block, "bash" if block.startswith("tracemine ") else "python")
 
 
-def _refuted(findings: Sequence[Finding]) -> Iterator[str]:
+def _refuted(scan: Scan) -> Iterator[str]:
     """Yield what verdicts took away: a line each, for it saves nothing."""
-    if not findings:
-        return
-    yield "## Refuted"
-    yield "Nothing is claimed for these, and no other rule claims them."
-    rows = ["| predicted | finding | fingerprint | verdict |", "|--:|---|---|---|"]
-    for finding in findings:
-        verified = finding.verdict
-        if verified is None:
-            continue
-        cells = (
-            prose_cell(finding.title),
-            code_cell(finding.fingerprint),
-            prose_cell(verdict_words.refuted_text(verified)),
-        )
-        rows.append(f"| {time_text(verdict_words.refuted_ns(finding))} | {' | '.join(cells)} |")
-    yield "\n".join(rows)
+    rows = [
+        (ns, prose_cell(finding.title), code_cell(finding.fingerprint), prose_cell(why))
+        for ns, finding, why in refuted(scan)
+    ]
+    if rows:
+        yield from ("## Refuted", _NO_CLAIM, table(("predicted", "finding", "fingerprint", "verdict"), rows, {0}))
 
 
 def _why_not(scan: Scan) -> Iterator[str]:
-    if not scan.refused:
-        return
-    yield "## Why not one kernel"
-    rows = ["| traffic that stays | times | first | second | because |", "|--:|--:|---|---|---|"]
-    for one in scan.refused:
-        names = " | ".join(code_cell(name) for name in (one.first, one.second))
-        stays = "?" if one.bytes is None else bytes_text(one.bytes)
-        rows.append(f"| {stays} | {one.occurrences:,} | {names} | {prose(one.reason)} |")
-    yield "\n".join(rows)
+    if rows := [(*counts, *map(code_cell, names), prose_cell(why)) for counts, names, why in separate(scan)]:
+        heads = ("traffic that stays", "times", "first", "second", "because")
+        yield from ("## Why not one kernel", table(heads, rows, range(2)))
 
 
 def _foot(scan: Scan, hidden: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tracemine.documents.words import left_out_text
 from tracemine.report.escape import line, shorten
-from tracemine.report.paragraphs import LABEL, console_for, labelled
+from tracemine.report.paragraphs import LABEL, console_for, labelled, print_rows
 from tracemine.units import count_text
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ def render(why: Why, scan: Scan, alone: Mapping[str, int], out: TextIO, options:
         ("nearest", list(_misses(why))),
         ("no row is", list(_unsatisfied(why))),
     )
-    for label, values in facts:
-        for row in labelled(label, *values):
-            for wrapped in row.wrapped(console):
-                console.print(wrapped, no_wrap=True, overflow="ignore", crop=False)
+    print_rows(console, (row for label, values in facts for row in labelled(label, *values)))
 
 
 def _findings(found: list[Finding]) -> Iterator[Text]:

@@ -39,6 +39,7 @@ _LEFT_OUT = "effort"  # where that is not enough
 _NOTES, _NOTES_ALONE, MOST_LINES = 2, 5, 24
 _GAP = 2  # columns between two
 _TIMES = deferred(r" ×[\d,]+$")  # how often a step
+_LINE = deferred(r"[^ ]+:\d+(?= )")  # a file's line, behind which its function stands
 
 
 def render(scan: Scan, out: TextIO, options: Drawing) -> None:
@@ -145,7 +146,7 @@ def _table(screen: Screen, width: int, most: int) -> Iterator[Text]:
     }
     above, below = ({name: head[at] for name, head in heads.items()} for at in (0, 1))
     cells = [{name: line(str(getattr(row, name))) for name in heads} for row in screen.rows]
-    widths = _widths([above, below, *cells], width)
+    widths = _fit([above, below, *cells], width)
     yield Text(_joined(above, widths), _DIM)
     yield Text(_joined(below, widths), _DIM)
     for row, each in zip(screen.rows, cells, strict=True):
@@ -153,16 +154,45 @@ def _table(screen: Screen, width: int, most: int) -> Iterator[Text]:
         yield from _todo(row, width, widths["number"] + _GAP, most)
 
 
-def _widths(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
-    """Return how wide each column is, some narrower than their cells where the table would be too wide."""
-    widths = {name: max(cell_len(row[name]) for row in rows) for name in rows[0]}
-    over = sum(widths.values()) + _GAP * (len(widths) - 1) - width
-    for name in sorted(_NARROW, key=lambda name: -widths[name]):
-        less = max(min(over, widths[name] - _NARROW[name]), 0)
-        widths[name], over = widths[name] - less, over - less
+def _fit(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
+    """Return how wide each column is. Where the table is too wide, functions behind their lines give way, then the
+    effort where that is enough, then the ends of what is long.
+    """
+    widths, over = _widths(rows, width)
+    if over > 0:
+        for row in rows:
+            row["place"] = _short_place(row["place"], widths["place"] - over)
+        widths, over = _widths(rows, width)
+    if over > widths[_LEFT_OUT] + _GAP or over <= 0:
+        for name in sorted(_NARROW, key=lambda name: -widths[name]):
+            less = max(min(over, widths[name] - _NARROW[name]), 0)
+            widths[name], over = widths[name] - less, over - less
     if over > 0:
         del widths[_LEFT_OUT]
     return widths
+
+
+def _widths(rows: Sequence[dict[str, str]], width: int) -> tuple[dict[str, int], int]:
+    """Return how wide each column wants to be, and by how much all of them are too wide."""
+    widths = {name: max(cell_len(row[name]) for row in rows) for name in rows[0]}
+    return widths, sum(widths.values()) + _GAP * (len(widths) - 1) - width
+
+
+def _short_place(text: str, room: int) -> str:
+    """Return a place that is wider than that without its function, its file's first letters, or all but one name.
+
+    >>> _short_place("train.py:7 forward", 12), _short_place("before mm, add", 10), _short_place("Net.Norm", 3)
+    ('train.py:7', 'before mm', 'Norm')
+    >>> _short_place("modeling_bert.py:28 → BertLayer", 24)
+    '…_bert.py:28 → BertLayer'
+    """
+    if cell_len(text) <= room:
+        return text
+    if " → " in text:
+        return end_of(text, max(room, _NARROW["place"]))
+    if (found := _LINE.match(text)) is not None:
+        return found[0]
+    return text.partition(", ")[0] if ", " in text or " " in text else text.rpartition(".")[2]
 
 
 _RIGHT = ("number", "saves", "share")

@@ -13,10 +13,9 @@ from tracemine.documents.bar import bar_parts, covered_text
 from tracemine.documents.finding import Line, first_of_fix, operators, saves, sure, verdicts, where
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.numbered import claimed
-from tracemine.documents.serving_words import serving_texts
-from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unequal_text, unestimated
-from tracemine.documents.trust import is_unusable, no_findings, no_lines, notes_below, nothing_found, trust_text
-from tracemine.documents.verdict_words import evidence_text, refuted_ns, refuted_text, saved_text, unprofiled_ns
+from tracemine.documents.step_words import unequal_text, unestimated
+from tracemine.documents.trust import no_findings, no_lines, notes_below, nothing_found, trust_text
+from tracemine.documents.whole import facts, refuted, separate
 from tracemine.report import screen
 from tracemine.report.escape import line, shorten
 from tracemine.report.paragraphs import (
@@ -32,16 +31,15 @@ from tracemine.report.paragraphs import (
     print_rows,
 )
 from tracemine.report.screen import bar_rows
-from tracemine.units import bytes_text, count_text, percent_text, range_text, time_text
+from tracemine.units import count_text
 
 if TYPE_CHECKING:
-    from tracemine.findings.record import Finding, Parts, Refused, Scan, Summary
+    from tracemine.findings.record import Finding, Parts, Scan
     from tracemine.report import Drawing
 
-_BAR_WIDTH = 30
 _RIGHT_EDGE = 90
 _LONGEST_NAME = 40
-_LINES_OF_REFUSED = 20
+_MOST_LINES = 20
 _NO_PATHS = ("", "standard input")  # where a trace came from that is no file any more
 
 
@@ -52,13 +50,12 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
         return
     console = console_for(out, options)
     numbered = claimed(scan)
-    refuted = [finding for finding in scan.reported if finding.refuted]
     shown = numbered[: options.top]
     blocks = [
         _head(scan, options.width),
         *(_finding(rank, finding, scan, options) for rank, finding in enumerate(shown, 1)),
-        *([_refuted(refuted)] if refuted else []),
-        *([_why_not(scan.refused)] if scan.refused is not None else []),
+        *([_refuted(scan)] if any(one.refuted for one in scan.reported) else []),
+        *([_why_not(scan)] if scan.refused is not None else []),
         _foot(scan, len(numbered) - len(shown)),
     ]
     for number, block in enumerate(blocks):
@@ -68,59 +65,27 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
 
 
 def _head(scan: Scan, width: int) -> Iterator[LabelledText]:
-    summary = scan.summary
     if text := trust_text(scan):
         yield paragraph((line(text), "bold red"))
     for text in filter(None, (bound_headline(scan), unequal_text(scan.summary.devices), unestimated(scan))):
         yield paragraph((line(text), "bold"))
     yield paragraph((line(scan.trace.path), "bold"))
     yield paragraph((line(" · ".join(words.summary_parts(scan.trace))), LABEL))
-    if not scan.trace.activities or is_unusable(scan) or nothing_text(scan):
+    known = [*facts(scan)]
+    if not known:
         return
     yield paragraph()
-    yield from _step(summary, width)
-    for label, text in (
-        ("can save", _together(scan)),
-        ("limit", words.ceiling_text(scan)),
-        ("verdicts", evidence_text(scan)),
-        ("where", no_lines(scan)),
-    ):
-        if text:
-            yield from labelled(label, Text(line(text)))
+    drawn = [*_parts(scan.summary.parts, min(width - LABEL_WIDTH, _RIGHT_EDGE))]
+    for label, texts in (*known, *([("where", (text,))] if (text := no_lines(scan)) else [])):
+        yield from labelled(label, *drawn, *(Text(line(text)) for text in texts))
+        drawn = []
 
 
-def _step(summary: Summary, width: int) -> Iterator[LabelledText]:
-    """Yield what a step takes, and where its time goes."""
-    if summary.parts is None:  # stored by a version that did not know them
-        yield from labelled("GPU busy", _busy(summary))
-    steps = [words.busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
-    steps += serving_texts(summary.serving)
-    if texts := [*([text] if (text := words.unprofiled_text(summary)) else []), *steps]:
-        room = min(width - LABEL_WIDTH, _RIGHT_EDGE)
-        drawn = () if summary.parts is None else _parts(summary.parts, room)
-        yield from labelled(
-            "in all" if summary.per_step is None else "step", *drawn, *(Text(line(text)) for text in texts)
-        )
-    yield from labelled("devices", *(Text(line(text)) for text in device_texts(summary)))
-
-
-def _parts(parts: Parts, width: int) -> Iterator[Text]:
+def _parts(parts: Parts | None, width: int) -> Iterator[Text]:
     """Yield the step as a bar, and what cannot be seen in it."""
-    yield from bar_rows(bar_parts(parts), width)
-    if text := covered_text(parts):
-        yield Text(text)
-
-
-def _busy(summary: Summary) -> Text:
-    # Idle time is counted a device at a time, as busy time is: their sum, not the span, is the whole.
-    whole = summary.gpu_busy_ns + summary.gpu_idle_ns
-    filled = round(_BAR_WIDTH * summary.gpu_busy_ns / whole) if whole else 0
-    return Text.assemble(
-        (f"{percent_text(summary.gpu_busy_ns, whole)} ", "bold"),
-        ("━" * filled, "green"),
-        ("─" * (_BAR_WIDTH - filled), LABEL),
-        f" {time_text(summary.gpu_busy_ns)} of {time_text(whole)}",
-    )
+    if parts is not None:
+        yield from bar_rows(bar_parts(parts), width)
+        yield from [Text(text)] if (text := covered_text(parts)) else []
 
 
 def _finding(rank: int, finding: Finding, scan: Scan, options: Drawing) -> Iterator[LabelledText]:
@@ -145,29 +110,19 @@ def _finding(rank: int, finding: Finding, scan: Scan, options: Drawing) -> Itera
     yield from labelled("id", Text(identity, LABEL), indent=RANK_WIDTH)
 
 
-def _together(scan: Scan) -> str:
-    """Return what all findings save together, shown or not."""
-    if not scan.findings or not scan.summary.step_saving_ns.high:
-        return ""
-    step, whole_ns = words.all_of(scan, "step_saving_ns"), unprofiled_ns(scan.summary)
-    share = "" if whole_ns is None else f", {percent_text(step.mid, whole_ns)} of {words.share_of_text(scan)}"
-    after = f": {text}" if (text := saved_text(scan)) else ""
-    return f"{time_text(step.mid)} ({range_text(step.low, step.high)}) together{share}{after}"
+def _counted(rows: Sequence[tuple[str, Text]]) -> Iterator[LabelledText]:
+    """Yield lines with an amount in front, and how many more there are."""
+    for amount, what in rows[:_MOST_LINES]:
+        yield LabelledText(what, f"{amount:>9}", 0, 11)
+    if len(rows) > _MOST_LINES:
+        yield paragraph((f"{count_text(len(rows) - _MOST_LINES, 'more line')}: --format json", LABEL))
 
 
-def _refuted(findings: Sequence[Finding]) -> Iterator[LabelledText]:
-    """Yield what verdicts took away, with what was predicted of GPU time: it saves nothing, so it is one line each."""
+def _refuted(scan: Scan) -> Iterator[LabelledText]:
+    """Yield what verdicts took away: it saves nothing, so it is one line each."""
     yield paragraph(("refuted: no finding claims what was predicted here", "bold"))
-    for finding in findings[:_LINES_OF_REFUSED]:
-        verified = finding.verdict
-        if verified is None:
-            continue
-        what = Text.assemble(
-            line(finding.title), (f" · {line(finding.fingerprint)}: {line(refuted_text(verified))}", LABEL)
-        )
-        yield LabelledText(what, f"{time_text(refuted_ns(finding)):>9}", 0, 11)
-    if len(findings) > _LINES_OF_REFUSED:
-        yield paragraph((f"{count_text(len(findings) - _LINES_OF_REFUSED, 'more line')}: --format json", LABEL))
+    says = [(ns, finding.title, f" · {line(finding.fingerprint)}: {line(why)}") for ns, finding, why in refuted(scan)]
+    yield from _counted([(ns, Text.assemble(line(title), (why, LABEL))) for ns, title, why in says])
 
 
 def _fix(fix: str, rank: int, path: str, width: int) -> Iterator[Text]:
@@ -205,18 +160,19 @@ def _code_line(text: str, width: int) -> str:
     return text if len(text) <= width else text.partition("  #")[0].rstrip()
 
 
-def _why_not(refused: Sequence[Refused]) -> Iterator[LabelledText]:
+def _why_not(scan: Scan) -> Iterator[LabelledText]:
     """Yield what shares data and is not one kernel."""
+    rows = []
+    for (size, times), both, why in separate(scan):
+        names = " → ".join(line(name, _LONGEST_NAME) for name in both)
+        often = "" if times == "1" else f", {times} times"
+        rows.append((size, Text.assemble(names, (f"{often}: {line(why)}", LABEL))))
     yield paragraph(("why not one kernel", "bold"))
-    if not refused:
-        yield paragraph("Nothing that shares data was kept apart, or its dataflow is not known.")
-    for one in refused[:_LINES_OF_REFUSED]:
-        names = [line(words.operator_name(name), _LONGEST_NAME) for name in (one.first, one.second)]
-        times = f", {one.occurrences:,} times" if one.occurrences > 1 else ""
-        what = Text.assemble(" → ".join(names), (f"{times}: {line(one.reason)}", LABEL))
-        yield LabelledText(what, f"{'?' if one.bytes is None else bytes_text(one.bytes):>9}", 0, 11)
-    if len(refused) > _LINES_OF_REFUSED:
-        yield paragraph((f"{count_text(len(refused) - _LINES_OF_REFUSED, 'more line')}: --format json", LABEL))
+    yield from (
+        _counted(rows)
+        if rows
+        else [paragraph("Nothing that shares data was kept apart, or its dataflow is not known.")]
+    )
 
 
 def _foot(scan: Scan, hidden: int) -> Iterator[LabelledText]:

@@ -6,16 +6,28 @@ from textwrap import wrap
 
 from rich.cells import cell_len
 
+from tracemine.patterns import deferred
+
+_SENTENCE, _CLAUSE = deferred(r"[^.][.!?](?= [A-Z`'])"), deferred(r"[,;:](?= )")
+_LEAST = 0.4  # of what there is room for: less is too little to stop at
+
 
 def wrapped(text: str, width: int, most: int) -> list[str]:
-    """Return a text in so many lines at most; what does not fit is cut at a word.
+    """Return a text in so many lines at most; what does not fit is cut behind a sentence, else a clause, else a word.
 
     >>> wrapped("one two three", 8, 2), wrapped("one two three", 7, 1), wrapped("", 8, 2)
     (['one two', 'three'], ['one…'], [])
+    >>> wrapped("It is so. It goes on and on", 16, 1), wrapped("it is so, and it goes on and on", 16, 1)
+    (['It is so.'], ['it is so …'])
     """
     lines = _lines(text, width)
     if len(lines) <= most:
         return lines
+    kept = " ".join(lines[:most])[: most * width - 2]
+    for end, behind in ((_SENTENCE, ""), (_CLAUSE, " …")):
+        ends = [found.end() for found in end.finditer(kept) if found.end() >= _LEAST * len(kept)]
+        if ends:
+            return _lines(kept[: ends[-1]].rstrip(",;:") + behind, width)
     last = lines[most - 1]
     fits = last if cell_len(last) < width else last.rpartition(" ")[0].rstrip() or _fitting(last, width - 1)
     return [*lines[: most - 1], f"{fits}…"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tracemine.comparison import side_of
+from tracemine.comparison import Difference, side_of
+from tracemine.comparison.record import ComparedTrace
 from tracemine.errors import InputError, Location, UsageError
 from tracemine.files import read_file
 from tracemine.findings.record import Scan
@@ -18,9 +19,7 @@ from tracemine.report.diff_words import how_measured
 from tracemine.units import range_text, time_text
 
 _LARGEST_BYTES = 1 << 28
-_MOST_NS = 1 << 62
 _HINT = "tracemine diff BEFORE AFTER --format json writes one"
-_STEP = "the step"
 _AGAIN = "compare again, with these findings as AFTER: tracemine diff BEFORE AFTER --format json"
 _SAME_RECORDING = ("format", "steps", "span_ns", "gpu_busy_ns")  # measured: two recordings never agree in all of them
 
@@ -47,11 +46,11 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class FixedFinding:
-    """A finding that a comparison of recordings says is fixed. Nanoseconds; null: the comparison does not say."""
+    """A finding that a comparison of recordings says is fixed. Nanoseconds."""
 
     identity: str
-    predicted_ns: int | None = None  # the predicted saving: of the step; of GPU time, where the step gains nothing
-    cost_ns: int | None = None  # what it cost before
+    predicted_ns: int  # the predicted saving: of the step; of GPU time, where the step gains nothing
+    cost_ns: int  # what it cost before
     together: tuple[Together, ...] = ()
     each: str = "a step"
 
@@ -61,13 +60,10 @@ class FixedFinding:
         >>> print(FixedFinding("80c2800cc9860f75", 236_000, 292_365))
         Fixed, as `tracemine diff` says. It cost 292 µs a step and is gone; predicted to save 236 µs.
         """
-        parts = ["Fixed, as `tracemine diff` says."]
-        if self.cost_ns is not None:
-            predicted = "" if self.predicted_ns is None else f"; predicted to save {time_text(self.predicted_ns)}"
-            parts.append(f"It cost {time_text(self.cost_ns)} {self.each} and is gone{predicted}.")
-        if self.together:
-            parts.append(f"All that is fixed there, {self.each}: {'; '.join(map(str, self.together))}.")
-        return " ".join(parts)
+        gone = f"It cost {time_text(self.cost_ns)} {self.each} and is gone"
+        text = f"Fixed, as `tracemine diff` says. {gone}; predicted to save {time_text(self.predicted_ns)}."
+        every = "; ".join(map(str, self.together))
+        return f"{text} All that is fixed there, {self.each}: {every}." if every else text
 
 
 def fixed_before(after: Path | Mapping[str, Any], scan: Scan) -> tuple[FixedFinding, ...]:
@@ -76,11 +72,11 @@ def fixed_before(after: Path | Mapping[str, Any], scan: Scan) -> tuple[FixedFind
     Raises InputError where a file is no comparison; UsageError where its later side is another recording, or has what
     the comparison says is fixed: nothing is closed then.
     """
-    comparison = after if isinstance(after, Mapping) else _read(after)
+    comparison = _comparison(after)
     name = "--after" if isinstance(after, Mapping) else f"--after: {after}"
     fixed = fixed_in(comparison)
-    if not _is_of(comparison.get("after"), scan):
-        what = "they are its “before”" if _is_of(comparison.get("before"), scan) else "it is of other recordings"
+    if not _is_of(comparison.after, scan):
+        what = "they are its “before”" if _is_of(comparison.before, scan) else "it is of other recordings"
         raise UsageError(f"{name} does not end at the findings given: {what}; nothing is closed", hint=_AGAIN)
     there = {name for finding in scan.findings for name in finding.names}
     if back := [one.identity for one in fixed if one.identity in there]:
@@ -89,61 +85,34 @@ def fixed_before(after: Path | Mapping[str, Any], scan: Scan) -> tuple[FixedFind
     return fixed
 
 
-def _is_of(side: object, scan: Scan) -> bool:
+def _is_of(side: ComparedTrace, scan: Scan) -> bool:
     """Return whether a side of a comparison is this recording, whatever its file is called now."""
     about = side_of(scan).about
-    return isinstance(side, dict) and all(side.get(name) == getattr(about, name) for name in _SAME_RECORDING)
+    return all(getattr(side, name) == getattr(about, name) for name in _SAME_RECORDING)
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    where = Location(str(path))
+def _comparison(after: Path | Mapping[str, Any]) -> Difference:
     try:
-        found = msgspec.json.decode(read_file(path, _LARGEST_BYTES))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if isinstance(after, Mapping):
+            return msgspec.convert(after, Difference)
+        return msgspec.json.decode(read_file(after, _LARGEST_BYTES), type=Difference)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        where = Location("--after" if isinstance(after, Mapping) else str(after))
         raise InputError(f"is no comparison: {error}", where=where, hint=_HINT) from None
-    if not isinstance(found, dict) or not isinstance(found.get("changes"), list):
-        raise InputError("is no comparison: it has no list of changes", where=where, hint=_HINT)
-    if not all(isinstance(one, dict) and isinstance(one.get("status"), str) for one in found["changes"]):
-        raise InputError("is no comparison: its changes have no status", where=where, hint=_HINT)
-    return found
 
 
-def fixed_in(comparison: Mapping[str, Any]) -> tuple[FixedFinding, ...]:
-    """Return the findings that are `fixed`: no other status, and no absence, closes a ticket. Skips other fields.
-
-    >>> fixed_in({"changes": [{"status": "fixed", "before": [{"fingerprint": "80c2800cc9860f75"}], "after": []},
-    ...                       {"status": "unknown", "before": [{"fingerprint": "1e8ccff5fdca1f02"}], "after": []}]})
-    (FixedFinding(identity='80c2800cc9860f75', predicted_ns=None, cost_ns=None, together=(), each='a step'),)
-    """
-    together = tuple(_together(comparison.get("predicted"), comparison.get("basis")))
-    each = "over the trace" if comparison.get("per") == "trace" else "a step"
-    found = []
-    for change in comparison["changes"]:
-        parts = change.get("before") if change.get("status") == "fixed" else ()
-        for part in parts if isinstance(parts, list | tuple) else ():
-            if isinstance(part, dict) and isinstance(identity := part.get("fingerprint"), str):
-                predicted = _ns(part.get("step_saving_ns")) or _ns(part.get("gpu_saving_ns"))
-                found.append(FixedFinding(identity, predicted, _ns(part.get("cost_ns")), together, each))
-    return tuple(found)
-
-
-def _together(predicted: object, basis: object) -> Iterator[Together]:
-    if not isinstance(predicted, dict):
-        return
-    how = how_measured(basis) if isinstance(basis, str) else "measured"
-    for of, said, measured in (
-        (_STEP, "step_saving_ns", "measured_step_ns"),
-        ("GPU time", "gpu_saving_ns", "measured_gpu_ns"),
-    ):
-        found = predicted.get(said)
-        ends = [_ns(found.get(end)) for end in ("low", "mid", "high")] if isinstance(found, dict) else []
-        known = [ns for ns in ends if ns is not None]
-        if len(known) == 3 and (got := _ns(predicted.get(measured))) is not None:
-            yield Together(of, Range(*known), got, how if of == _STEP else "measured")
-
-
-def _ns(found: object) -> int | None:
-    """Return a time, or the middle of a range of times."""
-    if isinstance(found, dict):
-        found = found.get("mid")
-    return found if isinstance(found, int) and not isinstance(found, bool) and abs(found) <= _MOST_NS else None
+def fixed_in(comparison: Difference) -> tuple[FixedFinding, ...]:
+    """Return the findings that are `fixed`: no other status, and no absence, closes a ticket."""
+    said, together = comparison.predicted, tuple[Together, ...]()
+    if said is not None:
+        together = (
+            Together("the step", said.step_saving_ns, said.measured_step_ns.mid, how_measured(comparison.basis)),
+            Together("GPU time", said.gpu_saving_ns, said.measured_gpu_ns),
+        )
+    each = "over the trace" if comparison.per == "trace" else "a step"
+    return tuple(
+        FixedFinding(part.fingerprint, part.step_saving_ns.mid or part.gpu_saving_ns.mid, part.cost_ns, together, each)
+        for change in comparison.changes
+        if change.status == "fixed"
+        for part in change.before
+    )

@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracemine.patterns import deferred
-from tracemine.report.escape import code, code_cell, fenced, line, prose, prose_cell
-from tracemine.tickets.document import (
-    Block,
-    Bullets,
-    Code,
-    Folded,
-    Name,
-    Paragraph,
-    Run,
-    Runs,
-    Strong,
-    Text,
-    TicketTable,
-)
+from tracemine.report.escape import code, code_cell, fenced, line, prose, prose_cell, table
+from tracemine.tickets.document import Block, Bullets, Code, Folded, Name, Paragraph, Run, Runs, Strong, Text
 from tracemine.tickets.marks import end_line, mark_lines
 from tracemine.tickets.record import TicketDraft
 
@@ -67,14 +55,8 @@ def _lines(block: Block) -> Iterator[str]:
         inner = "\n\n".join("\n".join(_lines(one)) for one in block.blocks)
         yield f"<details><summary>{prose(block.title)}</summary>\n\n{inner}\n\n</details>"
     else:
-        yield from _table(block)
-
-
-def _table(table: TicketTable) -> Iterator[str]:
-    yield f"| {' | '.join(map(prose_cell, table.head))} |"
-    yield f"|{'---|' * len(table.head)}"
-    for row in table.rows:
-        yield f"| {' | '.join(_runs(cell, cell=True) for cell in row)} |"
+        rows = [[_runs(cell, cell=True) for cell in row] for row in block.rows]
+        yield table([*map(prose_cell, block.head)], rows)
 
 
 def _runs(runs: Runs, *, cell: bool = False) -> str:

@@ -114,7 +114,6 @@ class Issue:
     title: str
     url: str
     body: str = ""  # of GitHub
-    created: str = ""  # of Jira: the time
 
 
 @dataclass(frozen=True, slots=True)

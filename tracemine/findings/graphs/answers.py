@@ -20,7 +20,7 @@ KINDS_OF_ANSWER: Final[tuple[Kind, ...]] = get_args(Kind)
 _LEAST: Final = 0.05  # of the step: less is noise
 _MUCH: Final = 0.2  # of the step: calls of what is compiled may cost the host as much as a smaller saving
 _NEAR: Final = 0.9  # of the largest saving: as good, and rather the model than a function in it
-_MOST_NAMED: Final = 3
+_MOST_NAMED: Final = 2
 _UNCOUNTED: Final = (
     "operators", "sizes", "few_sizes", "several_calls", "perhaps_several", "derived_twice", "optimizer"
 )  # fmt: skip

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
+from tracemine.documents.finding import rule_lines
 from tracemine.findings.record import Range
 from tracemine.report.html import page_text
 from tracemine.report.html.figures import interval
 from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.job import HEADS, head, nothing_found, saves
+from tracemine.report.picture import trace_name
 from tracemine.units import count_text, percent_text, time_text
 from tracemine.version import __version__
 
@@ -41,7 +43,7 @@ def page(job: Job, picture: JobPicture) -> SimpleNamespace:
     most = max((finding.step_saving_ns.high for finding in job.findings if finding.step_saving_ns), default=0)
     return SimpleNamespace(
         version=__version__,
-        name=job.name,
+        name=trace_name(job.name),
         headline=first,
         about=about,
         findings=tuple(_found(number, finding, job, most) for number, finding in enumerate(job.findings, 1)),
@@ -126,7 +128,7 @@ def _found(number: int, finding: JobFinding, job: Job, most_ns: int) -> SimpleNa
         saves=" ".join(saves(finding, job)),
         figure=figure,
         facts=finding.facts,
-        fix=finding.fix,
+        fix=tuple(rule_lines(finding.fix)),
     )
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracemine.documents import verdict_words, words
+from tracemine.documents import words
 from tracemine.documents.bar import IDLE
 from tracemine.documents.finding import sections, verdict
 from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import ScreenRow, all_rows, first_screen, off_terminal
-from tracemine.documents.serving_words import serving_texts
-from tracemine.documents.step_words import device_texts, nothing_text, step_texts, unestimated
+from tracemine.documents.step_words import unestimated
 from tracemine.documents.trust import no_lines
+from tracemine.documents.whole import facts, refuted
 from tracemine.findings.parts import PARTS
 from tracemine.findings.record import Finding, Scan, Source, Variant, Verified, activity_rows
 from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
@@ -26,7 +26,7 @@ from tracemine.report.html.host_tables import host_tables
 from tracemine.report.html.roofline_figure import roofline_figure
 from tracemine.report.html.top_tables import top_tables
 from tracemine.report.picture import trace_name
-from tracemine.units import count_text, time_text
+from tracemine.units import count_text
 from tracemine.version import __version__
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _trace_page(
         bar=None if scan.summary.parts is None else bar(scan.summary.parts),
         findings=tuple(_finding_pages(rows, scan, picture, lines, anchors)),  # those of the first screen first
         total=off_terminal(screen.total),
-        refuted=tuple(_refuted(scan)),
+        refuted=tuple((ns, finding.title, finding.fingerprint, why) for ns, finding, why in refuted(scan)),
         tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
         host=tuple(host_tables(picture, claimed(scan), anchors)),  # of one tab
         roofline=_roofline(scan, picture, anchors),
@@ -72,7 +72,7 @@ def _trace_page(
         trace_json="" if picture is None or why_not else trace_json(picture),
         hint=f"{hint[:1].upper()}{hint[1:]}",  # how more would be known
         caveats=tuple(text for text in screen.notes if text != hint),
-        facts=tuple(_facts(scan)) if scan.trace.activities else (),
+        facts=tuple(facts(scan)),
         left_out=tuple(_left_out(scan)),  # how many, and why
     )
 
@@ -87,26 +87,6 @@ def _roofline(scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[s
     return roofline_figure(
         picture.roofline, {one.fingerprint: (anchors[one.fingerprint][0], one.title) for one in claimed(scan)}
     )
-
-
-def _facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what the head says of the trace, under its labels."""
-    summary = scan.summary
-    each = "over the trace" if summary.per_step is None else "a step"
-    if nothing_text(scan):
-        return
-    steps = [words.busy_text(summary)] if summary.per_step is None else list(step_texts(summary.per_step))
-    steps += serving_texts(summary.serving)
-    for label, texts in (
-        (each, [words.unprofiled_text(summary), *steps]),
-        ("devices", device_texts(summary)),
-        ("limit", [words.ceiling_text(scan)]),
-        ("memory", [words.memory_text(scan)]),
-        ("pays", [words.payback_text(scan)]),
-        ("verdicts", [verdict_words.evidence_text(scan)]),
-    ):
-        if said := tuple(filter(None, texts)):
-            yield label, said
 
 
 def _finding_pages(
@@ -179,14 +159,6 @@ def _flow_unknown(finding: Finding, picture: Picture | None) -> str:
     if picture is None:
         return _NO_PICTURE
     return "What these kernels read and write is not known, so no dataflow is drawn: they are neighbours on a stream."
-
-
-def _refuted(scan: Scan) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what verdicts took away: predicted, title, fingerprint, and why."""
-    for finding in scan.reported:
-        if finding.refuted and finding.verdict is not None:
-            why = verdict_words.refuted_text(finding.verdict)
-            yield time_text(verdict_words.refuted_ns(finding)), finding.title, finding.fingerprint, why
 
 
 def _left_out(scan: Scan) -> Iterator[tuple[str, str]]:
