@@ -272,12 +272,18 @@ class _Rank:
         works = np.diff(host_edges) - silent - self.waits.within(host_edges[:-1], host_edges[1:])
         return Stretches(
             own=end - begin - blocked.within(begin, end),
-            busy=own(self.computing),
+            busy=own(self._of_window),
             queued_idle=own(self._queued_idle()),
             host=np.maximum(works - self._recording_ns(host_edges), 0),
             silent=silent,
             operators=operators,
         )
+
+    @cached_property
+    def _of_window(self) -> Spans:
+        """Return computing that the window launched: a device that lags is not done with what came before it."""
+        rows = self.computing_rows[self.launched[self.computing_rows] >= self.steps[0]]
+        return Spans.of(self.start[rows], self.end[rows])
 
     @cached_property
     def waits(self) -> Spans:
