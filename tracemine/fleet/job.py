@@ -21,7 +21,7 @@ from tracemine.errors import TracemineError
 from tracemine.findings.ranking import severity_of
 from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset
 from tracemine.fleet.places import scheme_of
-from tracemine.fleet.task import FAILED, KNOWN, SCANNED, Task, TaskOutcome, options_of, scan_into, tables
+from tracemine.fleet.task import FAILED, KNOWN, SCANNED, Task, TaskOutcome, options_of, scan_into, tables, timed
 from tracemine.fleet.traces import Labels, TraceSource, Unreachable, content_sha256, fetched
 from tracemine.pipeline import analyse, mined
 from tracemine.ranks.find import find_job
@@ -60,9 +60,11 @@ def _rank(source: TraceSource) -> int | None:
 
 
 def do_task(task: Task) -> TaskOutcome:
-    """Do a task, of one trace or of a job's ranks. Raises OSError where no row can be written."""
-    if not task.ranks:
-        return scan_into(task)
+    """Do a task, of a trace or of a job's ranks, and note what it took. Raises OSError where no row can be written."""
+    return timed(_scan_all if task.ranks else scan_into, task)
+
+
+def _scan_all(task: Task) -> TaskOutcome:
     try:
         outcome = _scan_job(task)
     except Unreachable as error:
@@ -71,7 +73,7 @@ def do_task(task: Task) -> TaskOutcome:
         outcome = None
     if outcome is not None:
         return outcome
-    each = tuple(scan_into(replace(task, source=source, ranks=())) for source in task.ranks)
+    each = tuple(timed(scan_into, replace(task, source=source, ranks=())) for source in task.ranks)
     again = next((one for one in each if one.again), None)
     return again or replace(each[0], each=each)
 
@@ -90,7 +92,8 @@ def _scan_job(task: Task) -> TaskOutcome | None:
         if not read.is_job:
             return None
         job = find_job(read, task.labels.job or task.source.name)
-        last = min(job.ranks, key=lambda rank: (rank.wait_ns, rank.rank))  # the others wait for it
+        named = {finding.ranks for finding in job.findings}  # what holds one rank up is the job's finding
+        last = min(job.ranks, key=lambda rank: ((rank.rank,) in named, rank.wait_ns, rank.rank))
         analysis = analyse(next(path for path in paths if path.name == last.file))
         found = mined(replace(analysis, path=task.source.name), options_of(task.settings))
         made = tables(task, content, analysis, found)
