@@ -94,9 +94,7 @@ def test_one_rank_tells_no_transfer_from_waiting_and_says_so() -> None:
     assert "record all ranks" in found.fix
     assert "one rank does not tell" in found.assumptions[0]
     (note,) = _notes(scan)
-    assert (
-        "One rank cannot tell transfer from waiting for others: record all ranks, and scan their folder. A" in note
-    )
+    assert "One rank cannot tell transfer from waiting for others: record all ranks, and scan their folder. A" in note
     assert "overlaps: 1.60 ms a step. " in note
     assert " All-gather of 8 ranks 4 × 400 µs, " in note
 
