@@ -69,7 +69,7 @@ def losses_ms(name: str) -> tuple[float, float]:
 def steps_ms(name: str, variant: str) -> float:
     """Return the job's step without the profiler, of steps in a row."""
     times = json.loads((FOLDER / name / "meta.json").read_text())["times"][variant]
-    return median(max(each) for each in zip(*(rank["back_to_back_ms"] for rank in times), strict=True))
+    return float(median(max(each) for each in zip(*(rank["back_to_back_ms"] for rank in times), strict=True)))
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -188,8 +188,9 @@ def gain_of_transfers(
 
     def scenarios(slower: float) -> list[list[HostDevice]]:
         before = without.lines(slower)
-        less = [0] * len(before) if gone is None else [slower * _HOST_MORE * each for each in gone]
-        after = [HostDevice(own.device, np.maximum(own.host - by, 0)) for own, by in zip(before, less, strict=True)]
+        calls = [np.zeros(1, np.int64)] * len(before) if gone is None else gone
+        hosts = [np.maximum(own.host - slower * _HOST_MORE * less, 0) for own, less in zip(before, calls, strict=True)]
+        after = [HostDevice(own.device, host) for own, host in zip(before, hosts, strict=True)]
         return [before, after]
 
     return gains_of(job, scenarios, transfer)[0]
