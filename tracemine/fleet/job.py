@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tracemine.columns import of_values
 from tracemine.errors import TracemineError
 from tracemine.findings.ranking import severity_of
-from tracemine.findings.record import Range, Scan
+from tracemine.findings.record import Scan
 from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset
 from tracemine.fleet.places import scheme_of
 from tracemine.fleet.task import FAILED, KNOWN, SCANNED, Task, TaskOutcome, options_of, scan_into, tables, timed
@@ -103,18 +103,19 @@ def _scan_job(task: Task) -> TaskOutcome | None:
         own = _rows(task, key, job, made[FLEET_FINDINGS.name].num_rows)
         made[FLEET_FINDINGS.name] = pa.concat_tables([made[FLEET_FINDINGS.name], own])
         step = {"rank": None, "world_size": job.world_size or len(job.ranks), "ranks": len(job.ranks)}
-        step |= {"unprofiled_step_ns": job.step_ns.mid, **_together(job, found.summary.step_saving_ns)}
+        step |= {"unprofiled_step_ns": job.step_ns.mid, **_together(job, found)}
         made[RUNS.name] = _with(made[RUNS.name], step)
         dataset.write(task.labels.day, key, made)
         findings = len(found.findings) + len(job.findings)
     return TaskOutcome(uri=task.source.name, key=key, status=SCANNED, findings=findings)
 
 
-def _together(job: Job, alone: Range) -> dict[str, int]:
+def _together(job: Job, found: Scan) -> dict[str, int]:
     """Return what all fixes save of the steps: one may need another, so it is what the best of them saves."""
     every = [one.step_saving_ns for one in job.findings if one.step_saving_ns is not None]
+    alone, steps = found.summary.step_saving_ns, found.trace.steps or job.steps
     return {
-        f"step_saving{end}": max(getattr(alone, name), *(getattr(one, name) * job.steps for one in every), 0)
+        f"step_saving{end}": max(getattr(alone, name), *(getattr(one, name) * steps for one in every), 0)
         for end, name in (("_low_ns", "low"), ("_ns", "mid"), ("_high_ns", "high"))
     }
 
