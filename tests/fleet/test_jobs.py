@@ -46,7 +46,7 @@ def test_a_job_is_one_run_and_its_cause_one_finding_and_one_ticket(tmp_path: Pat
     assert "communication_exposed" not in {row["rule"] for row in rows(dataset, "findings")}
     assert (
         run["step_saving_ns"] >= late["per_step_saving_ns"] * run["steps"]
-    )  # all fixes together save no less than one
+    )  # all fixes save no less than one
     said = [row["per_step_saving_ns"] for row in rows(dataset, "findings") if row["reported"]]
     assert sum(said) <= 1.1 * late["per_step_saving_ns"]  # what holds rank 1 up is not said again of that rank alone
     assert filled(traces, dataset).known == 3
