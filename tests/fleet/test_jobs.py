@@ -44,9 +44,7 @@ def test_a_job_is_one_run_and_its_cause_one_finding_and_one_ticket(tmp_path: Pat
     assert 0 < late["per_step_saving_ns"] <= run["unprofiled_step_ns"]
     assert late["step_saving_share"] == pytest.approx(late["per_step_saving_ns"] / run["unprofiled_step_ns"])
     assert "communication_exposed" not in {row["rule"] for row in rows(dataset, "findings")}
-    assert (
-        run["step_saving_ns"] >= late["per_step_saving_ns"] * run["steps"]
-    )  # all fixes save no less than one
+    assert run["step_saving_ns"] >= late["per_step_saving_ns"] * run["steps"]  # all fixes save no less than one
     said = [row["per_step_saving_ns"] for row in rows(dataset, "findings") if row["reported"]]
     assert sum(said) <= 1.1 * late["per_step_saving_ns"]  # what holds rank 1 up is not said again of that rank alone
     assert filled(traces, dataset).known == 3
