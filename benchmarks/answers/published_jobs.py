@@ -86,7 +86,7 @@ class Worker:
             start=start, dur=dur, exposed=nothing, stream=np.array([name not in PEERS for name in names], np.int64),
             computes=nothing > 0, step=nothing, issue=own(start), wait=np.where(held, own(gate), -1),
             stretches=parts, by_step=parts, wait_ns_by_step=nothing[:1], silence=None, loading_ns=0,
-            kernels=KernelTimes((), *(nothing[:0] for _ in range(6))), hosting_ns=0, host_ns=nothing,
+            kernels=KernelTimes((), *(nothing[:0] for _ in range(6))), hosting_ns=0, call_ns=nothing,
             after_backward=nothing > 0, part=nothing - 1, queued_ns=nothing,
             meetings=Meetings(parts.own * 0 - 1, parts.own * 0.0),
         )  # fmt: skip

@@ -94,16 +94,17 @@ def test_one_rank_tells_no_transfer_from_waiting_and_says_so() -> None:
     assert "record all ranks" in found.fix
     assert "one rank does not tell" in found.assumptions[0]
     (note,) = _notes(scan)
-    assert "1.60 ms a step (all-gather of 8 ranks 4 × 400 µs, " in note
-    assert note.endswith("one rank cannot tell: record all ranks, and scan their folder.")
+    assert "One rank cannot tell transfer from waiting for others: record all ranks, and scan their folder. A" in note
+    assert "overlaps: 1.60 ms a step. " in note
+    assert " All-gather of 8 ranks 4 × 400 µs, " in note
 
 
 def test_gpus_of_one_process_are_summed_and_no_other_rank_is_asked_for() -> None:
     trace = _steps(ranks=2)
     trace.kernel(GEMM, 1_000_000, 600 * US, device=1)
     (note,) = _notes(_scanned(trace))
-    assert " a step, summed over 2 GPUs (" in note
-    assert note.endswith("waiting for another GPU or the host, is not known.")
+    assert " a step, summed over 2 GPUs. " in note
+    assert "waiting for another GPU or the host, is not known. " in note
     apart = _steps(ranks=8)  # six of them are other processes'
     apart.kernel(GEMM, 1_000_000, 600 * US, device=1)
     assert "summed over 2 GPUs" in _notes(_scanned(apart))[0]
@@ -114,7 +115,7 @@ def test_a_rank_that_is_known_says_which_of_how_many_it_is() -> None:
     timeline = _steps().timeline()
     ranked = replace(timeline, meta=replace(timeline.meta, rank=3, world_size=8))
     (note,) = _notes(mined(analysed(ranked)))
-    assert note.endswith("one rank cannot tell (rank 3 of 8): record all ranks, and scan their folder.")
+    assert ". Rank 3 of 8 cannot tell transfer from waiting for others: record all ranks" in note
 
 
 def test_what_the_bytes_take_at_the_links_raw_rate_is_the_middle() -> None:

@@ -36,13 +36,18 @@ def test_a_job_is_one_run_and_its_cause_one_finding_and_one_ticket(tmp_path: Pat
     pytest.importorskip("duckdb")
     traces, dataset = tmp_path / "traces", tmp_path / "set"
     write(LATE, traces / "llama" / "2026-11-22")
-    assert filled(traces, dataset).scanned == 1
+    done = filled(traces, dataset)
+    assert (done.scanned, done.cpu_seconds > 0, done.peak_bytes > 0) == (1, True, True)
     (run,) = rows(dataset, "runs")
     assert (run["job"], run["ranks"], run["world_size"], run["rank"], run["status"]) == ("llama", 3, 3, None, SCANNED)
     (late,) = [row for row in rows(dataset, "findings") if row["rule"] == "straggler_host"]
     assert 0 < late["per_step_saving_ns"] <= run["unprofiled_step_ns"]
     assert late["step_saving_share"] == pytest.approx(late["per_step_saving_ns"] / run["unprofiled_step_ns"])
-    assert filled(traces, dataset) == Total(known=3)
+    assert "communication_exposed" not in {row["rule"] for row in rows(dataset, "findings")}
+    assert run["step_saving_ns"] >= late["per_step_saving_ns"] * run["steps"]  # all fixes save no less than one
+    said = [row["per_step_saving_ns"] for row in rows(dataset, "findings") if row["reported"]]
+    assert sum(said) <= 1.1 * late["per_step_saving_ns"]  # what holds rank 1 up is not said again of that rank alone
+    assert filled(traces, dataset).known == 3
     assert "straggler_host" in {cause.rule for cause in report(str(dataset)).causes}
     (ticket,) = [t for t in tickets_of(str(dataset), "mine").drafts if "Rank 1's host is late" in t.title]
     assert "tracemine scan llama/2026-11-22" in str(ticket)

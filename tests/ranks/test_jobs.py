@@ -141,6 +141,15 @@ def test_a_rank_that_is_missing_or_damaged_is_named_and_the_others_are_reported(
     assert [one.ranks for one in stragglers(job)] == [(1,)]
 
 
+def test_a_rank_whose_file_is_cut_off_is_left_out_whatever_is_left_of_it(tmp_path: Path) -> None:
+    paths = write(program(), tmp_path)
+    text = paths[2].read_text()
+    paths[2].write_text(text[: len(text) - 400])
+    read = read_ranks(paths)
+    assert (list(read.left_out), [rank.rank for rank in read.ranks]) == (["rank2.json"], [0, 1, 3])
+    assert "cut off" in read.left_out["rank2.json"]
+
+
 def test_of_two_recordings_of_a_rank_the_later_is_kept(tmp_path: Path) -> None:
     write(program(), tmp_path / "first")
     write(program(offset_ns=[10**9] * 4), tmp_path / "second")

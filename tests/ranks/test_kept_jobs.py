@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from tracemine.ranks.clocks import clocks_of
+from tracemine.ranks.exposed import exposed_communication
 from tracemine.ranks.find import find_job
 from tracemine.ranks.match import matched
 from tracemine.ranks.recognise import read_ranks
@@ -52,15 +55,21 @@ def job(name: str, variant: str) -> Job:
     return find_job(read_ranks(sorted((FOLDER / name / variant).glob("rank*.json.gz"))), name)
 
 
-def steps_ms(name: str, variant: str) -> tuple[float, float]:
-    """Return the job's step without the profiler: steps in a row, and each alone."""
+def losses_ms(name: str) -> tuple[float, float]:
+    """Return what the plant costs without the profiler: blocks of steps in a row, which alternated, and steps alone."""
+    times = json.loads((FOLDER / name / "meta.json").read_text())["times"]
+
+    def longest(variant: str, which: str) -> list[float]:
+        return [max(each) for each in zip(*(rank[which] for rank in times[variant]), strict=True)]
+
+    row = [a - b for a, b in zip(*(longest(of, "back_to_back_ms") for of in ("planted", "clean")), strict=True)]
+    return median(row), median(longest("planted", "alone_ms")) - median(longest("clean", "alone_ms"))
+
+
+def steps_ms(name: str, variant: str) -> float:
+    """Return the job's step without the profiler, of steps in a row."""
     times = json.loads((FOLDER / name / "meta.json").read_text())["times"][variant]
-
-    def median(which: str) -> float:
-        longest: list[float] = sorted(max(each) for each in zip(*(rank[which] for rank in times), strict=True))
-        return (longest[(len(longest) - 1) // 2] + longest[len(longest) // 2]) / 2
-
-    return median("back_to_back_ms"), median("alone_ms")
+    return float(median(max(each) for each in zip(*(rank["back_to_back_ms"] for rank in times), strict=True)))
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -73,8 +82,7 @@ def test_what_was_planted_is_among_the_first_and_costs_what_was_measured(name: s
     blamed = [one.rule for one in found.findings if one.rule.startswith(BLAMING)]
     assert blamed == [rule] * rule.startswith(BLAMING)
     if is_measured:
-        clean = steps_ms("ddp_clean" if name == "ddp_no_peers" else name, "clean")
-        low, high = sorted(a - b for a, b in zip(steps_ms(name, "planted"), clean, strict=True))
+        low, high = sorted(losses_ms(name))
         assert finding.step_saving_ns is not None
         assert 0.7 * low <= finding.step_saving_ns.mid / 1e6 <= 1.3 * high
 
@@ -102,6 +110,34 @@ def test_a_slower_device_costs_nothing_where_its_host_is_the_limit() -> None:
     for hosts, least, most in ((slow.host, 0.0, 0.1), (tuple(own * 0 for own in slow.host), 0.5, 1.0)):
         (gain,) = saved(replayed, replace(slow, host=hosts), [{"busy": {1: usual.busy[0]}}])
         assert least * excess <= gain.mid <= most * excess
+
+
+@pytest.mark.parametrize("name", ["moe_overflow", "tp_infer"])
+def test_a_device_that_lags_behind_its_host_works_off_what_was_before_on_nobodys_account(name: str) -> None:
+    true = steps_ms(name, "clean")
+    assert 0.85 * true <= job(name, "clean").step_ns.mid / 1e6 <= 1.1 * true
+
+
+def test_ranks_that_wait_for_each_other_do_not_wait_for_their_hosts() -> None:
+    assert "host_bound" not in [one.rule for one in job("moe_overflow", "planted").findings]
+    assert "host_bound" in [one.rule for one in job("no_overlap", "planted").findings]
+
+
+@pytest.mark.parametrize(("large", "size"), [(0, 0), (2, 3 << 20), (2, 30 << 20)])
+def test_of_small_buckets_the_large_ones_are_calls_too(large: int, size: int) -> None:
+    ranks = []
+    for rank in read_ranks(sorted((FOLDER / "ddp_clean" / "clean").glob("rank*.json.gz"))).ranks:
+        nbytes = np.where(np.arange(len(rank.step)) % 13 < large, size, 1000)
+        ranks.append(
+            replace(rank, collectives=replace(rank.collectives, nbytes=nbytes), call_ns=rank.call_ns * 0 + 100_000)
+        )
+    matches = matched(ranks)
+    replayed = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks))
+    none = np.zeros(len(replayed.members), np.bool_)
+    found = exposed_communication(ranks, replayed, unprofiled(ranks, replayed), 10**7, none, ~none)
+    assert [one.saving.high for one in found if one.rule == "small_collectives" and one.saving] == [
+        (10 if size > 25 << 20 else 12) * 100_000
+    ]
 
 
 def test_all_recordings_are_of_a_test() -> None:

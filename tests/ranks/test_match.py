@@ -42,7 +42,7 @@ def rank(
         window=(0, 1), collectives=collectives, start=np.array(start, np.int64), dur=np.array(dur, np.int64),
         exposed=ones * 0, stream=ones, computes=ones == 0, step=ones * 0, issue=ones, wait=ones,
         stretches=nothing, by_step=nothing, wait_ns_by_step=none, kernels=KernelTimes((), *(none for _ in range(6))),
-        hosting_ns=0, silence=None, loading_ns=0, host_ns=ones, after_backward=ones == 0, part=-ones,
+        hosting_ns=0, silence=None, loading_ns=0, call_ns=ones, after_backward=ones == 0, part=-ones,
         queued_ns=ones * 0, meetings=Meetings(none, none.astype(np.float64)),
     )  # fmt: skip
 

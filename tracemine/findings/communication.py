@@ -19,7 +19,6 @@ from tracemine.rows.transfers import COLLECTIVE, LEAST_COMMUNICATION
 from tracemine.units import time_text
 
 _MOST_KINDS = 3
-_RECORD = "record all ranks, and scan their folder"
 _BECAUSE = {
     "same_stream": "in order with the kernels of its stream",
     "last": "the last of the step",
@@ -94,16 +93,15 @@ def communication_text(context: ScanContext) -> str:
     of_step += f", summed over {devices} GPUs" if devices > 1 else ""
     largest = int(number(rows, "group_size", null=0)[chosen].max(initial=0))
     if devices > 1 and largest <= devices and (context.timeline.meta.world_size or 1) == 1:
-        rest = "waiting for another GPU or the host, is not known."
+        told = "What of it is transfer, and what is waiting for another GPU or the host, is not known"
     else:
-        rest = f"waiting for other ranks or their hosts, one rank cannot tell{_of_ranks(context)}: {_RECORD}."
+        of = _of_ranks(context)
+        told = f"{of} cannot tell transfer from waiting for others: record all ranks, and scan their folder"
     least = f"; their bytes take {time_text(a_step(context, int(linked.sum())))} at the links' raw rate"
     least += "" if is_typed(context, chosen) else ASSUMED
     kinds = "; ".join(map(_said, communication_of(context)[:_MOST_KINDS]))
-    return (
-        f"Communication that nothing overlaps: {whole}{of_step} ({kinds}){least if (linked > 0).all() else ''}. "
-        f"What of it is transfer, and what is {rest}"
-    )
+    kinds = f"{kinds[:1].upper()}{kinds[1:]}{least if (linked > 0).all() else ''}"
+    return f"Communication that nothing overlaps: {whole}{of_step}. {told}. {kinds}."
 
 
 def communication_of(context: ScanContext) -> tuple[Communication, ...]:
@@ -177,9 +175,10 @@ def _said(one: Communication) -> str:
 
 
 def _of_ranks(context: ScanContext) -> str:
-    """Return which rank of how many this is, as recorded; "" where that is not known."""
+    """Return which rank of how many this is, as recorded."""
     meta = context.timeline.meta
-    return f" (rank {meta.rank} of {meta.world_size})" if meta.rank is not None and (meta.world_size or 0) > 1 else ""
+    known = meta.rank is not None and (meta.world_size or 0) > 1
+    return f"Rank {meta.rank} of {meta.world_size}" if known else "One rank"
 
 
 def a_step(context: ScanContext, whole: int) -> float:

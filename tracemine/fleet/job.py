@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,11 +20,13 @@ from msgspec.structs import replace
 from tracemine.columns import of_values
 from tracemine.errors import TracemineError
 from tracemine.findings.ranking import severity_of
+from tracemine.findings.record import Scan
 from tracemine.fleet.dataset import FLEET_FINDINGS, RUNS, Dataset
 from tracemine.fleet.places import scheme_of
-from tracemine.fleet.task import FAILED, KNOWN, SCANNED, Task, TaskOutcome, options_of, scan_into, tables
+from tracemine.fleet.task import FAILED, KNOWN, SCANNED, Task, TaskOutcome, options_of, scan_into, tables, timed
 from tracemine.fleet.traces import Labels, TraceSource, Unreachable, content_sha256, fetched
-from tracemine.pipeline import analyse, mined
+from tracemine.pipeline import Analysis, analyse, mined
+from tracemine.ranks.collectives import collectives_of
 from tracemine.ranks.find import find_job
 from tracemine.ranks.recognise import announced, rank_in, read_ranks
 from tracemine.ranks.record import Interval, Job
@@ -60,9 +63,11 @@ def _rank(source: TraceSource) -> int | None:
 
 
 def do_task(task: Task) -> TaskOutcome:
-    """Do a task, of one trace or of a job's ranks. Raises OSError where no row can be written."""
-    if not task.ranks:
-        return scan_into(task)
+    """Do a task, of a trace or of a job's ranks, and note what it took. Raises OSError where no row can be written."""
+    return timed(_scan_all if task.ranks else scan_into, task)
+
+
+def _scan_all(task: Task) -> TaskOutcome:
     try:
         outcome = _scan_job(task)
     except Unreachable as error:
@@ -71,7 +76,7 @@ def do_task(task: Task) -> TaskOutcome:
         outcome = None
     if outcome is not None:
         return outcome
-    each = tuple(scan_into(replace(task, source=source, ranks=())) for source in task.ranks)
+    each = tuple(timed(scan_into, replace(task, source=source, ranks=())) for source in task.ranks)
     again = next((one for one in each if one.again), None)
     return again or replace(each[0], each=each)
 
@@ -90,18 +95,36 @@ def _scan_job(task: Task) -> TaskOutcome | None:
         if not read.is_job:
             return None
         job = find_job(read, task.labels.job or task.source.name)
-        last = min(job.ranks, key=lambda rank: (rank.wait_ns, rank.rank))  # the others wait for it
+        named = {finding.ranks for finding in job.findings}  # what holds one rank up is the job's finding
+        last = min(job.ranks, key=lambda rank: ((rank.rank,) in named, rank.wait_ns, rank.rank))
         analysis = analyse(next(path for path in paths if path.name == last.file))
-        found = mined(replace(analysis, path=task.source.name), options_of(task.settings))
+        found = _of_rank_alone(mined(replace(analysis, path=task.source.name), options_of(task.settings)), analysis)
         made = tables(task, content, analysis, found)
         own = _rows(task, key, job, made[FLEET_FINDINGS.name].num_rows)
         made[FLEET_FINDINGS.name] = pa.concat_tables([made[FLEET_FINDINGS.name], own])
         step = {"rank": None, "world_size": job.world_size or len(job.ranks), "ranks": len(job.ranks)}
-        step |= {"unprofiled_step_ns": job.step_ns.mid}
+        step |= {"unprofiled_step_ns": job.step_ns.mid, **_together(job, found)}
         made[RUNS.name] = _with(made[RUNS.name], step)
         dataset.write(task.labels.day, key, made)
         findings = len(found.findings) + len(job.findings)
     return TaskOutcome(uri=task.source.name, key=key, status=SCANNED, findings=findings)
+
+
+def _together(job: Job, found: Scan) -> dict[str, int]:
+    """Return what all fixes save of the steps: one may need another, so it is what the best of them saves."""
+    every = [one.step_saving_ns for one in job.findings if one.step_saving_ns is not None]
+    alone, steps = found.summary.step_saving_ns, found.trace.steps or job.steps
+    return {
+        f"step_saving{end}": max(getattr(alone, name), *(getattr(one, name) * steps for one in every), 0)
+        for end, name in (("_low_ns", "low"), ("_ns", "mid"), ("_high_ns", "high"))
+    }
+
+
+def _of_rank_alone(found: Scan, analysis: Analysis) -> Scan:
+    """Return what one rank finds, less what collectives do on its device: of these all ranks tell."""
+    sends = set(collectives_of(analysis.timeline).activity.tolist())
+    own = tuple(one for one in found.findings if not one.on_gpu or sends.isdisjoint(chain(*one.activities)))
+    return replace(found, findings=own)
 
 
 def _rows(task: Task, key: str, job: Job, before: int) -> pa.Table:
@@ -128,7 +151,7 @@ def _rows(task: Task, key: str, job: Job, before: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=FLEET_FINDINGS.schema)
 
 
-def _with(table: pa.Table, values: dict[str, int | None]) -> pa.Table:
+def _with(table: pa.Table, values: Mapping[str, int | None]) -> pa.Table:
     """Return a table of one row with other values."""
     for name, value in values.items():
         at = table.schema.get_field_index(name)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -119,7 +119,6 @@ def scan_into(task: Task) -> TaskOutcome:
 
     Raises OSError where none can be written.
     """
-    began, cpu_began = time.monotonic(), time.process_time()
     dataset, content = Dataset(task.dataset), None
     place = Path(task.source.uri)
     try:
@@ -131,13 +130,18 @@ def scan_into(task: Task) -> TaskOutcome:
             analysis = analyse(path)
             found = mined(replace(analysis, path=task.source.name), options_of(task.settings))
             dataset.write(task.labels.day, task.key(content), tables(task, content, analysis, found))
-            outcome = TaskOutcome(
-                uri=task.source.name, key=task.key(content), status=SCANNED, findings=len(found.findings)
-            )
+            findings = len(found.findings)
+            return TaskOutcome(uri=task.source.name, key=task.key(content), status=SCANNED, findings=findings)
     except Unreachable as error:
-        outcome = TaskOutcome(uri=task.source.name, key="", status=FAILED, message=str(error), again=True)
+        return TaskOutcome(uri=task.source.name, key="", status=FAILED, message=str(error), again=True)
     except TracemineError as error:
-        outcome = refused(task, REFUSED, str(error).replace(str(place), task.source.name), content)
+        return refused(task, REFUSED, str(error).replace(str(place), task.source.name), content)
+
+
+def timed(scan: Callable[[Task], TaskOutcome], task: Task) -> TaskOutcome:
+    """Scan by a function, and note what that took."""
+    began, cpu_began = time.monotonic(), time.process_time()
+    outcome = scan(task)
     return msgspec.structs.replace(
         outcome,
         seconds=time.monotonic() - began,

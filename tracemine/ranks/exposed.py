@@ -23,6 +23,8 @@ from tracemine.units import bytes_text, time_text
 _LEAST_SHARE = 0.01  # of the step
 _MANY, _SMALL_BYTES, _BUCKET_BYTES = 10, 1_000_000, 25 << 20
 _ALONE = 0.95  # of its time: nothing else runs
+_SLOWED = 0.5  # of what is hidden: computing next to it takes longer by so much
+MORE = 1.25  # what goes with a call on the host is more than what is recorded of it
 _CALLS_OF_BUCKET = 2  # that of a bucket takes a host 157 us while recorded, that of a gradient 88
 
 
@@ -123,27 +125,29 @@ def _not_overlapped(
     nbytes = rank.collectives.nbytes[own[these]]
     buckets = _buckets(nbytes[rank.step[own[these]] == rank.steps - 1])
     call = _call_ns(rank, own[these])
-    calls = int(max(count - _CALLS_OF_BUCKET * buckets, 0) * call)
     small = int(((nbytes >= 0) & (nbytes < _SMALL_BYTES)).sum() / rank.steps)
     facts = (
         f"Their transfers take {time_text(transfer)} a step; {buckets} buckets of 25 MB would do, and each further "
-        f"call keeps its host for {time_text(call)}, what is done with each result included.",
+        f"call keeps its host for {time_text(call)}.",
         *((f"{small} of them are below 1 MB.",) if small else ()),
     )
-    # Reduced meanwhile, they slow the backward pass down by half of what they take (assumed), and by no more than all;
-    # the hosts keep their other work. A host that is ahead of its device at the end of the backward pass makes as many
-    # calls for nothing.
-    works = int(np.mean([one.hosting_ns for one in job.ranks]))
-    busy = int(np.mean([one.by_step.busy.mean() for one in job.ranks]))
-    ahead = max(busy - (works - int(count * call)), 0)
-    room = max(step_ns - max(works - calls, busy + transfer), 0)
-    least = gain_of_transfers(job, without, each.everywhere(these), 0.0).low
-    likely = min(transfer // 2 + max(calls - ahead, 0), room)
-    saving = Interval(min(least, likely), likely, max(min(transfer + int(count * call), room), likely))
+    # What a bucket sends meanwhile slows the backward pass down by half of what it takes (assumed).
+    jobs = each.everywhere(these)
+    stays = 1 - min(_CALLS_OF_BUCKET * buckets / count, 1.0)
+    gone = [_calls_of(job, at, jobs, int(stays * call)) for at in range(len(job.ranks))]
+    gain = gain_of_transfers(job, without, jobs, _SLOWED, gone)
+    least = gain_of_transfers(job, without, jobs, 0.0).low
+    saving = Interval(min(least, gain.mid), gain.mid, max(transfer + int(count * call * MORE), gain.mid))
     return Exposed(
         rule="not_overlapped", kind=each.kind, group=each.group, count=float(count), saving=within(saving, step_ns),
         transfer_ns=transfer, facts=facts, evidence="measured",
     ), these  # fmt: skip
+
+
+def _calls_of(job: JobReplay, at: int, jobs: IntArray, call_ns: int) -> IntArray:
+    """Return what the calls of collectives of the job take of a rank's host in each of its stretches."""
+    inside = np.flatnonzero(job.ranks[at].step >= 0)
+    return np.append(np.isin([job.of[at, i] for i in inside.tolist()], jobs) * call_ns, 0)
 
 
 def _exposed(
@@ -189,13 +193,15 @@ def _small(
     """Find many small messages a step: each costs its host a call, whatever it sends."""
     rank, own = each.rank, each.own
     nbytes = rank.collectives.nbytes[own]
-    these = unclaimed & (nbytes >= 0) & (nbytes < _SMALL_BYTES)
-    count = these.sum() / rank.steps
+    small = unclaimed & (nbytes >= 0) & (nbytes < _SMALL_BYTES)
+    count = small.sum() / rank.steps
     if count < _MANY:
-        return None, these
+        return None, small
+    these = small | (unclaimed & (nbytes >= 0) & ~rank.computes[own])  # of buckets of gradients the large ones, too
     call = _call_ns(rank, own[these])
-    facts = (f"Each keeps its host for about {time_text(call)} and moves {bytes_text(int(np.median(nbytes[these])))}.",)
-    calls, transfer = int((count - 1) * call), int(job.transfer[each.jobs[these]].sum() / rank.steps)
+    facts = (f"Each keeps its host for about {time_text(call)} and moves {bytes_text(int(np.median(nbytes[small])))}.",)
+    fewer = these.sum() / rank.steps - _buckets(nbytes[these & (rank.step[own] == rank.steps - 1)])
+    calls, transfer = int(max(fewer, 0) * call), int(job.transfer[each.jobs[these]].sum() / rank.steps)
     saving = within(Interval(0, calls if _is_host_the_limit(job, transfer) else calls // 2, calls), step_ns)
     if saving.mid < _LEAST_SHARE * step_ns:
         return None, these & False
@@ -236,8 +242,8 @@ def _last_of_step(rank: RankSummary, own: IntArray) -> BoolArray:
 
 
 def _call_ns(rank: RankSummary, own: IntArray) -> int:
-    """Return how long the host takes from one of these collectives to the next, what recording adds left out."""
-    known = rank.host_ns[own]
+    """Return how long one of these calls takes the host in the median, what recording adds left out."""
+    known = rank.call_ns[own]
     return int(np.median(known[known >= 0])) if (known >= 0).any() else 0
 
 

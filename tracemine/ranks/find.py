@@ -142,9 +142,12 @@ def _of_link(link: SlowLink) -> JobFinding:
 
 
 def _host_bound(ranks: Sequence[RankSummary], step: JobStep) -> JobFinding | None:
-    """Return that all ranks wait for their hosts, where their devices compute for little of the step."""
-    busy = float(np.mean([rank.stretches.busy.sum() / rank.steps for rank in ranks]))
-    if busy >= _HOST_BOUND * step.mid:
+    """Return that all ranks wait for their hosts, where their devices compute for little of the step, and none of them
+    for as long as hosts work: else they wait for each other.
+    """
+    computes = [float(rank.stretches.busy.sum()) / rank.steps for rank in ranks]
+    busy = float(np.mean(computes))
+    if busy >= _HOST_BOUND * step.mid or max(computes) >= np.mean([rank.hosting_ns for rank in ranks]):
         return None
     fact = f"A device computes {time_text(int(busy))} of a step of {time_text(step.mid)}."
     share = percent_text(busy, step.mid).rstrip(" %")

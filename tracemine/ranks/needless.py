@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from tracemine.ranks.exposed import Exposed, within
+from tracemine.ranks.exposed import MORE, Exposed, within
 from tracemine.ranks.parts import NAMES
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
@@ -19,7 +19,6 @@ from tracemine.rows.table import BoolArray, IntArray
 from tracemine.units import bytes_text, time_text
 
 _LEAST = 0.5  # a step
-_MORE = 1.25  # what goes with a call on the host is more than what is recorded of it
 
 
 class _Needless(Struct, frozen=True):
@@ -94,8 +93,10 @@ def _cause(
     calls = int(max(rank.calls_ns.get(part, np.zeros(1)).sum() for rank in ranks) / steps)
     nbytes = int(np.median([sent.nbytes[own] for k in mine for _, own in job.members[k][:1]]))
     alone = gain_of_transfers(job, without, jobs, how.stays)
-    both = gain_of_transfers(job, without, jobs, how.stays, part)
-    saving = Interval(alone.low, both.mid, int(both.high * _MORE))
+    both = gain_of_transfers(
+        job, without, jobs, how.stays, [rank.calls_ns.get(part, np.zeros(1, np.int64)) for rank in ranks]
+    )
+    saving = Interval(alone.low, both.mid, int(both.high * MORE))
     took = {"transfer": time_text(transfer), "calls": time_text(calls)}
     fact = how.says.format(count=count, size=bytes_text(nbytes), **took)
     return [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from msgspec import Struct
 
@@ -55,6 +57,32 @@ def after_backward(timeline: Timeline, edges: IntArray, launched: IntArray, step
     last_begun = np.where(last_begun >= edges[:-1], last_begun, _NEVER)
     is_after: BoolArray = (step >= 0) & (launched > np.append(last_begun, _NEVER)[step])
     return is_after
+
+
+def calling_ns(
+    timeline: Timeline,
+    sends: Spans,
+    launched: IntArray,
+    calls: IntArray,
+    added_ns: Callable[[IntArray, IntArray], IntArray],
+) -> IntArray:
+    """Return how long the host took from the launch before to that of each collective, what recording added left out.
+
+    Operators between the two that send nothing are not of the call: they stay where it goes. sends: of operators that
+    send. calls: when the runtime's begin. added_ns: by recording so many operators and calls.
+    """
+    begin = numbers(timeline.ops.column("start_ns"))
+    end = begin + numbers(timeline.ops.column("dur_ns"))
+    sent = (sends.within(begin, end) > 0) | (not len(sends.begin))
+    others = Spans.of(begin[~sent], end[~sent])
+    order = np.argsort(launched, kind="stable")
+    edges = launched[order]
+    counts = (
+        np.diff(np.searchsorted(np.sort(each), edges)) for each in (begin[sent], calls[~others.meet(calls, calls)])
+    )
+    took = np.full(len(launched), -1, np.int64)
+    took[order[1:]] = np.maximum(np.diff(edges - others.until(edges)) - added_ns(*counts), 0)
+    return took
 
 
 def longest(timeline: Timeline, silence: Spans) -> Silence | None:

@@ -35,6 +35,7 @@ class CollectiveParts(Struct, frozen=True):
     code: IntArray
     calls: dict[str, Spans]
     left_ns: dict[str, int]  # of each such call what stays
+    sends: Spans  # the operators of `c10d`
 
 
 def collective_parts(timeline: Timeline, sent: Collectives, step: IntArray, computes: BoolArray) -> CollectiveParts:
@@ -42,7 +43,7 @@ def collective_parts(timeline: Timeline, sent: Collectives, step: IntArray, comp
     rows, count = sent.activity, timeline.activities.num_rows
     code = np.full(len(rows), -1, np.int64)
     if not len(rows):
-        return CollectiveParts(code, {}, {})
+        return CollectiveParts(code, {}, {}, Spans.of(code, code))
     of, size = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     of[rows] = np.arange(len(rows))
     size[rows] = [sent.groups[group].size or -1 for group in sent.group.tolist()]
@@ -56,7 +57,8 @@ def collective_parts(timeline: Timeline, sent: Collectives, step: IntArray, comp
     if "buffers" in calls:
         copies = np.flatnonzero(part.among("buffers", "buffer_copy"))
         calls["buffers"] = _around_buffers(timeline, copies)
-    return CollectiveParts(code, calls, {"statistics": _NORM_LEFT_NS})
+    sends = _spans(timeline, np.unique(caller[caller >= 0]))
+    return CollectiveParts(code, calls, {"statistics": _NORM_LEFT_NS}, sends)
 
 
 def _spans(timeline: Timeline, ops: IntArray) -> Spans:

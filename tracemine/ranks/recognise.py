@@ -134,6 +134,8 @@ def read_ranks(
 def summaries_of(path: Path) -> list[RankSummary]:
     """Return what a file holds of its rank, or of each of several. Raises TracemineError where it holds none."""
     timeline = open_trace(path)
+    if timeline.meta.ingest.truncated:
+        raise InputError("the file is cut off: what its rank did behind the cut is not known")
     if not timeline.activities.num_rows:
         raise InputError("no GPU activity was recorded")
     several = ranks_apart(timeline)

@@ -21,7 +21,7 @@ from tracemine.columns import numbers
 from tracemine.findings.host_spans import loading
 from tracemine.ranks.collectives import Collectives, collectives_of
 from tracemine.ranks.kernels import KernelTimes, kernel_times
-from tracemine.ranks.operators import Silence, after_backward, collecting_ns, longest, operators_of, pace_ns
+from tracemine.ranks.operators import Silence, after_backward, calling_ns, collecting_ns, longest, operators_of, pace_ns
 from tracemine.ranks.parts import CollectiveParts, collective_parts
 from tracemine.rows.host import HostCalls, threads
 from tracemine.rows.spans import Spans, close_as_one, common, exposed
@@ -83,7 +83,7 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     silence: Silence | None  # the longest in the window
     loading_ns: int  # a step, in a loop at its data
     hosting_ns: int  # a step, that the host works, what recording adds left out
-    host_ns: IntArray  # of the host since the launch before it, of the profiler's cost less; -1: it is the first
+    call_ns: IntArray  # of the host since the launch before, but for other operators, as if not recorded; -1: unknown
     queued_ns: IntArray  # since each could have begun, behind another one on its stream
     after_backward: BoolArray  # issued after the step's last backward kernel
     meetings: Meetings
@@ -177,7 +177,7 @@ class _Rank:
             collecting_ns=collecting_ns(self.timeline, self.silence) // len(self.steps),
             operators=operators_of(self.timeline, begin, end),
             hosting_ns=self._hosting_ns(begin, end),
-            host_ns=self._host_ns(rows),
+            call_ns=calling_ns(self.timeline, parts.sends, self.launched[rows], self.calls.begin, self._added_ns),
             queued_ns=self.start[rows] - issued,
             after_backward=after_backward(self.timeline, step_edges, self.launched[rows], step),
             meetings=self._meetings(host_edges, own),
@@ -272,12 +272,18 @@ class _Rank:
         works = np.diff(host_edges) - silent - self.waits.within(host_edges[:-1], host_edges[1:])
         return Stretches(
             own=end - begin - blocked.within(begin, end),
-            busy=own(self.computing),
+            busy=own(self._of_window),
             queued_idle=own(self._queued_idle()),
             host=np.maximum(works - self._recording_ns(host_edges), 0),
             silent=silent,
             operators=operators,
         )
+
+    @cached_property
+    def _of_window(self) -> Spans:
+        """Return computing that the window launched: a device that lags is not done with what came before it."""
+        rows = self.computing_rows[self.launched[self.computing_rows] >= self.steps[0]]
+        return Spans.of(self.start[rows], self.end[rows])
 
     @cached_property
     def waits(self) -> Spans:
@@ -296,7 +302,10 @@ class _Rank:
 
     def _recording_ns(self, edges: IntArray) -> IntArray:
         """Return what recording added to the host between each two edges."""
-        operators, calls = self._counts(edges)
+        return self._added_ns(*self._counts(edges))
+
+    def _added_ns(self, operators: IntArray, calls: IntArray) -> IntArray:
+        """Return what recording so many operators and calls adds to the host."""
         added: IntArray = (self.pace_ns * (operators * _OPERATOR + calls * _CALL)).astype(np.int64)
         return added
 
@@ -367,14 +376,6 @@ class _Rank:
         edges = np.array([begin, max(self._last_of_host(end), begin)])
         works = int(np.diff(edges)[0] - self.waits.within(edges[:1], edges[1:])[0] - self._recording_ns(edges)[0])
         return max(works, 0) // len(self.steps)
-
-    def _host_ns(self, rows: IntArray) -> IntArray:
-        """Return how long the host took from the launch before to that of each collective, as if not recorded."""
-        order = np.argsort(self.launched[rows], kind="stable")
-        times = self.launched[rows][order]
-        took = np.full(len(rows), -1, np.int64)
-        took[order[1:]] = np.maximum(np.diff(times) - self._recording_ns(times), 0)
-        return took
 
 
 def _steps(timeline: Timeline, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:

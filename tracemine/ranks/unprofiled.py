@@ -15,7 +15,6 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.ranks.contended import contended
-from tracemine.ranks.parts import NAMES
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
@@ -178,30 +177,20 @@ def _peers(rank: RankSummary, at: int) -> tuple[tuple[str, int], ...]:
 
 
 def gain_of_transfers(
-    job: JobReplay, without: JobUnprofiled, jobs: IntArray, scale: float, part: str | None = None
+    job: JobReplay, without: JobUnprofiled, jobs: IntArray, scale: float, gone: Sequence[IntArray] | None = None
 ) -> Interval:
     """Return what a step gains where transfers take this share of their time.
 
-    part: collectives that are gone, with the hosts' calls, so that no rank meets another there.
+    gone: of each rank's host, in each stretch, the calls that are gone with them.
     """
     transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
     transfer[1, jobs] *= scale
 
     def scenarios(slower: float) -> list[list[HostDevice]]:
         before = without.lines(slower)
-        if part is None:
-            return [before, before]
-        return [before, [_met_no_more(rank, before[at], part, slower) for at, rank in enumerate(job.ranks)]]
+        calls = [np.zeros(1, np.int64)] * len(before) if gone is None else gone
+        hosts = [np.maximum(own.host - slower * _HOST_MORE * less, 0) for own, less in zip(before, calls, strict=True)]
+        after = [HostDevice(own.device, host) for own, host in zip(before, hosts, strict=True)]
+        return [before, after]
 
     return gains_of(job, scenarios, transfer)[0]
-
-
-def _met_no_more(rank: RankSummary, lines: HostDevice, part: str, slower: float) -> HostDevice:
-    """Return a rank's stretches without the calls of a part: those that its collectives end are one with the next."""
-    ends = rank.part[rank.step >= 0] != NAMES.index(part)
-    first = np.flatnonzero(np.append(True, ends))
-    works = np.maximum(lines.host - slower * _HOST_MORE * rank.calls_ns.get(part, np.zeros(len(lines.host))), 0)
-    device, host = np.zeros_like(works), np.zeros_like(works)
-    last = np.append(first[1:] - 1, len(works) - 1)
-    device[last], host[last] = np.add.reduceat(lines.device, first), np.add.reduceat(works, first)
-    return HostDevice(device, host)
