@@ -244,7 +244,8 @@ def _serve(at: str, loaded: str) -> None:
 
 def _load(loaded: str, own: str) -> None:
     """Import, and do once what fills caches."""
-    for name in {TORCH: _TORCH, LIBRARIES: _LIBRARIES, **_WORKERS}[loaded]:
+    # What registers an operator loads Dynamo, two seconds in each child.
+    for name in {TORCH: (*_TORCH, "torch._dynamo"), LIBRARIES: _LIBRARIES, **_WORKERS}[loaded]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     if loaded == TRACEMINE:
