@@ -390,7 +390,7 @@ def test_what_is_nowhere_farther_than_eager_passes_whatever_eager_may_be_off_by(
     drawn = random.Random(0)
     asked = 0
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        for seed in range(150):
+        for seed in range(40):
             torch.manual_seed(seed)
             right = torch.randn(5, 7, dtype=torch.float64) * 10.0 ** drawn.choice([-4, 0, 4])
             right[0, 0] = drawn.choice([0.0, math.inf, math.nan, 1e6])
@@ -403,7 +403,7 @@ def test_what_is_nowhere_farther_than_eager_passes_whatever_eager_may_be_off_by(
                 near = as_near(fused, eager, right, ulp)
                 asked += near
                 assert not near or compare(fused, eager, right, ulp, noise=noise, even=even).faults == ()
-    assert asked > 200
+    assert asked > 50
     codes = torch.tensor([1, 2, 3])
     assert as_near(codes, codes, codes, 0) and not as_near(codes + 1, codes, codes, 0)
     number = torch.ones(2)
