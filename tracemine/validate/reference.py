@@ -51,9 +51,7 @@ def run(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks, double: b
 Noise = Callable[[], ReferenceRun]  # what eager may be off by: worked out by who asks first, for few results need it
 
 
-def judged(
-    graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks
-) -> tuple[ReferenceRun, ReferenceRun, Noise]:
+def judged(graph: Graph, inputs: Tensors, scalars: Numbers, masks: Masks) -> tuple[ReferenceRun, ReferenceRun, Noise]:
     """Return what eager gives, what is right (NaN where eager's casts are undefined), and what eager may be off by."""
 
     def both() -> tuple[Tensors, Tensors]:
