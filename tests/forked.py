@@ -56,7 +56,6 @@ _ANSWER_LINES = _WORKERS[WORKERS][:2]
 _PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands find WORKERS
 _RUN = "PYTEST_FORKED"  # in the environment of a run: the folder of its sockets
 _HELD = "held"  # there: a pipe that whoever made the folder holds open
-_BEGUN: list[subprocess.Popen[bytes]] = []  # by this process
 ASKED: set[int] = set()  # workers that this process asked for and that have not ended: no children of it
 _ANSWER_BYTES = 16
 # The program `tracemine` for scripts of shells: it hands its streams over and waits for the exit code.
@@ -221,10 +220,12 @@ def place(loaded: str) -> str:
         fcntl.flock(alone, fcntl.LOCK_EX)
         if not found.exists():
             command = [sys.executable, "-P", str(Path(__file__)), str(found), loaded]
-            process = subprocess.Popen(command, stdin=held, stdout=subprocess.PIPE, env=env)
-            _BEGUN.append(process)
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n", f"the process that has {loaded} loaded did not begin"
+            said, says = os.pipe()
+            streams = [(os.POSIX_SPAWN_DUP2, of, at) for at, of in enumerate((held.fileno(), says))]
+            os.posix_spawn(command[0], command, env, file_actions=streams)  # no object that is to be waited for
+            os.close(says)
+            assert os.read(said, 99) == b"ready\n", f"the process that has {loaded} loaded did not begin"
+            os.close(said)
     return str(found)
 
 
@@ -244,7 +245,8 @@ def _serve(at: str, loaded: str) -> None:
 
 def _load(loaded: str, own: str) -> None:
     """Import, and do once what fills caches."""
-    for name in {TORCH: _TORCH, LIBRARIES: _LIBRARIES, **_WORKERS}[loaded]:
+    # What registers an operator loads Dynamo, two seconds in each child.
+    for name in {TORCH: (*_TORCH, "torch._dynamo"), LIBRARIES: _LIBRARIES, **_WORKERS}[loaded]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     if loaded == TRACEMINE:

@@ -6,6 +6,7 @@ import gzip
 import json
 import sqlite3
 from collections.abc import Callable
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,12 @@ def _loaded(name: str) -> dict[str, Any]:
     return loaded
 
 
-def _scanned(tmp_path: Path, name: str, plant: Plant = lambda events: None) -> Scan:
+@cache
+def _whole(name: str) -> Scan:
+    return pipeline.scan(FIXTURES / f"{name}.json.gz")
+
+
+def _scanned(tmp_path: Path, name: str, plant: Plant) -> Scan:
     trace = _loaded(name)
     plant(trace["traceEvents"])
     path = tmp_path / "t.json"
@@ -51,7 +57,7 @@ def _told(scan: Scan) -> str:
 def test_a_record_over_its_successors_ends_where_the_next_begins(
     tmp_path: Path, name: str, at: Callable[[int], int]
 ) -> None:
-    whole = _scanned(tmp_path, name)
+    whole = _whole(name)
 
     def overlong(events: Events) -> None:
         kernels = _kernels(events)
@@ -88,7 +94,7 @@ def test_a_record_long_after_all_else_leaves_no_verdict(tmp_path: Path, name: st
 @pytest.mark.parametrize("at", [slice(3, 40, 10), slice(0, 1), slice(-1, None), slice(7, 12)])
 @pytest.mark.parametrize("name", NAMES)
 def test_records_without_any_time_count_and_take_none(tmp_path: Path, name: str, at: slice) -> None:
-    whole = _scanned(tmp_path, name)
+    whole = _whole(name)
     lost_us = []
 
     def lost(events: Events) -> None:

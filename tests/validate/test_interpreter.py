@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch")
@@ -13,7 +17,9 @@ import torch
 import triton
 import triton.language as tl
 
-from tracemine.validate import interpreter, interpreter_cache
+from tracemine.codegen import GraphBuilder
+from tracemine.validate import interpreter, interpreter_cache, reference, worker
+from tracemine.validate.jobs import make_job
 
 # Warnings are numpy's, from inside the interpreter.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("interpreted")]
@@ -223,3 +229,27 @@ def test_numbers_that_are_kept_as_operands_are_told_apart_by_sign_and_by_what_th
     zeros_kernel[(1,)](whole, again, BLOCK=8)
     assert torch.equal(again[16:], whole.double())
     assert len(interpreter_cache._numbers) <= interpreter_cache._MOST_NUMBERS
+
+
+def test_a_trial_whose_roundings_lead_to_what_eager_refuses_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But the first: of a graph that refuses its own numbers nothing can be said."""
+    b = GraphBuilder("sums")
+    graph = b.done(b.call("aten::sum.dim_IntList", b.input("x", (6, 40), "float32"), [1], False))
+    whole = worker.validate(make_job(graph, mutants=False))
+    asked = count()
+
+    def refused(*given: Any, after: int) -> reference.ReferenceRun:
+        if next(asked) >= after:
+            raise IndexError("a place that the table has not")
+        return spread(*given)
+
+    spread = reference.spread
+    monkeypatch.setattr(reference, "spread", partial(refused, after=1))
+    found = worker.validate(make_job(graph, mutants=False))
+    left_out = [text for text in found.skipped if text.endswith(": a place that the table has not")]
+    assert found.faults == ()
+    assert 0 < len(left_out) == whole.trials - found.trials
+    asked = count()
+    monkeypatch.setattr(reference, "spread", partial(refused, after=0))
+    with pytest.raises(IndexError):
+        worker.validate(make_job(graph, mutants=False))

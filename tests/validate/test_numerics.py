@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import torch
 
 from tracemine.codegen import GraphBuilder
 from tracemine.validate import reference
-from tracemine.validate.numerics import compare, wiring
+from tracemine.validate.numerics import as_near, compare, wiring
 from tracemine.validate.rounding_noise import Spread, spread
 from tracemine.validate.roundings import rounded_off, widely
 
@@ -168,8 +170,9 @@ def test_in_the_interpreter_too_a_function_s_last_bits_are_nobody_s_and_may_have
     chain = b.done(powers, b.call("aten::sum.dim_IntList", powers, [1], False))
     _, truth, noise = reference.judged(chain, [torch.zeros(4, 64)], {}, {})  # eager's are without any error
     last_bits = 2 * 2.0**-23
-    assert noise.live[0].allclose(last_bits * truth.live[0], rtol=1e-3)
-    assert bool((noise.live[1] > 0.4 * last_bits * 64).all()), "drawn apart, they come to an eighth of it"
+    of_outputs = noise().live
+    assert of_outputs[0].allclose(last_bits * truth.live[0], rtol=1e-3)
+    assert bool((of_outputs[1] > 0.4 * last_bits * 64).all()), "drawn apart, they come to an eighth of it"
 
 
 def test_rows_of_uneven_magnitudes_are_judged_alone(truth: torch.Tensor) -> None:
@@ -380,3 +383,29 @@ def test_a_norm_of_cudnn_is_computed_in_float64_by_another_that_has_all_layouts(
     assert len(found) == 4
     assert all(torch.equal(a, b) for a, b in zip((*found, *one), (*wanted, found[3], *other), strict=True))
     assert torch.equal(one[2], mean) != training
+
+
+def test_what_is_nowhere_farther_than_eager_passes_whatever_eager_may_be_off_by() -> None:
+    """So that is worked out for no such result; and no wrong one is such."""
+    drawn = random.Random(0)
+    asked = 0
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for seed in range(40):
+            torch.manual_seed(seed)
+            right = torch.randn(5, 7, dtype=torch.float64) * 10.0 ** drawn.choice([-4, 0, 4])
+            right[0, 0] = drawn.choice([0.0, math.inf, math.nan, 1e6])
+            eager = (right * (1 + torch.randn(5, 7) * drawn.choice([0.0, 1e-7, 1e-3]))).to(dtype)
+            fused = (right * (1 + torch.randn(5, 7) * drawn.choice([0.0, 1e-7, 1e-5]))).to(dtype)
+            noise = torch.rand(5, 7, dtype=torch.float64) ** 8 * 10.0 ** drawn.choice([-9, -3, 0])
+            noise[1, :3] = torch.tensor([math.inf, -math.inf, 0.0])[torch.randint(0, 3, (3,))]
+            ulp = drawn.choice([0.0, 1.0, 8.0])
+            for even in (True, False):
+                near = as_near(fused, eager, right, ulp)
+                asked += near
+                assert not near or compare(fused, eager, right, ulp, noise=noise, even=even).faults == ()
+    assert asked > 50
+    codes = torch.tensor([1, 2, 3])
+    assert as_near(codes, codes, codes, 0) and not as_near(codes + 1, codes, codes, 0)
+    number = torch.ones(2)
+    for wrong in (number.reshape(2, 1), number * math.nan, number * math.inf, number * (1 + 2.0**-22)):
+        assert not as_near(wrong, number, number.double(), 8)

@@ -48,7 +48,7 @@ class TrialCase:
     scalars: dict[str, float]
     eager: reference.ReferenceRun | None = None
     truth: reference.ReferenceRun | None = None
-    noise: reference.ReferenceRun | None = None
+    noise: reference.Noise | None = None
 
 
 class Runs:
@@ -100,7 +100,7 @@ class Runs:
             except REFUSALS as refusal:
                 if trial == Trial():
                     raise
-                self.skipped.append(f"{trial.says}: {str(refusal).splitlines()[0][:160]}")
+                self.skipped.append(_refused(trial, refusal))
                 continue
             self.count += 1
             last = case
@@ -124,6 +124,19 @@ class Runs:
 
     def references(self, case: TrialCase, masks: Mapping[int, torch.Tensor]) -> None:
         case.eager, case.truth, case.noise = reference.judged(case.graph, case.inputs, case.scalars, masks)
+
+    @contextlib.contextmanager
+    def skipping(self, case: TrialCase) -> Iterator[None]:
+        """Leave a trial out where eager, with other signs of its roundings, comes to what it refuses."""
+        try:
+            yield
+        except REFUSALS as refusal:
+            if case.trial == Trial():
+                raise
+            says = _refused(case.trial, refusal)
+            if says not in self.skipped:
+                self.skipped.append(says)
+                self.count -= 1
 
     def drawn(self, case: TrialCase, ran: Outcome) -> list[str]:
         """Make a case's references with what a source drew; return a fault where that has other shapes."""
@@ -163,6 +176,10 @@ class Runs:
                 faults.append(f"input {case.graph.inputs[k].name} was changed")
         count = len(given) - self._masks
         return Outcome(live=tuple(given[:count]), masks=tuple(given[count:]), inputs=inputs, faults=faults, watch=watch)
+
+
+def _refused(trial: Trial, refusal: Exception) -> str:
+    return f"{trial.says}: {str(refusal).splitlines()[0][:160]}"
 
 
 @contextlib.contextmanager

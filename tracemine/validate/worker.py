@@ -8,8 +8,9 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,7 @@ from tracemine.processes import serve
 from tracemine.validate import interpreter, numerics, rng_checks, trials
 from tracemine.validate.mutants import SAME, SPARE
 from tracemine.validate.record import Fault, Mutant, Validation, ValidationJob
+from tracemine.validate.reference import Noise
 from tracemine.validate.resize import free_axes
 from tracemine.validate.runs import REFUSALS, Outcome, Runs, TrialCase, counts_far
 from tracemine.validate.trials import Trial
@@ -76,6 +78,14 @@ def validate(job: ValidationJob) -> Validation:
         mutants=tuple(m for m in mutants if m is not None),
         seconds=time.process_time() - started,
     )
+
+
+_Pair = tuple[str, torch.Tensor, torch.Tensor, torch.Tensor, Callable[[], torch.Tensor]]
+
+
+def _of(noise: Noise, part: str, place: int) -> torch.Tensor:
+    found: torch.Tensor = getattr(noise(), part)[place]
+    return found
 
 
 class _Judge:
@@ -191,16 +201,18 @@ class _Judge:
         """Hold each result against eager's and float64's. first: errors are kept, to be said and as a measure."""
         found: list[str] = []
         terms = max((t.numel() for t in case.inputs), default=1) if self.runs.reduced else 1
-        for name, ours, eager, truth, noise in self._pairs(case, ran):
-            result = numerics.compare(ours, eager, truth, self.ulp, self.usual.get(name, 0.0), noise, terms)
-            found += [f"{name}: {text}" for text in result.faults]
-            if self.whole and case.trial.kind == trials.INTEGERS and (text := numerics.inexact(ours, truth)):
-                found.append(f"{name}: {text}")
-            if first and result.size > 0:
-                self.usual[name] = result.eager_error / result.size
-            if first:
-                self.error = max(self.error, result.error)
-                self.eager_error = max(self.eager_error, result.eager_error)
+        with self.runs.skipping(case):
+            for name, ours, eager, truth, noise in self._pairs(case, ran):
+                may = None if not first and numerics.as_near(ours, eager, truth, self.ulp) else noise()
+                result = numerics.compare(ours, eager, truth, self.ulp, self.usual.get(name, 0.0), may, terms)
+                found += [f"{name}: {text}" for text in result.faults]
+                if self.whole and case.trial.kind == trials.INTEGERS and (text := numerics.inexact(ours, truth)):
+                    found.append(f"{name}: {text}")
+                if first and result.size > 0:
+                    self.usual[name] = result.eager_error / result.size
+                if first:
+                    self.error = max(self.error, result.error)
+                    self.eager_error = max(self.eager_error, result.eager_error)
         return found
 
     def wiring(self, module: ModuleType, case: TrialCase) -> list[str]:
@@ -212,23 +224,28 @@ class _Judge:
         if self.lowered.drawn and (wrong := self.runs.drawn(case, ran)):
             return wrong
         found = list(ran.faults)
-        for name, given, eager, truth, noise in self._pairs(case, ran):
-            ours = numerics.promised(given, eager, truth)
-            wide, cancels = None if name in self.narrow else truth, case.trial.kind in trials.APART
-            text = numerics.wiring(ours, eager, self.exact, self.ulp, wide, noise, cancels)
-            found += [f"rounding build, {name}: {text}"] if text else []
-            if ours.numel():
-                self._share = min(self._share, float(numerics.equal(ours, eager).double().mean()))
+        with self.runs.skipping(case):
+            for name, given, eager, truth, noise in self._pairs(case, ran):
+                ours = numerics.promised(given, eager, truth)
+                equal = numerics.equal(ours, eager)
+                wide, cancels = None if name in self.narrow else truth, case.trial.kind in trials.APART
+                may = None if self.exact or wide is None or bool(equal.all()) else noise()
+                text = numerics.wiring(ours, eager, self.exact, self.ulp, wide, may, cancels)
+                found += [f"rounding build, {name}: {text}"] if text else []
+                if ours.numel():
+                    self._share = min(self._share, float(equal.double().mean()))
         return found
 
-    def _pairs(self, case: TrialCase, ran: Outcome) -> Iterator[tuple[str, *tuple[torch.Tensor, ...]]]:
-        """Yield for each result its name, ours, eager's, the truth, and what eager may be off by."""
-        against = (case.eager, case.truth, case.noise)  # made by Runs.references
+    def _pairs(self, case: TrialCase, ran: Outcome) -> Iterator[_Pair]:
+        """Yield for each result its name, ours, eager's, the truth, and what gives what eager may be off by."""
+        eager, truth, noise = case.eager, case.truth, case.noise
+        if eager is None or truth is None or noise is None:
+            raise ValueError("a case that is judged has references")  # made by Runs.references
         for k, ours in enumerate(ran.live):
-            yield f"output {k}", ours, *(run.live[k] for run in against if run is not None)
+            yield f"output {k}", ours, eager.live[k], truth.live[k], partial(_of, noise, "live", k)
         for v in self.graph.written:
             name = self.graph.inputs[v].name
-            yield f"input {name}", ran.inputs[v], *(run.inputs[v] for run in against if run is not None)
+            yield f"input {name}", ran.inputs[v], eager.inputs[v], truth.inputs[v], partial(_of, noise, "inputs", v)
 
     def _takes(self, module: ModuleType, case: TrialCase) -> list[str]:
         """Return which tensors of other dtypes or ranks are not refused; they must be, also where a plan is kept."""

@@ -136,7 +136,7 @@ class _Validator:
             numbers=numbers,
             eager=eager,
             truth=truth,
-            noise=noise,
+            noise=noise(),
         )
 
     def faults(self, text: str, case: _Case, first: bool = False) -> list[str]:
