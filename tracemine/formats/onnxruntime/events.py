@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Raw, Struct, field
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
+from tracemine.formats.small_tables import TimedEvent
 from tracemine.formats.source import FileSource
 
-MOST_EVENTS = 1_000_000  # that the profiler keeps: what comes after is not recorded
 _LARGEST_BYTES = 1 << 31
-_LATEST_US = 1 << 52
-_BAD_LINE = "line that is no event"
-
-
-_Id = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]
+_Id = Annotated[int, Meta(ge=-1, le=1 << 62)]
 
 
 class NodeArguments(Struct, frozen=True):
@@ -26,38 +21,26 @@ class NodeArguments(Struct, frozen=True):
 
     op_name: str = ""
     provider: str = ""
-    input_type_shape: Any = None
-    output_type_shape: Any = None
+    input_type_shape: Raw = Raw(b"[]")
+    output_type_shape: Raw = Raw(b"[]")
     stream: int | str = 0
 
 
-class Event(Struct, frozen=True):
+class Event(TimedEvent, kw_only=True):
     """An event, in microseconds since the profiler's start."""
 
     cat: str
     name: str
-    ts: int | float
-    dur: int | float
     pid: _Id = 0
     tid: _Id = 0
     args: NodeArguments = field(default_factory=NodeArguments)
 
-    @property
-    def start_ns(self) -> int:
-        """When it began."""
-        return round(self.ts * 1_000)
-
-    @property
-    def dur_ns(self) -> int:
-        """How long it lasted."""
-        return round(self.dur * 1_000)
-
 
 class RecordedEvents(Struct, frozen=True):
-    """The events of a file, and what became of those that are none."""
+    """The events of a file in their order, and what became of those that are none."""
 
     events: list[Event]
-    dropped: Counter[str]
+    dropped: dict[str, int]
     truncated: bool
 
 
@@ -67,15 +50,14 @@ _ONE = msgspec.json.Decoder(Event)
 
 def read_events(source: FileSource, progress: Progress | None) -> RecordedEvents:
     """Return the events of a profile. Raises InputError where there is none."""
-    content = source.whole(progress, _LARGEST_BYTES, "ONNX Runtime's profiler")
-    text = bytes(content).decode("utf-8", "replace").encode()
+    text = bytes(source.whole(progress, _LARGEST_BYTES, "ONNX Runtime's profiler")).decode("utf-8", "replace").encode()
+    damaged, truncated = 0, source.truncated
     try:
-        events, dropped, truncated = _ALL.decode(text), Counter[str](), False
+        events = _ALL.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        events, dropped, truncated = _by_lines(text)
-    kept = [event for event in events if 0 <= event.ts < _LATEST_US and 0 <= event.dur < _LATEST_US]
-    if len(kept) < len(events):
-        dropped["event of no time that can be"] += len(events) - len(kept)
+        events, damaged = _by_lines(text)
+        truncated = truncated or not text.rstrip().endswith(b"]")
+    kept = [event for event in events if min(event.start_ns, event.dur_ns) >= 0]
     if not any(event.cat == "Node" for event in kept):
         raise InputError(
             "holds no node of ONNX Runtime" + (", and is cut off" if truncated else ""),
@@ -83,18 +65,17 @@ def read_events(source: FileSource, progress: Progress | None) -> RecordedEvents
             hint="call session.run, then session.end_profiling, before the process ends",
         )
     kept.sort(key=lambda event: event.ts)
-    return RecordedEvents(kept, dropped, truncated or source.truncated)
+    dropped = {"line that is no event": damaged, "event of no time that can be": len(events) - len(kept)}
+    return RecordedEvents(kept, dropped, truncated)
 
 
-def _by_lines(text: bytes) -> tuple[list[Event], Counter[str], bool]:
-    events, dropped = list[Event](), Counter[str]()
-    lines = [line.strip().rstrip(b",") for line in text.strip().removeprefix(b"[").splitlines()]
-    closed = bool(lines) and lines[-1].endswith(b"]")
-    for line in lines:
-        if line in (b"", b"]"):
-            continue
-        try:
-            events.append(_ONE.decode(line.removesuffix(b"]") if line.endswith(b"}]") else line))
-        except (msgspec.DecodeError, RecursionError):
-            dropped[_BAD_LINE] += 1
-    return events, dropped, not closed
+def _by_lines(text: bytes) -> tuple[list[Event], int]:
+    """Return the events of lines that are whole, and how many are not."""
+    events, damaged = list[Event](), 0
+    for line in text.strip().removeprefix(b"[").removesuffix(b"]").splitlines():
+        if written := line.strip().rstrip(b","):
+            try:
+                events.append(_ONE.decode(written))
+            except (msgspec.DecodeError, RecursionError):
+                damaged += 1
+    return events, damaged

@@ -47,8 +47,7 @@ def model_beside(path: Path, part: Path | None, names: Collection[str]) -> tuple
 
     part: a model, or the folder that holds it; None: it lies in the profile's.
     """
-    best: tuple[int, Model] | None = None
-    notes = []
+    fitting, notes = list[tuple[int, Model]](), list[str]()
     folder = path.parent if part is None else part
     for file in sorted(folder.glob("*.onnx"))[:_MOST_FILES] if folder.is_dir() else [folder]:
         try:
@@ -57,14 +56,14 @@ def model_beside(path: Path, part: Path | None, names: Collection[str]) -> tuple
             notes.append(f"{file.name} {error.message}: its dataflow is not known.")
             continue
         known = sum(name in model.nodes for name in names)
-        if known < _LEAST_KNOWN * len(names):
+        if known >= _LEAST_KNOWN * len(names):
+            fitting.append((known, model))
+        else:
             notes.append(
                 f"{file.name} has {known} of the {len(names)} nodes that were profiled: it is not the model that ran, "
                 "which optimized_model_filepath saves."
             )
-        elif best is None or known > best[0]:
-            best = (known, model)
-    return (None if best is None else best[1]), notes if best is None else []
+    return (max(fitting, key=lambda pair: pair[0])[1], []) if fitting else (None, notes)
 
 
 def read_model(path: Path) -> Model:

@@ -94,18 +94,14 @@ class Graph:
     def _types_after(self, name: str) -> set[str]:
         return {self.types[reader] for reader in self.after[name]}
 
-    def _only(self, name: str) -> bool:
-        """Return whether one other node reads what a node gives, and nothing else does."""
-        writes = self._nodes[name].writes
-        return len(writes) == 1 and writes[0] not in self._outputs and len(self.after[name]) == 1
-
     def pairs(self) -> list[tuple[str, str]]:
-        """Return nodes that alone read what another gives, where both could be one kernel."""
-        return [
+        """Return nodes that alone read what another gives, and nothing else does, where both could be one kernel."""
+        alone = [
             (name, self.after[name][0])
-            for name, kind in self.types.items()
-            if kind in _JOINED and self._only(name) and self.types[self.after[name][0]] in _JOINED
+            for name, node in self._nodes.items()
+            if len(self.after[name]) == len(node.writes) == 1 and node.writes[0] not in self._outputs
         ]
+        return [pair for pair in alone if all(self.types[name] in _JOINED for name in pair)]
 
     def _along(self, begin: str, path: Sequence[tuple[str, ...]], taken: set[str]) -> tuple[str, ...]:
         """Return the first nodes along a path of these operators that are free; none: there are none."""

@@ -38,9 +38,11 @@ class Database(database.Database):
 
     def _plain_tables(self) -> list[str]:
         """Fill tables of Nsight Systems with the rows of each set, and return what they are called."""
-        plain = [name for name, own_rows in tables_in(self._connection).items() if own_rows and schema.part_of(name)]
-        there = {name: columns_in(self._connection, name) for name in plain}
-        suffixes = sorted({part[1] for name in plain if (part := schema.part_of(name)) is not None})
+        plain = {
+            name: schema.TABLE.fullmatch(name) for name, own_rows in tables_in(self._connection).items() if own_rows
+        }
+        there = {name: columns_in(self._connection, name) for name, found in plain.items() if found}
+        suffixes = sorted({found["suffix"] or "" for found in plain.values() if found})
         if not suffixes:
             what = "is a database of rocprofv3 (rocpd) of another layout than is known"
             raise InputError(what, where=Location(self.path), hint=_AGAIN)
@@ -49,7 +51,7 @@ class Database(database.Database):
             columns = ", ".join(f'"{column}"' for column in own)
             self._answer(f'create temp table "{name}" ({columns}{", unique (id)" if name == nsys.GPU else ""})')
         for at, suffix in enumerate(suffixes):
-            for name, query in schema.QUERIES:
+            for query in schema.QUERIES:
                 if query.table + suffix in there:
-                    self._answer(query.text(name, suffix, there, texts=(2 * len(suffixes), 2 * at)))
+                    self._answer(query.text(suffix, there, texts=(2 * len(suffixes), 2 * at)))
         return list(schema.COLUMNS)

@@ -18,7 +18,7 @@ _TABLES: Final = (
     *("rocpd_kernel_dispatch", "rocpd_memory_copy", "rocpd_region", "rocpd_string", "rocpd_event"),
     *("rocpd_info_kernel_symbol", "rocpd_info_agent", "rocpd_info_process", "rocpd_info_thread"),
 )
-_NAME: Final = re.compile(rf"({'|'.join(_TABLES)})(_[0-9A-Za-z_]{{1,80}})?")
+TABLE: Final = re.compile(rf"({'|'.join(_TABLES)})(?P<suffix>_[0-9A-Za-z_]{{1,80}})?")
 _COLUMN: Final = re.compile(r'\b([a-z])\."?(\w+)"?')
 _LONGEST: Final = 1 << 16  # characters of a text
 
@@ -27,16 +27,17 @@ _FACTS: Final = {"smCount": "cu_count", "threadsPerWarp": "wave_front_size", "ma
 
 
 class Query(Struct, frozen=True):
-    """Rows of a table, here `r`, and what others say of them. Of several expressions the first whose columns are there
-    is asked for.
+    """Rows of a table, here `r`, and what others say of them, for another table. Of several expressions the first whose
+    columns are there is asked for.
     """
 
+    into: str
     table: str
     columns: Mapping[str, Sequence[str]]  # by what they become
     joins: Mapping[str, tuple[str, str]] = {}  # by the other's letter: its table, and what it is joined on
     where: Sequence[str] = ("true",)
 
-    def text(self, into: str, suffix: str, there: Mapping[str, set[str]], texts: tuple[int, int]) -> str:
+    def text(self, suffix: str, there: Mapping[str, set[str]], texts: tuple[int, int]) -> str:
         """Return what adds the rows of one set to a table. `texts`: factor and summand of the set's numbers of texts,
         which no other set has; those of kernels' names are one further.
         """
@@ -50,7 +51,7 @@ class Query(Struct, frozen=True):
         *columns, where = (next((one for one in each if _holds(one, known)), "null") for each in asked)
         query = f"select {', '.join(columns)} from {{table}} r{joins} where {where} order by r.rowid"  # noqa: S608 - names of ours
         query = query.format(table=f'"{self.table}{suffix}"', text=f"* {texts[0]} + {texts[1]}")
-        return f'insert or replace into temp."{into}" ({names}) {query}'
+        return f'insert or replace into temp."{self.into}" ({names}) {query}'
 
 
 def _holds(text: str, known: Mapping[str, set[str]]) -> bool:
@@ -97,108 +98,83 @@ _NAMED: Final = _EVENT | {"n": ("rocpd_string", "n.id = r.name_id")}
 _REGION: Final = _NAMED | {"t": ("rocpd_info_thread", "t.id = r.tid"), "c": ("rocpd_string", "c.id = e.category_id")}
 
 QUERIES: Final = (
-    (nsys.STRINGS, Query("rocpd_string", {"id": ("r.id {text}",), "value": (_text("r.string"),)})),
-    (
+    Query(nsys.STRINGS, "rocpd_string", {"id": ("r.id {text}",), "value": (_text("r.string"),)}),
+    Query(
         nsys.STRINGS,
-        Query(
-            "rocpd_info_kernel_symbol",
-            {
-                "id": ("r.id {text} + 1",),
-                "value": (f"ifnull({_text('r.display_name')}, replace({_text('r.kernel_name')}, '.kd', ''))",),
-            },
-        ),
+        "rocpd_info_kernel_symbol",
+        {
+            "id": ("r.id {text} + 1",),
+            "value": (f"ifnull({_text('r.display_name')}, replace({_text('r.kernel_name')}, '.kd', ''))",),
+        },
     ),
-    (
+    Query(
         nsys.KERNEL,
-        Query(
-            "rocpd_kernel_dispatch",
-            _ON_DEVICE
-            | {
-                f"grid{a.upper()}": (f"(r.grid_size_{a} + r.workgroup_size_{a} - 1) / r.workgroup_size_{a}",)
-                for a in "xyz"
-            }
-            | {f"block{a.upper()}": (f"r.workgroup_size_{a}",) for a in "xyz"}
-            | {
-                "demangledName": ("s.id {text} + 1",),
-                "deviceId": ("a.type_index",),
-                "registersPerThread": ("s.arch_vgpr_count",),
-                "staticSharedMemory": ("r.group_segment_size",),
-                "dynamicSharedMemory": ("r.group_segment_size * 0",),
-            },
-            _EVENT
-            | {"a": ("rocpd_info_agent", "a.id = r.agent_id"), "s": ("rocpd_info_kernel_symbol", "s.id = r.kernel_id")},
-        ),
+        "rocpd_kernel_dispatch",
+        _ON_DEVICE
+        | {f"grid{a.upper()}": (f"(r.grid_size_{a} + r.workgroup_size_{a} - 1) / r.workgroup_size_{a}",) for a in "xyz"}
+        | {f"block{a.upper()}": (f"r.workgroup_size_{a}",) for a in "xyz"}
+        | {
+            "demangledName": ("s.id {text} + 1",),
+            "deviceId": ("a.type_index",),
+            "registersPerThread": ("s.arch_vgpr_count",),
+            "staticSharedMemory": ("r.group_segment_size",),
+            "dynamicSharedMemory": ("r.group_segment_size * 0",),
+        },
+        _EVENT
+        | {"a": ("rocpd_info_agent", "a.id = r.agent_id"), "s": ("rocpd_info_kernel_symbol", "s.id = r.kernel_id")},
     ),
-    (
+    Query(
         nsys.MEMCPY,
-        Query(
-            "rocpd_memory_copy",
-            _ON_DEVICE
-            | {
-                "deviceId": ("ifnull(a.type_index, b.type_index)",),
-                "bytes": ("r.size",),
-                "copyKind": (f"case n.string {_CASES} end",),
-            },
-            _NAMED
-            | {
-                "a": ("rocpd_info_agent", "a.id = r.dst_agent_id and a.type = 'GPU'"),
-                "b": ("rocpd_info_agent", "b.id = r.src_agent_id and b.type = 'GPU'"),
-            },
-        ),
+        "rocpd_memory_copy",
+        _ON_DEVICE
+        | {
+            "deviceId": ("ifnull(a.type_index, b.type_index)",),
+            "bytes": ("r.size",),
+            "copyKind": (f"case n.string {_CASES} end",),
+        },
+        _NAMED
+        | {
+            "a": ("rocpd_info_agent", "a.id = r.dst_agent_id and a.type = 'GPU'"),
+            "b": ("rocpd_info_agent", "b.id = r.src_agent_id and b.type = 'GPU'"),
+        },
     ),
-    (
+    Query(
         nsys.RUNTIME,
-        Query(
-            "rocpd_region",
-            _ON_THREAD
-            | {
-                "correlationId": ("e.stack_id",),
-                "nameId": ("n.id {text}",),
-                "eventClass": ("ifnull(c.string, '') glob 'HSA*'", "0"),  # within a call of HIP: as the driver's
-            },
-            _REGION,
-            (f"not {_MARKED}", "true"),
-        ),
+        "rocpd_region",
+        _ON_THREAD
+        | {
+            "correlationId": ("e.stack_id",),
+            "nameId": ("n.id {text}",),
+            "eventClass": ("ifnull(c.string, '') glob 'HSA*'", "0"),  # within a call of HIP: as the driver's
+        },
+        _REGION,
+        (f"not {_MARKED}", "true"),
     ),
-    (
+    Query(
         nsys.NVTX,
-        Query(
-            "rocpd_region",
-            _ON_THREAD
-            | {
-                "textId": ("n.id {text}",),
-                "eventType": (str(nsys.PUSH_POP[0]),),
-                "text": (f"substr({_said('e.extdata', 'message')}, 1, {_LONGEST})",),
-            },
-            _REGION,
-            (_MARKED, "false"),
-        ),
+        "rocpd_region",
+        _ON_THREAD
+        | {
+            "textId": ("n.id {text}",),
+            "eventType": (str(nsys.PUSH_POP[0]),),
+            "text": (f"substr({_said('e.extdata', 'message')}, 1, {_LONGEST})",),
+        },
+        _REGION,
+        (_MARKED, "false"),
     ),
-    (
+    Query(
         nsys.GPU,
-        Query(
-            "rocpd_info_agent",
-            {
-                "id": ("r.type_index",),
-                "cuDevice": ("r.type_index",),
-                "name": (f"ifnull({_text('r.product_name')}, 'AMD ' || r.name)", "'AMD ' || r.name"),
-                "computeMajor": (_digits("4, length(r.name) - 5"),),
-                "computeMinor": (_digits("-2, 1"),),
-            }
-            | {name: (_size("r.extdata", key),) for name, key in _FACTS.items()},
-            where=("r.type = 'GPU' and r.type_index between 0 and 65535", "false"),
-        ),
+        "rocpd_info_agent",
+        {
+            "id": ("r.type_index",),
+            "cuDevice": ("r.type_index",),
+            "name": (f"ifnull({_text('r.product_name')}, 'AMD ' || r.name)", "'AMD ' || r.name"),
+            "computeMajor": (_digits("4, length(r.name) - 5"),),
+            "computeMinor": (_digits("-2, 1"),),
+        }
+        | {name: (_size("r.extdata", key),) for name, key in _FACTS.items()},
+        where=("r.type = 'GPU' and r.type_index between 0 and 65535", "false"),
     ),
 )
 # By the names of the tables that they become.
-COLUMNS: Final = {name: tuple(query.columns) for name, query in QUERIES}
-
-
-def part_of(name: str) -> tuple[str, str] | None:
-    """Return the table that a name is of, and its set's suffix; None: it is none that is read.
-
-    >>> part_of("rocpd_region_00a7_b"), part_of("rocpd_region"), part_of("rocpd_regions")
-    (('rocpd_region', '_00a7_b'), ('rocpd_region', ''), None)
-    """
-    found = _NAME.fullmatch(name)
-    return None if found is None else (found[1], found[2] or "")
+COLUMNS: Final = {query.into: tuple(query.columns) for query in QUERIES}

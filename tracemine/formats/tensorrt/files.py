@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from enum import Enum
 from os.path import commonprefix
 from pathlib import Path
@@ -39,17 +40,15 @@ def export_of(head: bytes) -> Export | None:
     return next((kind for kind, begins in _BEGINS.items() if begins.match(text)), None)
 
 
-def exports_beside(path: Path, part: Path | None = None) -> dict[Export, list[Path]]:
-    """Return the exports that lie in a file's folder, itself among them: those named most like it first.
+def exports_beside(path: Path, part: Path | None = None) -> dict[Export | None, list[Path]]:
+    """Return the exports that lie in a file's folder, itself among them, by kind: those named most like it first.
 
     part: a file or a folder elsewhere, whose exports come before these.
     """
-    exports: dict[Export, list[Path]] = {}
+    exports: dict[Export | None, list[Path]] = defaultdict(list)
     given = [] if part is None else _files_in(part, path.name) if part.is_dir() else [_checked(part)]
     for file in (*given, *_files_in(path.parent, path.name)):
-        kind = _kind_of(file)
-        if kind is not None:
-            exports.setdefault(kind, []).append(file)
+        exports[_kind_of(file)].append(file)
     return exports
 
 
@@ -69,28 +68,21 @@ def _checked(part: Path) -> Path:
     return part
 
 
-def recording_of(path: Path) -> Path | None:
-    """Return the profile of the engine that a file is an export of; None: it is none, or none lies next to it.
+def profile_of(path: Path) -> Path | None:
+    """Return the profile of the engine that a file is an export of, or whose exports lie in a folder.
 
-    >>> recording_of(Path("fixtures/kineto/chain.json.gz")) is None
+    None: it is no export, none lies next to it, or a folder holds those of several engines.
+
+    >>> profile_of(Path("fixtures/kineto/chain.json.gz")) is None
     True
     """
-    if path.is_dir() or _kind_of(path) is None:
+    is_folder = path.is_dir()
+    if not is_folder and _kind_of(path) is None:
         return None
-    return next(iter(exports_beside(path).get(Export.PROFILE, ())), None)
-
-
-def engine_in(path: Path) -> Path | None:
-    """Return the profile of the engine whose exports lie in a folder; None: it is none, or those of several lie there.
-
-    >>> engine_in(Path("no/such/folder")) is None
-    True
-    """
-    if not path.is_dir():
-        return None
-    exports = exports_beside(path / "profile.json")
-    profiles = exports.get(Export.PROFILE, [])
-    return profiles[0] if len(profiles) == 1 and exports.get(Export.LAYERS) else None
+    exports = exports_beside(path / "profile.json" if is_folder else path)
+    profiles = exports[Export.PROFILE]
+    alone = len(profiles) == 1 and exports[Export.LAYERS]
+    return profiles[0] if profiles and (alone or not is_folder) else None
 
 
 def decoded(path: Path, kind: Any) -> Any:

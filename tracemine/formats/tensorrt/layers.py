@@ -11,14 +11,11 @@ from msgspec import Meta, Struct, field
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.tensorrt.files import decoded
+from tracemine.ops.dtypes import dtype
 
 DETAILED = "--profilingVerbosity=detailed"
-_DTYPES = {
-    "int8": "int8", "fp8": "float8_e4m3fn", "fp16": "float16", "half": "float16", "fp32": "float32",
-    "float": "float32", "bf16": "bfloat16", "bfloat16": "bfloat16", "int32": "int32", "int64": "int64",
-    "bool": "bool", "uint8": "uint8",
-}  # fmt: skip
-_DTYPE = re.compile(rf"\b({'|'.join(_DTYPES)})\b", re.IGNORECASE)
+_SHORT = {"fp8": "float8_e4m3fn", "fp16": "float16", "half": "float16", "fp32": "float32", "bf16": "bfloat16"}
+_DTYPE = re.compile(rf"\b({'|'.join(_SHORT)}|u?int(?:8|32|64)|float|bfloat16|bool)\b", re.IGNORECASE)
 _WIDE = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
 _VECTOR = re.compile(rf"\b({'|'.join(_WIDE)}) wide\b|channel % ([1-9]\d{{0,2}}) == 0", re.IGNORECASE)
 _WEIGHTS = re.compile(r"(?:^|\+ )([\w.]{1,200})\.weight\b")
@@ -49,7 +46,7 @@ class EngineTensor(Struct, frozen=True, rename="pascal"):
     def dtype(self) -> str | None:
         """Return the canonical type of its elements; None where it is not known."""
         found = _DTYPE.search(self.layout)
-        return None if found is None else _DTYPES[found[1].lower()]
+        return None if found is None else dtype(_SHORT.get(found[1].lower(), found[1].lower()))
 
     @property
     def elements(self) -> int | None:

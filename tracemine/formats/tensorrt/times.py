@@ -16,20 +16,13 @@ _MEDIAN = 3  # of the Engine Explorer's least, most, mean, median, percentiles
 _Milliseconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
-class _ProfileRow(Struct):
-    """A layer's time, or over how many runs they are means."""
+class _Times(Struct, rename="camel"):
+    """A layer's time, over how many runs layers were timed, or a run's time."""
 
     name: str | None = None
     count: int | None = None
-    average_ms: _Milliseconds | None = field(default=None, name="averageMs")
-
-
-class _RunRow(Struct):
-    compute_ms: _Milliseconds | None = field(default=None, name="computeMs")
-
-
-class _Summary(Struct):
-    gpu_ms: list[_Milliseconds] = field(default_factory=list, name="GPU Compute Time")
+    average_ms: _Milliseconds | None = None
+    compute_ms: _Milliseconds | None = None
 
 
 class _Gpu(Struct):
@@ -43,8 +36,8 @@ class _Gpu(Struct):
 
 
 class _About(Struct):
-    summary: _Summary = field(default_factory=_Summary, name="performance_summary")
-    gpu: _Gpu = field(default_factory=_Gpu, name="device_information")
+    performance_summary: dict[str, float | list[_Milliseconds]] = {}
+    device_information: _Gpu = field(default_factory=_Gpu)
 
 
 class Profile(Struct, frozen=True):
@@ -64,7 +57,7 @@ class WholeRuns(Struct, frozen=True):
 
 def read_profile(path: Path) -> Profile:
     """Return the times of layers. Raises InputError where the file is damaged."""
-    rows = decoded(path, list[_ProfileRow])
+    rows = decoded(path, list[_Times])
     layers = [row for row in rows if row.name is not None or row.count is None]
     times = [(row.name, row.average_ms * NS_OF_MS) for row in layers if row.name and row.average_ms is not None]
     if len(times) < len(layers) or not times:
@@ -72,19 +65,18 @@ def read_profile(path: Path) -> Profile:
     return Profile(times, next((row.count for row in rows if row.name is None), None))
 
 
-def read_runs(exports: dict[Export, list[Path]], profile: Path) -> WholeRuns:
+def read_runs(exports: dict[Export | None, list[Path]], profile: Path) -> WholeRuns:
     """Return what the exports next to a profile say of whole runs: those that are named most like it."""
-    times, summaries = (_of_engine(exports.get(kind, []), profile) for kind in (Export.TIMES, Export.SUMMARY))
-    spent, gpu = list[float](), _Gpu()
-    if summaries is not None:
-        found = decoded(summaries, _About | list[_Gpu])
-        gpu = found.gpu if isinstance(found, _About) else next(iter(found), _Gpu())
-        spent = found.summary.gpu_ms[_MEDIAN : _MEDIAN + 1] if isinstance(found, _About) else []
+    times, summary = (_of_engine(exports[kind], profile) for kind in (Export.TIMES, Export.SUMMARY))
+    found = _About() if summary is None else decoded(summary, _About | list[_Gpu])
+    about = found if isinstance(found, _About) else _About(device_information=next(iter(found), _Gpu()))
+    gpu_ms = about.performance_summary.get("GPU Compute Time")
+    spent = gpu_ms[_MEDIAN : _MEDIAN + 1] if isinstance(gpu_ms, list) else []
     if times is not None:
-        rows = decoded(times, list[_RunRow])
-        spent = [row.compute_ms for row in rows if row.compute_ms is not None] or spent
+        spent = [row.compute_ms for row in decoded(times, list[_Times]) if row.compute_ms is not None] or spent
     compute_ns = round(median(spent) * NS_OF_MS) if spent else None
-    return WholeRuns(compute_ns, _device(gpu), [path.name for path in (summaries, times) if path is not None])
+    files = [path.name for path in (summary, times) if path is not None]
+    return WholeRuns(compute_ns, _device(about.device_information), files)
 
 
 def _of_engine(files: list[Path], profile: Path) -> Path | None:
