@@ -27,8 +27,7 @@ from tests.formats.onnxruntime_files import (
 from tracemine.comparison import diff
 from tracemine.errors import InputError
 from tracemine.formats import open_trace
-from tracemine.formats.onnxruntime.model import read_model
-from tracemine.formats.onnxruntime.patterns import Graph
+from tracemine.formats.onnxruntime.model import Graph, read_model
 from tracemine.pipeline import scan
 from tracemine.report import Drawing, renderer
 from tracemine.timeline import Timeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ _MOST_ELEMENTS = 1 << 60
 _LATEST_US = 1 << 51
 Row = dict[str, Any]  # by the names of columns
 TensorShape = tuple[str | None, Sequence[int]]  # dtype and sizes
+Operand = tuple[int, TensorShape, int | None]  # number of a storage, and of the tensor that fills it: shape, elements
 
 
 class TimedEvent(Struct):
@@ -67,21 +68,22 @@ def node_row(row: int, name: str, given: Sequence[TensorShape], facts: Mapping[s
     }
 
 
-def tensor_row(
-    op_row: int, position: int, number: int, tensor: TensorShape, numel: int, device: str, *, is_output: bool
-) -> Row:
-    """Return a row of `tensors`, of a tensor that is all of the storage of this number."""
-    dtype, sizes = tensor
-    return {
-        "op_row": op_row,
-        "is_output": is_output,
-        "position": position,
-        "tensor_id": number,
-        "storage_id": number,
-        "offset_elements": 0,
-        "numel": min(max(numel, 1), _MOST_ELEMENTS),
-        "itemsize_bytes": itemsize(dtype or ""),
-        "device": device,
-        "dtype": dtype,
-        "shape": sizes,
-    }
+def tensor_rows(
+    op_row: int, reads: Iterable[tuple[int, Operand]], writes: Iterable[tuple[int, Operand]], device: str
+) -> Iterator[Row]:
+    """Yield rows of `tensors` of what an operator reads and writes, by position; of unknown size one element."""
+    for is_output, operands in ((False, reads), (True, writes)):
+        for position, (number, (dtype, sizes), elements) in operands:
+            yield {
+                "op_row": op_row,
+                "is_output": is_output,
+                "position": position,
+                "tensor_id": number,
+                "storage_id": number,
+                "offset_elements": 0,
+                "numel": min(elements or 1, _MOST_ELEMENTS),
+                "itemsize_bytes": itemsize(dtype or ""),
+                "device": device,
+                "dtype": dtype,
+                "shape": [] if elements is None else sizes,
+            }

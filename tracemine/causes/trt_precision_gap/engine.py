@@ -120,9 +120,8 @@ class TrtEngine(Struct, frozen=True, dict=True):
 
     def sources(self, layer: EngineLayer) -> list[EngineLayer]:
         """Return the layers that write what a layer reads, through those that only name memory anew."""
-        found = self._beyond(
-            layer, lambda each: [self.makers[o.storage] for o in each.reads if o.storage in self.makers]
-        )
+        makers = self.makers
+        found = self._beyond(layer, lambda each: [makers[o.storage] for o in each.reads if o.storage in makers])
         return [maker for maker in found if maker.number < layer.number]
 
     def users(self, layer: EngineLayer) -> list[EngineLayer]:

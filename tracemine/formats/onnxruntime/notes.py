@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from tracemine.formats.onnxruntime.events import RecordedEvents
-from tracemine.formats.onnxruntime.patterns import APART, IN_FLOAT, ISLAND, NARROW_PRODUCTS, WEIGHT, Graph
-from tracemine.formats.onnxruntime.runs import CountedRuns, Node
+from tracemine.formats.onnxruntime.model import APART, IN_FLOAT, ISLAND, NARROW_PRODUCTS, WEIGHT, Graph
+from tracemine.formats.onnxruntime.runs import Node, RecordedRuns
 from tracemine.units import count_text, percent_text, time_text
 
 ALL_LEVELS = "graph_optimization_level = ORT_ENABLE_ALL"
@@ -40,7 +39,7 @@ _CHECK = (
 )
 
 
-def notes_of(recorded: RecordedEvents, runs: CountedRuns, graph: Graph | None, extra: Sequence[str]) -> Iterator[str]:
+def notes_of(runs: RecordedRuns, graph: Graph | None, extra: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each thing that a reader must know."""
     nodes = [node for run in runs.runs for node in run.nodes]
     on_gpu = any(node.kernels for node in nodes)
@@ -57,7 +56,7 @@ def notes_of(recorded: RecordedEvents, runs: CountedRuns, graph: Graph | None, e
             f"pass --model FILE, and chains are known: {_SAVE_MODEL}"
         )
     yield from extra
-    yield from _runs(recorded, runs)
+    yield from _runs(runs)
 
 
 def _whose_times(nodes: Sequence[Node]) -> str:
@@ -71,7 +70,7 @@ def _whose_times(nodes: Sequence[Node]) -> str:
     )
 
 
-def _runs(recorded: RecordedEvents, runs: CountedRuns) -> Iterator[str]:
+def _runs(runs: RecordedRuns) -> Iterator[str]:
     if runs.first_ns is not None:
         yield f"The first run, of {time_text(runs.first_ns)}, is left out: it loads and tunes."
     if runs.replays:
@@ -79,10 +78,8 @@ def _runs(recorded: RecordedEvents, runs: CountedRuns) -> Iterator[str]:
             f"{count_text(runs.replays, 'run')} {'has' if runs.replays == 1 else 'have'} no nodes: a CUDA graph was "
             "replayed, or the profiler had reached its limit."
         )
-    if len(recorded.events) >= _MOST_EVENTS:
+    if runs.events.total() >= _MOST_EVENTS:
         yield f"The profiler stops at {_MOST_EVENTS:,} events: what ran later is not recorded."
-    if recorded.truncated:
-        yield "The file is cut off: session.end_profiling() writes its end. What came before is read."
 
 
 def _spent(nodes: Sequence[Node], by: Callable[[Node], str]) -> Counter[str]:
@@ -92,7 +89,7 @@ def _spent(nodes: Sequence[Node], by: Callable[[Node], str]) -> Counter[str]:
     return spent
 
 
-def _shares(runs: CountedRuns, nodes: Sequence[Node]) -> str:
+def _shares(runs: RecordedRuns, nodes: Sequence[Node]) -> str:
     spent = _spent(nodes, lambda node: node.op_type)
     named = ", ".join(f"{kind} {percent_text(ns, spent.total())}" for kind, ns in spent.most_common(_MOST_NAMED))
     took = time_text(round(median(run.dur_ns for run in runs.runs)))

@@ -6,7 +6,6 @@ A node's time is the host's: no activity is made of it. A kernel is launched dur
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -16,12 +15,10 @@ import msgspec
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
-from tracemine.formats.onnxruntime.events import Event, read_events
-from tracemine.formats.onnxruntime.model import Model, model_beside
+from tracemine.formats.onnxruntime.model import CONVERSIONS, Graph, Model, model_beside
 from tracemine.formats.onnxruntime.notes import notes_of
-from tracemine.formats.onnxruntime.patterns import CONVERSIONS, Graph
-from tracemine.formats.onnxruntime.runs import CountedRuns, Node, runs_of
-from tracemine.formats.small_tables import Row, TensorShape, node_row, small_timeline, tensor_row
+from tracemine.formats.onnxruntime.runs import Event, Node, RecordedRuns, read_runs
+from tracemine.formats.small_tables import Operand, Row, TensorShape, node_row, small_timeline, tensor_rows
 from tracemine.formats.source import FileSource
 from tracemine.ops.dtypes import dtype
 from tracemine.timeline import Timeline
@@ -34,8 +31,7 @@ _MOST_TENSORS = 200_000  # rows: of more runs than that holds the last are joine
 
 def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
     """Return the timeline of the runs that count. Raises InputError where a profile holds no node."""
-    recorded = read_events(source, progress)
-    runs = runs_of(recorded.events)
+    runs = read_runs(source, progress)
     names = list(dict.fromkeys(node.name for run in runs.runs for node in run.nodes))
     if not names:
         what, hint = "holds no run of the model with its nodes", "run the session while it profiles"
@@ -49,19 +45,19 @@ def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
         producer="ONNX Runtime",
         time_resolution_ns=1_000,
         record_shapes=True,
-        events=Counter(event.cat for event in recorded.events),
-        says=notes_of(recorded, runs, graph, extra),
-        dropped=recorded.dropped,
-        truncated=recorded.truncated,
+        events=runs.events,
+        says=notes_of(runs, graph, extra),
+        dropped=runs.dropped,
+        truncated=runs.truncated,
     )
 
 
-def _tables(runs: CountedRuns, model: Model | None, graph: Graph | None) -> dict[str, list[Row]]:
+def _tables(runs: RecordedRuns, model: Model | None, graph: Graph | None) -> dict[str, list[Row]]:
     """Return operators, launches, activities and tensors of all runs."""
     ops, api, activities, tensors = (list[Row]() for _ in range(4))
     parts = {} if graph is None else _parts(graph)
     for number, run in enumerate(runs.runs):
-        written: dict[str, tuple[int, TensorShape]] = {}
+        written: dict[str, Operand] = {}
         for node in run.nodes:
             row = len(ops)
             ops.append(_operator(node, row, parts.get(node.name)))
@@ -111,21 +107,16 @@ def _activity(kernel: Event) -> Row:
     }
 
 
-def _tensors(
-    node: Node, row: int, model: Model, written: dict[str, tuple[int, TensorShape]], run: int
-) -> Iterator[Row]:
-    """Yield what a node reads of others, and what it writes; weights and the model's inputs are left out."""
+def _tensors(node: Node, row: int, model: Model, written: dict[str, Operand], run: int) -> Iterator[Row]:
+    """Return what a node reads of others, and what it writes; weights and the model's inputs are left out."""
     if (known := model.nodes.get(node.name)) is None:
-        return
-    reads = [(position, *written[name]) for position, name in enumerate(known.reads) if name in written]
+        return iter(())
     shapes = _shapes(node.event.args.output_type_shape)
     first = run * len(model.nodes) * 4 + len(written) + 1
-    writes = [(at, first + at, shape) for at, (_, shape) in enumerate(zip(known.writes, shapes, strict=False))]
-    written |= {known.writes[at]: (number, shape) for at, number, shape in writes}
-    for is_output, operands in ((False, reads), (True, writes)):
-        for position, number, shape in operands:
-            device = "cpu" if node.on_cpu else "cuda:0"
-            yield tensor_row(row, position, number, shape, prod(shape[1]), device, is_output=is_output)
+    reads = [(at, written[name]) for at, name in enumerate(known.reads) if name in written]
+    writes = [(first + at, shape, prod(shape[1])) for at, shape in enumerate(shapes[: len(known.writes)])]
+    written |= zip(known.writes, writes, strict=False)
+    return tensor_rows(row, reads, enumerate(writes), "cpu" if node.on_cpu else "cuda:0")
 
 
 def _shapes(recorded: msgspec.Raw) -> list[TensorShape]:

@@ -36,7 +36,7 @@ _NO_LAUNCHES = (
 class _Args(Struct):
     name: str = ""
     call_stack: tuple[str, ...] = ()
-    metrics: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = {}
 
 
 class _ProtonEvent(TimedEvent):

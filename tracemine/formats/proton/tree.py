@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tracemine.devices import devices
 from tracemine.errors import InputError, Location
@@ -27,14 +27,10 @@ _OLD_NAMES: Final = {"Time (ns)": "time (ns)", "Count": "count", "DeviceId": "de
 _DIGITS = 5  # fewer than so many has a device's number
 
 
-class _Frame(Struct):
-    name: str = ""
-
-
 class _Node(Struct):
-    frame: _Frame = field(default_factory=_Frame)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    children: list[_Node] = field(default_factory=list)
+    frame: dict[str, str] = {}
+    metrics: dict[str, Any] = {}
+    children: list[_Node] = []
 
 
 def read_tree(content: bytes | bytearray, path: str) -> Timeline:
@@ -91,7 +87,7 @@ def _leaves(root: _Node) -> list[ScopedKernel]:
         above, node = left.pop()
         metrics = {_OLD_NAMES.get(name, name): value for name, value in node.metrics.items()}
         ns = whole(metrics.get("time (ns)"), _MOST_NS)
-        leaf = ScopedKernel((*above, node.frame.name or UNNAMED), ns, metrics)
+        leaf = ScopedKernel((*above, node.frame.get("name") or UNNAMED), ns, metrics)
         if ns or any(stated(metrics).values()):
             (timed if ns else stating).append(leaf)
         left += [(leaf.stack, child) for child in reversed(node.children)]
@@ -113,15 +109,12 @@ def _device(ordinal: int, facts: dict[str, Any]) -> tuple[RecordedDevice, str]:
     fitting = [
         each
         for each in devices()
-        if each.capability == capability
-        and each.sm_count == sms
-        and abs(rate - each.bandwidth_bytes_per_s) <= _NEAR * each.bandwidth_bytes_per_s
+        if (each.capability, each.sm_count) == (capability, sms) and abs(rate / each.bandwidth_bytes_per_s - 1) <= _NEAR
     ]
     # Of boards of one chip and one memory the one that is meant without a form factor.
-    same = len({each.bandwidth_bytes_per_s for each in fitting}) == 1
     named = [each for each in fitting if each.meant_by] or fitting
-    alike = len({str(each.flops_per_s) for each in named}) == 1
-    name = named[0].title if same and alike else None
+    rates = {each.bandwidth_bytes_per_s for each in fitting}, {str(each.flops_per_s) for each in named}
+    name = named[0].title if all(len(each) == 1 for each in rates) else None
     says = (
         f"Proton records no name of the GPU: by {count_text(sms, 'multiprocessor')}, compute capability "
         f"{capability} and memory at {rate / 1e9:,.0f} GB/s it is taken for an {name}."

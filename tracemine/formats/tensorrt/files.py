@@ -43,29 +43,20 @@ def export_of(head: bytes) -> Export | None:
 def exports_beside(path: Path, part: Path | None = None) -> dict[Export | None, list[Path]]:
     """Return the exports that lie in a file's folder, itself among them, by kind: those named most like it first.
 
-    part: a file or a folder elsewhere, whose exports come before these.
+    part: a file or a folder elsewhere, whose exports come before these. Raises InputError where that file is none.
     """
     exports: dict[Export | None, list[Path]] = defaultdict(list)
-    given = [] if part is None else _files_in(part, path.name) if part.is_dir() else [_checked(part)]
+    given = [] if part is None else _files_in(part, path.name) if part.is_dir() else [part]
     for file in (*given, *_files_in(path.parent, path.name)):
-        exports[_kind_of(file)].append(file)
+        exports[_kind_of(file, named=file is part)].append(file)
     return exports
 
 
 def _files_in(folder: Path, name: str) -> list[Path]:
     """Return the files of a folder that may be exports, those named most like another one first."""
-    files = sorted(file for file in folder.iterdir() if file.name.endswith((".json", ".json.gz")))
-    return sorted(files, key=lambda file: -len(commonprefix((file.name, name))))[:_MOST_FILES]  # noqa: RUF071 - no parts of a path
-
-
-def _checked(part: Path) -> Path:
-    """Return a file that was named as an export. Raises InputError where it is none, or is not there."""
-    with FileSource(part) as source:
-        if export_of(source.head) is None:
-            raise InputError(
-                "is no export of trtexec", where=Location(str(part)), hint="name what --exportLayerInfo wrote"
-            )
-    return part
+    files = [file for file in folder.iterdir() if file.name.endswith((".json", ".json.gz"))]
+    files.sort(key=lambda file: (-len(commonprefix((file.name, name))), file))  # noqa: RUF071 - no parts of a path
+    return files[:_MOST_FILES]
 
 
 def profile_of(path: Path) -> Path | None:
@@ -100,9 +91,16 @@ def damaged(path: Path, says: str) -> InputError:
     return InputError(f"is damaged: {says}", where=Location(str(path)), hint="export it again with trtexec")
 
 
-def _kind_of(path: Path) -> Export | None:
+def _kind_of(path: Path, *, named: bool = False) -> Export | None:
+    """Return what a file is; of one that was named as an export raises InputError where it is none, or not there."""
     try:
         with FileSource(path) as source:
-            return export_of(source.head)
+            kind = export_of(source.head)
     except TracemineError:
+        if named:
+            raise
         return None
+    if named and kind is None:
+        what, hint = "is no export of trtexec", "name what --exportLayerInfo wrote"
+        raise InputError(what, where=Location(str(path)), hint=hint)
+    return kind

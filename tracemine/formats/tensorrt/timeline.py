@@ -13,11 +13,10 @@ from pathlib import Path
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
-from tracemine.formats.small_tables import Row, node_row, small_timeline, tensor_row
+from tracemine.formats.small_tables import Row, node_row, small_timeline, tensor_rows
 from tracemine.formats.source import FileSource
 from tracemine.formats.tensorrt.files import Export, damaged, export_of, exports_beside
-from tracemine.formats.tensorrt.layers import DETAILED, Layer, read_layers
-from tracemine.formats.tensorrt.times import Profile, WholeRuns, read_profile, read_runs
+from tracemine.formats.tensorrt.layers import DETAILED, Layer, Profile, WholeRuns, read_layers, read_profile, read_runs
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
 
@@ -26,17 +25,9 @@ _OPAQUE = ("ForeignNode", "Myelin", "kgen")
 _LEAST_KNOWN = 0.9  # of the profile's time that layers must have, to be of the same engine
 
 # What launches all of a run: it lies before it, and how long it takes the host is not exported with layers.
-_AT_BEGIN = {"start_ns": 0, "dur_ns": 0}
-_ENQUEUE = {"kind": "runtime", "name": "enqueueV3", "correlation": 1, "pid": 0, "tid": 0} | _AT_BEGIN
-_LAUNCHED = {
-    "kind": "kernel",
-    "device": 0,
-    "owner_evidence": "compiler",
-    "step_row": 0,
-    "launch_row": 0,
-    "correlation": 1,
-}
-
+_AT_BEGIN, _JOINED = {"start_ns": 0, "dur_ns": 0}, {"correlation": 1}
+_ENQUEUE = {"kind": "runtime", "name": "enqueueV3", "pid": 0, "tid": 0} | _JOINED | _AT_BEGIN
+_LAUNCHED = {"kind": "kernel", "device": 0, "owner_evidence": "compiler", "step_row": 0, "launch_row": 0} | _JOINED
 
 _EXPORT_LAYERS = f"put the layers next to it, or pass --layers FILE: trtexec … --exportLayerInfo=FILE {DETAILED}"
 _UNJOINED = ("is a profile of TensorRT layers, which does not say how they are joined", _EXPORT_LAYERS)
@@ -127,13 +118,12 @@ def _operator(layer: Layer, row: int) -> Row:
 
 
 def _tensors(layer: Layer, row: int, numbers: dict[str, int]) -> Iterator[Row]:
-    """Yield the rows of what a layer reads and writes. What has one name lies in one place."""
-    for is_output, tensors in ((False, layer.inputs), (True, layer.outputs)):
-        for position, tensor in enumerate(tensors):
-            number = numbers.setdefault(tensor.name, len(numbers) + 1)
-            # Of a size that is not known one element, so that it is read at all.
-            count, sizes = (1, []) if tensor.elements is None else (tensor.elements, tensor.dimensions)
-            yield tensor_row(row, position, number, (tensor.dtype, sizes), count, "cuda:0", is_output=is_output)
+    """Return the rows of what a layer reads and writes. What has one name lies in one place."""
+    reads, writes = (
+        [(numbers.setdefault(one.name, len(numbers) + 1), (one.dtype, one.dimensions), one.elements) for one in tensors]
+        for tensors in (layer.inputs, layer.outputs)
+    )
+    return tensor_rows(row, enumerate(reads), enumerate(writes), "cuda:0")
 
 
 def _warnings(layers: Sequence[Layer], spent: Sequence[int], profile: Profile, runs: WholeRuns) -> Iterator[str]:
