@@ -210,7 +210,6 @@ def test_a_cut_file_keeps_what_came_before(tmp_path: Path) -> None:
     timeline = open_trace(path)
     assert timeline.meta.ingest.truncated
     assert timeline.ops.num_rows >= 6
-    assert "The file is cut off" in said(timeline)
 
 
 def test_another_layout_of_the_same_json_is_read(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def _whose_times(nodes: Sequence[Node]) -> str:
     return (
         f"Host times only: a node on {', '.join(sorted(providers - {'CPU', ''})) or 'a GPU'} is timed while the host "
         "launches it, not while the GPU runs it, and no kernel was recorded. nsys profile --trace cuda,nvtx records "
-        "kernels."
+        "kernels, rocprofv3 --sys-trace those of AMD."
     )
 
 

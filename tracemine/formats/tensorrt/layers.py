@@ -23,7 +23,7 @@ _DTYPE = re.compile(rf"\b({'|'.join(_SHORT)}|u?int(?:8|32|64)|float|bfloat16|boo
 _WIDE = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
 _VECTOR = re.compile(rf"\b({'|'.join(_WIDE)}) wide\b|channel % ([1-9]\d{{0,2}}) == 0", re.IGNORECASE)
 _WEIGHTS = re.compile(r"(?:^|\+ )([\w.]{1,200})\.weight\b")
-_NODE = re.compile(r"(?:^|: |\+ )/([\w./]{1,200})/\w+")
+_NODE = re.compile(r"(?:^|: |\+ |-\[)/([\w./]{1,200})/\w+")
 _NARROW = frozenset({"int8", "float8_e4m3fn"})  # what products of a quantised engine read
 _TEXT_LIMIT = 1_000  # characters of a name that are looked at
 
@@ -106,10 +106,12 @@ class Layer(Struct, frozen=True, rename="pascal"):
     def module(self) -> str | None:
         """Return the module whose weights or whose ONNX nodes it is named after.
 
-        >>> Layer("layer1.0.conv2.weight + QuantizeLinear_32 + Conv_34 + Add_36").module, Layer("MaxPool_2").module
-        ('layer1.0.conv2', None)
-        >>> Layer("conv_myl0_1", metadata="[ONNX Layer: /backbone/layer1/conv2/Conv]").module
-        'backbone.layer1.conv2'
+            >>> Layer("layer1.0.conv2.weight + QuantizeLinear_32 + Conv_34 + Add_36").module, Layer("MaxPool_2").module
+            ('layer1.0.conv2', None)
+            >>> Layer("conv_myl0_1", metadata="[ONNX Layer: /backbone/layer1/conv2/Conv]").module
+            'backbone.layer1.conv2'
+        >>> Layer("[RELU]-[aten_ops.relu.default]-[/features/1/relu]").module  # of torch_tensorrt
+        'features.1'
         """
         if weights := _WEIGHTS.search(self.name[:_TEXT_LIMIT]):
             return weights[1]
