@@ -211,7 +211,7 @@ class Database(database.Database):
         """Fill tables of Nsight Systems with the rows of each set, and return what they are called."""
         plain = {name: _TABLE.fullmatch(name) for name, own_rows in tables_in(self._connection).items() if own_rows}
         there = {name: columns_in(self._connection, name) for name, found in plain.items() if found}
-        suffixes = sorted({found["suffix"] or "" for found in plain.values() if found})
+        suffixes = sorted({found["suffix"] or "" for found in plain.values() if found and found[1] != "rocpd_string"})
         if not suffixes:
             what = "is a database of rocprofv3 (rocpd) of another layout than is known"
             raise InputError(what, where=Location(self.path), hint=_AGAIN)
