@@ -15,11 +15,9 @@ def _part(call: Call) -> tuple[str, int] | tuple[None, None]:
     >>> _part(Call("onnx::Erf", values=("", "node=Erf_3", "part=Gelu#2")))
     ('Gelu', 2)
     """
-    part = next((word.removeprefix("part=") for word in call.values or () if word.startswith("part=")), None)
-    if part is None:
-        return None, None
+    part = next((word.removeprefix("part=") for word in call.values or () if word.startswith("part=")), "")
     kind, _, number = part.partition("#")
-    return kind, int(number)
+    return (kind, int(number)) if part else (None, None)
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:

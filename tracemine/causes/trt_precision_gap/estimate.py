@@ -53,11 +53,8 @@ class Prices(Struct, frozen=True, dict=True):
     @cached_property
     def _narrow(self) -> list[EngineLayer]:
         """Products that read and write narrow elements alone."""
-        return [
-            peer
-            for peer in self.engine.layers
-            if peer.narrow and peer.ns and all(operand.dtype in NARROW for operand in (*peer.reads, *peer.writes))
-        ]
+        timed = [peer for peer in self.engine.layers if peer.narrow and peer.ns]
+        return [peer for peer in timed if all(operand.dtype in NARROW for operand in (*peer.reads, *peer.writes))]
 
     def saved_ns(self, layer: EngineLayer) -> Ends:
         """Return what a layer of a wide region saves when all in it is narrow."""

@@ -73,7 +73,6 @@ class ModelNode(Struct, frozen=True):
 class Model(Struct, frozen=True):
     """A model's nodes by name, what it gives, and its weights."""
 
-    file: str
     nodes: dict[str, ModelNode]
     outputs: frozenset[str]
     constants: frozenset[str]
@@ -117,7 +116,7 @@ def read_model(path: Path) -> Model:
         frozenset(wire.read(data, named, table)["name"] for named in graph[key])
         for key, table in (("output", _VALUE), ("initializer", _CONSTANT))
     )
-    return Model(path.name, nodes, outputs, constants)
+    return Model(nodes, outputs, constants)
 
 
 class Graph:

@@ -54,9 +54,10 @@ def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
 
 def _tables(runs: RecordedRuns, model: Model | None, graph: Graph | None) -> dict[str, list[Row]]:
     """Return operators, launches, activities and tensors of all runs."""
-    ops, api, activities, tensors = (list[Row]() for _ in range(4))
+    ops, api, activities, tensors, steps = (list[Row]() for _ in range(5))
     parts = {} if graph is None else _parts(graph)
     for number, run in enumerate(runs.runs):
+        steps.append({"name": "run", "number": number, "start_ns": run.start_ns, "dur_ns": run.dur_ns})
         written: dict[str, Operand] = {}
         for node in run.nodes:
             row = len(ops)
@@ -68,10 +69,6 @@ def _tables(runs: RecordedRuns, model: Model | None, graph: Graph | None) -> dic
                 api.append({"kind": "runtime", "name": "launches of a node"} | joined | _host_times(node.event))
                 launch = joined | {"launch_row": len(api) - 1, "step_row": number}
                 activities += [_activity(kernel) | launch for kernel in node.kernels]
-    steps = [
-        {"name": "run", "number": at, "start_ns": run.start_ns, "dur_ns": run.dur_ns}
-        for at, run in enumerate(runs.runs)
-    ]
     activities.sort(key=lambda row: (row["start_ns"], row["stream"]))
     return {"ops": ops, "api": api, "activities": activities, "tensors": tensors, "steps": steps}
 

@@ -24,7 +24,6 @@ from tracemine.timeline import Timeline
 
 _LANE = re.compile(r"(?:CPU Thread|GPU Stream|Graph: Stream) (?P<number>\d{1,18})")
 _COUNTER = re.compile(r"[ #:=_-]*\d{1,18}$")
-_LAUNCH, _GRAPH_LAUNCH = "LaunchKernel", "GraphLaunch"
 _MOST_NAMES = 16  # of outermost scopes that are looked at
 _OUTERMOST = 2  # parts of a call stack: the root, and the scope
 _NO_LAUNCHES = (
@@ -168,7 +167,7 @@ def _tables(kernels: Sequence[ScopedKernel], host: _Host, lanes: dict[int, int])
         ],
         "ops": _ops(host.scopes, lanes, contexts),
         "api": [
-            row | {"kind": "runtime", "name": _GRAPH_LAUNCH if together[at] > 1 else _LAUNCH}
+            row | {"kind": "runtime", "name": "GraphLaunch" if together[at] > 1 else "LaunchKernel"}
             for at, row in enumerate(called)
         ],
         "steps": [_host_row(event, lanes) | {"name": event.name or UNNAMED} for event in steps],

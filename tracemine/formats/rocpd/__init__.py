@@ -1,7 +1,4 @@
-"""Databases of rocprofv3 (rocpd), AMD's profiler of a whole process: kernels, copies, calls of HIP and roctx ranges.
-
-database.py  what of its tables becomes which of Nsight Systems, and the timeline of those
-"""
+"""Databases of rocprofv3 (rocpd), AMD's profiler of a whole process: kernels, copies, calls of HIP and roctx ranges."""
 
 from __future__ import annotations
 

@@ -204,8 +204,7 @@ def _of_engine(files: list[Path], profile: Path) -> Path | None:
     stem = profile.name.removesuffix(".gz").removesuffix(".json").removesuffix("profile").rstrip("._-")
     named = [path for path in files if stem and path.name.startswith(stem)]
     chosen = named or (files if len(files) == 1 else [])
-    timed = [path for path in chosen if "profile" in path.name]  # the build has metadata of its own
-    return next(iter((*timed, *chosen)), None)
+    return min(chosen, key=lambda path: "profile" not in path.name, default=None)  # the build has metadata of its own
 
 
 def _device(gpu: _Gpu) -> RecordedDevice | None:
