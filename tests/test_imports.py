@@ -21,7 +21,7 @@ COUNTS = {
     "fleet/query.py": 1,
     "fleet/places.py": 1,
     "formats/nsys/database.py": 2,
-    "formats/proton/read.py": 2,
+    "formats/proton/__init__.py": 2,
     "formats/xla/read.py": 3,
     "frames.py": 1,
     "plugins.py": 1,

@@ -21,6 +21,8 @@ _ROCPD = "record with rocprofv3 --sys-trace --output-format rocpd and pass the d
 _TORCH = "record the program with torch.profiler and pass what export_chrome_trace wrote"
 _TRTEXEC = "print its layers: trtexec --loadEngine=FILE --exportLayerInfo=layers.json --exportProfile=profile.json"
 _NSYS = "record the process with nsys profile --trace cuda,nvtx and pass what nsys export --type sqlite wrote"
+_EXPORT = "have it write: --exportLayerInfo=layers.json --exportProfile=profile.json --profilingVerbosity=detailed"
+_SESSION = "profile its session (SessionOptions.enable_profiling), pass that .json, and this with --model"
 _ASCEND = "tracemine knows GPUs of NVIDIA and AMD; MindStudio Insight reads it"
 _XPROF = "xprof reads it"
 _ON_A_GPU = "record where jax.devices() names a GPU: with jax.profiler.trace(DIR): step()"
@@ -123,6 +125,19 @@ _HATCHET_AGAIN = 'write it as JSON: proton.finalize(output_format="hatchet")'
             "a timeline of a training job's phases (StragglerAnalysis)",
             "pass the torch.profiler trace of one rank",
         ),
+        (
+            "unitrace",
+            b'{"traceEvents": [{"ph": "X", "name": "gemm", "cat": "gpu_op"}]}',
+            "a trace of Intel's unitrace",
+            _TORCH,
+        ),
+        ("rocprof", _named("2 CPU HIP API", "6 GPU0"), "a trace of rocprof before rocprofv3", _ROCPD),
+        ("trtexec's output", b"&&&& RUNNING TensorRT.trtexec [TensorRT v101400] #", "what trtexec prints", _EXPORT),
+        ("trtexec's log", b"[11/30/2026-14:00:00] [I] === Profile ===\n", "what trtexec prints", _EXPORT),
+        ("ONNX with a producer", b"\x08\x0a\x12\x07pytorch\x1a\x032.9:\x02\x0a\0", "an ONNX model", _SESSION),
+        ("ONNX of a session", b"\x08\x08:\xec\x13\x0a\x4c\x0a\x01x\x12\x05", "an ONNX model", _SESSION),
+        ("Perfetto", b"\x0a\x0f\x18\xe8\x07P\x01\xe2\x03\x05main", "a Perfetto trace", f"of rocprofv3: {_ROCPD}"),
+        ("Perfetto's clocks", b"\x0a\x6a\x32\x5c\x0a\x0a\x08\x06", "a Perfetto trace", f"of rocprofv3: {_ROCPD}"),
         ("TensorRT", b"ftrt\0\0\0\0", "a TensorRT engine", _TRTEXEC),
         ("TVM", b'{"calls": [{"Duration (us)": {"microseconds": 1}}]}', "a report of TVM", _NSYS),
     ],

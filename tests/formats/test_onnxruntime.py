@@ -27,8 +27,7 @@ from tests.formats.onnxruntime_files import (
 from tracemine.comparison import diff
 from tracemine.errors import InputError
 from tracemine.formats import open_trace
-from tracemine.formats.onnxruntime.model import read_model
-from tracemine.formats.onnxruntime.patterns import Graph
+from tracemine.formats.onnxruntime.model import Graph, read_model
 from tracemine.pipeline import scan
 from tracemine.report import Drawing, renderer
 from tracemine.timeline import Timeline
@@ -211,7 +210,6 @@ def test_a_cut_file_keeps_what_came_before(tmp_path: Path) -> None:
     timeline = open_trace(path)
     assert timeline.meta.ingest.truncated
     assert timeline.ops.num_rows >= 6
-    assert "The file is cut off" in said(timeline)
 
 
 def test_another_layout_of_the_same_json_is_read(tmp_path: Path) -> None:

@@ -104,7 +104,12 @@ def _impossible(scan: Scan) -> Iterator[Doubt]:
         )
     if host_times(scan):
         says = "host times only: shares, chains and fallbacks can be believed, no saving is estimated"
-        yield Doubt(name="no_gpu", serious=False, says=says, do="nsys profile --trace=cuda,nvtx records a GPU")
+        yield Doubt(
+            name="no_gpu",
+            serious=False,
+            says=says,
+            do="nsys profile --trace=cuda,nvtx records a GPU, rocprofv3 one of AMD's",
+        )
     elif not scan.trace.activities and not _doubts(scan):
         yield Doubt(name="no_gpu", serious=True, says="no GPU activity was recorded: nothing can be judged")
     for says in _doubts(scan):

@@ -111,7 +111,7 @@ _ROWS = (
     ),
     _Row(
         "GPU activity", _activities, "nothing can be judged", "ProfilerActivity.CUDA", "--trace=cuda,nvtx", "a GPU",
-        "a GPU", "--kernel-trace", onnxruntime="a build that records kernels, or nsys",
+        "a GPU", "--kernel-trace", onnxruntime="a build that records kernels, nsys or rocprofv3",
     ),
     _Row(
         "operators", _operators, "kernels have no owner: few rules match", "ProfilerActivity.CPU", _NVTX, _MODULES,

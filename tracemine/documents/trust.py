@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracemine.documents.headline import bound_headline
-from tracemine.documents.step_words import nothing_text, unestimated
+from tracemine.documents.step_words import is_sums, nothing_text, unestimated
 from tracemine.findings import Scan
 from tracemine.units import count_text, percent_text
 
@@ -12,7 +12,8 @@ RECORD_GPU = "record on a machine with a GPU, with activities=[ProfilerActivity.
 _NOTHING_TO_JUDGE = "There is nothing to judge: no GPU activity was recorded."
 _NO_ACTIVITY = {
     "nsys": "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx.",
-    "onnxruntime": "Chains and fallbacks are named below; nsys profile --trace=cuda,nvtx records what a GPU does.",
+    "onnxruntime": "Chains and fallbacks are named below; nsys profile --trace=cuda,nvtx records what a GPU "
+    "does, rocprofv3 --sys-trace what one of AMD's does.",
 }
 _ENGINES = frozenset({"tensorrt", "onnxruntime"})  # formats whose prices need no GPU's name
 NOT_RUN = _ENGINES | {"xla"}  # formats of whose findings `verify` runs none
@@ -55,7 +56,7 @@ def no_findings(scan: Scan) -> str:
     if not scan.trace.activities:
         return "Nothing was looked for."
     if scan.trace.activities and scan.trace.estimated_for is None and scan.trace.format not in _ENGINES:
-        if unestimated(scan) and bound_headline(scan):
+        if unestimated(scan) and bound_headline(scan) and not is_sums(scan.summary):
             return "Only idle time was checked, as this GPU's rates are not known, and no finding is in it."
         if scan.trace.gpu:
             return (

@@ -21,7 +21,7 @@ from tracemine.formats.plugins import plugin_format, refused
 from tracemine.formats.sniff import looks_like_counters, refusal
 from tracemine.formats.source import FileSource
 from tracemine.formats.stored import check_times, checked
-from tracemine.formats.tensorrt.files import engine_in
+from tracemine.formats.tensorrt.files import profile_of
 from tracemine.formats.trust import trusted
 from tracemine.formats.xla.read import profiles_in
 from tracemine.on_demand import on_demand
@@ -34,7 +34,7 @@ __all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace"
 __getattr__ = on_demand(__name__, {"ncu": f"{__name__}.ncu"})
 
 # Modules here, each with its FORMAT. The first that recognises a file reads it: the least specific come last.
-FORMATS = ("rocpd", "nsys.read", "xla.read", "tensorrt", "onnxruntime", "proton.read", "kineto.read")
+FORMATS = ("rocpd", "nsys.read", "xla.read", "tensorrt", "onnxruntime", "proton", "kineto.read")
 
 
 def format_of(source: FileSource, formats: Sequence[Format] = ()) -> Format:
@@ -119,7 +119,7 @@ def open_trace(
         timeline = open_trace(path, progress, formats, execution_trace=execution_trace)
         return with_capture(timeline, open_trace(graph_capture, formats=formats), str(graph_capture))
     path = Path(path)
-    path = engine_in(path) or path
+    path = (profile_of(path) if path.is_dir() else None) or path
     about = path / ABOUT_NAME
     if is_nsys_folder(path) or path.suffix in NSYS_REPORTS:
         timeline = trusted(_read_nsys(path, progress))

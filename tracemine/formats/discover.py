@@ -10,7 +10,7 @@ from pathlib import Path
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.formats import format_of, is_nsys_folder, recording_in
 from tracemine.formats.source import FileSource
-from tracemine.formats.tensorrt.files import recording_of
+from tracemine.formats.tensorrt.files import profile_of
 from tracemine.formats.xla.read import xplane_of
 from tracemine.timeline import Timeline
 
@@ -43,7 +43,7 @@ def traces(given: str, note: Callable[[str], None] | None = None) -> Iterator[Pa
         yield from _fitting(given)
     else:
         # What it is, and whether it is there, is said when it is opened.
-        yield (recording_of(path) if path.is_file() else None) or path
+        yield (profile_of(path) if path.is_file() else None) or path
 
 
 def _fitting(pattern: str) -> Sequence[Path]:
@@ -81,7 +81,7 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
 
 def _without_engines(files: Sequence[Path]) -> tuple[list[Path], set[Path]]:
     """Return the files that are no exports of an engine, and of each engine the profile."""
-    wholes = {path: recording_of(path) for path in files}
+    wholes = {path: profile_of(path) for path in files}
     return [path for path in files if wholes[path] is None], {whole for whole in wholes.values() if whole is not None}
 
 

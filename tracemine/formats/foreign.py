@@ -41,6 +41,32 @@ BINARY = (
         "is a profile of Triton's Proton in MessagePack, which is not read",
         'write it as JSON: proton.finalize(output_format="hatchet")',
     ),
+    # ModelProto { ir_version = 1, producer_name = 2 or graph = 7 { node = 1 } }
+    Look(
+        has(
+            rb"(?s)\A\x08[\x03-\x1f](?:\x12[\x02-\x7f][ -~]{2,127}[\x1a\"(2:]|:"
+            + _VARINT
+            + rb"\x0a"
+            + _VARINT
+            + rb"\x0a)"
+        ),
+        "is an ONNX model, which has no times",
+        "profile its session (SessionOptions.enable_profiling), pass that .json, and this with --model",
+    ),
+    # Trace { packet = 1 } that begins with its writer, its time, or the clocks.
+    Look(
+        has(
+            rb"(?s)\A\x0a"
+            + _VARINT
+            + rb"(?:[\x18@PXh]"
+            + _VARINT
+            + rb"[\x18@PXhbp\x80-\xff2]|\xca\x05|\xda\x03|\xe2\x03|2"
+            + _VARINT
+            + rb"\x0a)"
+        ),
+        "is a Perfetto trace, which is not read",
+        "of rocprofv3: " + _ROCPD,
+    ),
     # GlobalMetadata { version = 1 }, behind its length.
     Look(has(rb"\A[\x01-\x7f]\x0a[\x03-\x10]\d{1,3}\.\d{1,3}[.\d]*"), *_CHAKRA),
 )
@@ -63,6 +89,11 @@ TEXT = (
     ),
     Look(
         has(rb'\A\{\s*"rocprofiler-sdk-tool"\s*:'), "is a recording of rocprofv3 in its JSON, which is not read", _ROCPD
+    ),
+    Look(
+        has(rb"\A(?:&&&& [A-Z]+ TensorRT\.trtexec|\[\d\d/\d\d/\d{4}-[\d:]{8}\] \[[A-Z]\] )"),
+        "is what trtexec prints, which is not read",
+        "have it write: --exportLayerInfo=layers.json --exportProfile=profile.json --profilingVerbosity=detailed",
     ),
     Look(has(rb'\A\{\s*"calls"\s*:\s*\[(?s:.)*?"Duration \(us\)"'), "is a report of TVM, which has no timeline", _NSYS),
 )
@@ -87,6 +118,12 @@ EVENTS = (
         has(rb'"name"\s*:\s*"([a-z-]+)",\s*"cat"\s*:\s*"\1"[^{]{1,200}\{[^}]{0,200}"mb_id"'),
         "is a timeline of a training job's phases (StragglerAnalysis), which has no kernels",
         "pass the torch.profiler trace of one rank",
+    ),
+    Look(has(rb'"cat"\s*:\s*"gpu_op"'), "is a trace of Intel's unitrace, which is not read", RECORD_WITH_TORCH),
+    Look(
+        has(rb'"args"\s*:\s*\{\s*"name"\s*:\s*"\d+ (?:CPU HIP API|CPU HSA API|GPU\d+)"'),
+        "is a trace of rocprof before rocprofv3, which is not read",
+        _ROCPD,
     ),
     Look(has(rb'"type"\s*:\s*"(?:COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"'), *_CHAKRA),
 )

@@ -39,7 +39,7 @@ _INCOMPARABLE = {
     "gpu_activity": ("there is no GPU activity", RECORD_GPU),
     "program": ("the programs have nothing in common", "name two recordings of one program"),
 }
-_HOST_ONLY = {"onnxruntime": "nsys profile --trace=cuda,nvtx records what a GPU does"}
+_HOST_ONLY = {"onnxruntime": "nsys profile --trace=cuda,nvtx or rocprofv3 records what a GPU does"}
 _SHORT = 16  # digits of a fingerprint; all of them
 
 

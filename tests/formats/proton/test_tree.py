@@ -12,6 +12,8 @@ from tracemine.cli import main
 from tracemine.formats import open_trace
 from tracemine.pipeline import scan
 
+_CDNA3 = {"arch": "gfx942", "num_sms": 304, "bus_width": 8192, "memory_clock_rate": 1_300_000}
+
 
 def _written(folder: Path) -> Path:
     kernels = [
@@ -62,6 +64,8 @@ def test_the_first_screen_says_that_times_are_summed(tmp_path: Path, capsys: pyt
         ({"memory_clock_rate": 1000}, None),
         ({"arch": "gfx942", "num_sms": 304}, None),
         ({"arch": None}, None),
+        (_CDNA3, "AMD Instinct MI300X"),
+        (_CDNA3 | {"memory_clock_rate": 1_500_000}, "AMD Instinct MI325X"),
     ],
 )
 def test_the_gpu_is_told_by_its_measures_or_not_named(
@@ -70,6 +74,16 @@ def test_the_gpu_is_told_by_its_measures_or_not_named(
     timeline = open_trace(tree(tmp_path, node("k", time=5, count=1), device=H200 | changes))
     assert [device.name for device in timeline.meta.devices] == [name]
     assert any("is taken for" in each for each in timeline.meta.ingest.warnings) == (name is not None)
+
+
+def test_idle_time_is_not_said_to_be_checked_where_none_is_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tree(tmp_path, node("k", time=5_000, count=1), device=H200 | {"num_sms": 16})
+    assert main(["scan", str(path), "--quiet"]) == 0
+    text = capsys.readouterr().out
+    assert "the trace names no GPU" in text
+    assert "idle time" not in text
 
 
 def test_what_a_scope_states_of_its_only_kernel_is_the_kernels(tmp_path: Path) -> None:

@@ -84,6 +84,18 @@ def test_queues_are_streams_where_no_streams_were_recorded(tmp_path: Path) -> No
     assert open_trace(run.written()).activities["stream"].to_pylist() == [7]
 
 
+def test_a_database_of_rocm_profile_data_is_refused(tmp_path: Path) -> None:
+    """The profiler before rocprofv3 named its tables alike, one of them the same."""
+    path = tmp_path / "trace.rpd"
+    with sqlite3.connect(path) as db:
+        db.executescript(
+            "create table rocpd_api (id, start); create table rocpd_op (id); create table rocpd_string (id)"
+        )
+        db.execute("insert into rocpd_string values (1)")
+    with pytest.raises(InputError, match="of another layout than is known"):
+        open_trace(path)
+
+
 def test_views_are_not_read(tmp_path: Path) -> None:
     """A view could run anything, and take for ever."""
     path = tmp_path / "x_results.db"

@@ -5,29 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.calls import Call, calls_of
-from tracemine.rows.arrow import rows_of
-from tracemine.rows.table import Categories, Column, ColumnDoc, Columns, Numbers, Rows, Sources
-
-_PART = "part="
+from tracemine.rows.arrow import coded, rows_of, spread
+from tracemine.rows.table import Column, ColumnDoc, Columns, Rows, Sources
 
 
-def _part(call: Call) -> str:
-    """Return what a node is part of, and which; "": nothing.
+def _part(call: Call) -> tuple[str, int] | tuple[None, None]:
+    """Return what a node is part of, and which.
 
     >>> _part(Call("onnx::Erf", values=("", "node=Erf_3", "part=Gelu#2")))
-    'Gelu#2'
+    ('Gelu', 2)
     """
-    return next((word.removeprefix(_PART) for word in call.values or () if word.startswith(_PART)), "")
+    part = next((word.removeprefix("part=") for word in call.values or () if word.startswith("part=")), "")
+    kind, _, number = part.partition("#")
+    return (kind, int(number)) if part else (None, None)
 
 
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
-    parts = np.full(activities.count, "", object)
+    calls, of = list[Call](), np.full(activities.count, -1, np.int64)
     if sources.timeline.meta.format == "onnxruntime":
-        parts = calls_of(sources.timeline).spread(rows_of(sources.timeline.activities["op_row"]), _part, "", object)
-    kinds = tuple(sorted({part.partition("#")[0] for part in parts if part}))
-    code = np.array([kinds.index(part.partition("#")[0]) if part else -1 for part in parts], np.int32)
-    place = np.array([int(part.partition("#")[2]) if part else -1 for part in parts], np.int64)
-    return {"ort_part": Categories(code, kinds), "ort_place": Numbers(place, code >= 0)}
+        calls, of = calls_of(sources.timeline).distinct(rows_of(sources.timeline.activities["op_row"]))
+    parts = [_part(call) for call in calls]
+    return {"ort_part": coded([kind for kind, _ in parts], of), "ort_place": spread([at for _, at in parts], of)}
 
 
 COLUMNS = Columns(

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from tracemine.causes.trt_precision_gap.engine import WIDE, EngineLayer, TrtEngine
-from tracemine.rows.table import Categories, Column, ColumnDoc, Columns, Numbers, Rows, Sources
+from tracemine.rows.arrow import coded, spread
+from tracemine.rows.table import Column, ColumnDoc, Columns, Rows, Sources
 
-_PARTS = ("gap", "alone", "input", "output", "reformat", "pad", "no_tf32")
 # What lies between a product and what narrows its result again, and would itself work on narrow elements.
 _BETWEEN = frozenset(
     {"Reformat", "Pooling", "PointWise", "PointWiseV2", "ElementWise", "Activation", "Scale", "Shuffle"}
@@ -23,9 +23,9 @@ def _parts(engine: TrtEngine) -> dict[int, tuple[str, int]]:
     """Return of each layer's number what it is part of, and of which place of it, by its first layer."""
     placed: dict[int, tuple[str, int]] = {}
     for what, members in (*_gaps(engine), *_alone(engine), *_others(engine), *_without_tf32(engine)):
-        free = [member for member in members if member.number not in placed]
-        if len(free) == len(members):
-            placed |= {member.number: (what, min(inner.number for inner in members)) for member in members}
+        numbers = [member.number for member in members]
+        if placed.keys().isdisjoint(numbers):
+            placed |= dict.fromkeys(numbers, (what, min(numbers, default=0)))
     return placed
 
 
@@ -33,16 +33,12 @@ def _gaps(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
     """Yield regions in which the results of narrow products are wide before they are narrowed again."""
     regions: list[dict[int, EngineLayer]] = []
     for layer in engine.layers:
-        if layer.kind != "Quantize" or not any(user.narrow for user in engine.users(layer)):
-            continue
-        members = _upwards(engine, layer)
-        if not any(member.writes_wide for member in members.values()):
-            continue
-        apart = [region for region in regions if region.keys().isdisjoint(members)]
-        for region in regions:
-            if not region.keys().isdisjoint(members):
-                members |= region
-        regions = [*apart, members]
+        if layer.kind == "Quantize" and any(user.narrow for user in engine.users(layer)):
+            members = _upwards(engine, layer)
+            if any(member.writes_wide for member in members.values()):
+                joined = [region for region in regions if region.keys() & members.keys()]
+                regions = [region for region in regions if region not in joined]
+                regions.append({number: each for region in (members, *joined) for number, each in region.items()})
     for region in regions:
         yield "gap", [member for member in region.values() if member.activity >= 0]
 
@@ -54,11 +50,11 @@ def _upwards(engine: TrtEngine, layer: EngineLayer) -> dict[int, EngineLayer]:
         for source in engine.sources(left.pop()):
             if source.number in members or not source.writes or source.writes[0].dtype not in WIDE:
                 continue
-            if source.writes_wide:
+            if source.writes_wide or (
+                source.kind in _BETWEEN and not engine.is_given(source) and not source.is_global_pool
+            ):
                 members[source.number] = source
-            elif source.kind in _BETWEEN and not engine.is_given(source) and not source.is_global_pool:
-                members[source.number] = source
-                left.append(source)
+                left += [] if source.writes_wide else [source]
     return members
 
 
@@ -88,11 +84,13 @@ def _others(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
 
 
 def _without_tf32(engine: TrtEngine) -> Iterator[tuple[str, list[EngineLayer]]]:
-    """Yield products of FP32 that no tactic of TF32 takes, where others have one."""
-    multiplied = [layer for layer in engine.layers if layer.is_product and layer.reads[:1]]
-    multiplied = [layer for layer in multiplied if layer.reads[0].dtype == "float32" and layer.activity >= 0]
-    if any(_TF32 in layer.facts.get("tactic", "") for layer in multiplied):
-        yield from (("no_tf32", [layer]) for layer in multiplied if _takes_no_tf32(layer))
+    """Yield products of FP32 whose channels fill no vector of a tactic of TF32, where others have such a tactic."""
+    products = [layer for layer in engine.layers if layer.is_product and layer.activity >= 0 and layer.reads[:1]]
+    products = [layer for layer in products if layer.reads[0].dtype == "float32" and layer.facts.get("tactic")]
+    others = [layer for layer in products if _TF32 not in layer.facts["tactic"]]
+    for layer in others if len(others) < len(products) else ():
+        if any(channels % _VECTOR for channels in layer.reads[0].dims[1:2]):
+            yield "no_tf32", [layer]
 
 
 def _onwards(engine: TrtEngine, layer: EngineLayer) -> list[EngineLayer]:
@@ -103,20 +101,12 @@ def _onwards(engine: TrtEngine, layer: EngineLayer) -> list[EngineLayer]:
     return [member for member in placed if member.activity >= 0]
 
 
-def _takes_no_tf32(layer: EngineLayer) -> bool:
-    """Return whether a product computes in FP32 because its channels fill no vector of a tactic of TF32."""
-    dims, tactic = layer.reads[0].dims, layer.facts.get("tactic", "")
-    return bool(tactic) and _TF32 not in tactic and len(dims) > 1 and dims[1] % _VECTOR > 0
-
-
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
-    code = np.full(activities.count, -1, np.int32)
-    place = np.zeros(activities.count, np.int64)
-    engine = TrtEngine.of(sources.timeline)
-    for number, (what, first) in _parts(engine).items() if engine.layers else ():
-        row = engine.layers[number].activity
-        code[row], place[row] = _PARTS.index(what), first
-    return {"engine_part": Categories(code, _PARTS), "engine_place": Numbers(place, code >= 0)}
+    engine, of = TrtEngine.of(sources.timeline), np.full(activities.count, -1, np.int64)
+    placed = _parts(engine)
+    of[[engine.layers[number].activity for number in placed]] = range(len(placed))
+    parts = placed.values()
+    return {"engine_part": coded([what for what, _ in parts], of), "engine_place": spread([at for _, at in parts], of)}
 
 
 COLUMNS = Columns(

@@ -18,6 +18,7 @@ NARROW = frozenset({"int8", "float8_e4m3fn"})
 WIDE = frozenset({"float16", "bfloat16", "float32"})
 _NAMESPACE = "TensorRT::"
 _PRODUCTS = ("conv", "gemm")
+_OPERAND = ("op_row", "is_output", "storage_id", "dtype", "shape", "numel")
 
 
 class LayerOperand(Struct, frozen=True):
@@ -28,18 +29,14 @@ class LayerOperand(Struct, frozen=True):
     dims: tuple[int, ...]
     elements: int | None
 
-    def nbytes(self, itemsize_bytes: int | None = None) -> int:
-        """Return its bytes, or those of another precision; 0 where its size is not known."""
-        return (self.elements or 0) * (itemsize_bytes or itemsize(self.dtype) or 0)
-
 
 class EngineLayer(Struct, frozen=True):
     """A layer. `activity`: its row; −1 of one that takes no time."""
 
     number: int
     activity: int
-    kind: str
     ns: int
+    kind: str
     reads: tuple[LayerOperand, ...]
     writes: tuple[LayerOperand, ...]
     facts: dict[str, str]
@@ -77,7 +74,8 @@ class EngineLayer(Struct, frozen=True):
 
     def nbytes(self, itemsize_bytes: int | None = None) -> int:
         """Return bytes read and written, as they are or in another precision; weights are not counted."""
-        return sum(operand.nbytes(itemsize_bytes) for operand in (*self.reads, *self.writes))
+        operands = (*self.reads, *self.writes)
+        return sum((operand.elements or 0) * (itemsize_bytes or itemsize(operand.dtype) or 0) for operand in operands)
 
 
 class TrtEngine(Struct, frozen=True, dict=True):
@@ -91,31 +89,20 @@ class TrtEngine(Struct, frozen=True, dict=True):
         if timeline.meta.format != "tensorrt":
             return TrtEngine([])
         given: dict[tuple[int, bool], list[LayerOperand]] = defaultdict(list)
-        columns = ("op_row", "is_output", "storage_id", "dtype", "shape", "numel")
         for row, is_output, storage, dtype, shape, numel in zip(
-            *(timeline.tensors[name].to_pylist() for name in columns), strict=True
+            *(timeline.tensors[name].to_pylist() for name in _OPERAND), strict=True
         ):
             given[row, is_output].append(LayerOperand(storage, dtype or "", tuple(shape), numel if shape else None))
-        activity = {row: at for at, row in enumerate(numbers(timeline.activities["op_row"], -1).tolist())}
-        spent = numbers(timeline.activities["dur_ns"]).tolist()
-        calls = calls_of(timeline)
-        joined = []
-        for row in range(timeline.ops.num_rows):
-            call, at = calls.at(row), activity.get(row, -1)
+        rows, spent = (numbers(timeline.activities[name], -1).tolist() for name in ("op_row", "dur_ns"))
+        timed = {row: (at, ns) for at, (row, ns) in enumerate(zip(rows, spent, strict=True))}
+        layers = []
+        for row, call in enumerate(map(calls_of(timeline).at, range(timeline.ops.num_rows))):
             assert call is not None  # noqa: S101 - each row of `ops` is a call
-            joined.append(
-                EngineLayer(
-                    number=row,
-                    activity=at,
-                    kind=call.name.removeprefix(_NAMESPACE),
-                    ns=spent[at] if at >= 0 else 0,
-                    reads=tuple(given[row, False]),
-                    writes=tuple(given[row, True]),
-                    facts=dict(word.split("=", 1) for word in call.values or () if "=" in word),
-                    is_product=call.op_class in _PRODUCTS,
-                )
-            )
-        return TrtEngine(joined)
+            facts = dict(word.split("=", 1) for word in call.values or () if "=" in word)
+            kind, is_product = call.name.removeprefix(_NAMESPACE), call.op_class in _PRODUCTS
+            ends = tuple(given[row, False]), tuple(given[row, True])
+            layers.append(EngineLayer(row, *timed.get(row, (-1, 0)), kind, *ends, facts, is_product))
+        return TrtEngine(layers)
 
     @cached_property
     def makers(self) -> dict[int, EngineLayer]:
@@ -133,12 +120,9 @@ class TrtEngine(Struct, frozen=True, dict=True):
 
     def sources(self, layer: EngineLayer) -> list[EngineLayer]:
         """Return the layers that write what a layer reads, through those that only name memory anew."""
-
-        def makers(each: EngineLayer) -> list[EngineLayer]:
-            found = (self.makers.get(operand.storage) for operand in each.reads)
-            return [maker for maker in found if maker is not None and maker.number < layer.number]
-
-        return self._beyond(layer, makers)
+        makers = self.makers
+        found = self._beyond(layer, lambda each: [makers[o.storage] for o in each.reads if o.storage in makers])
+        return [maker for maker in found if maker.number < layer.number]
 
     def users(self, layer: EngineLayer) -> list[EngineLayer]:
         """Return the layers that read what a layer writes, through those that only name memory anew."""

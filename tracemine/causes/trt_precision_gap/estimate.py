@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import inf
 
 from msgspec import Struct
 
@@ -20,7 +21,6 @@ Ends = tuple[float, float, float]  # low, middle, high, in nanoseconds
 _TELLING_BYTES = 4_000_000  # of a layer that tells how fast bytes are moved: smaller ones tell what a launch takes
 _CONVERSION_STAYS = 0.2  # of a conversion's time at most: what reads its result reads a tensor all the same
 _WIDE_ENOUGH = 0.999  # of the work, from which on a product does no less
-_NOTHING: Ends = (0.0, 0.0, 0.0)
 _SAYS = (
     "conversions go, and products write as narrow as they read: priced by the engine's own narrow products of as much "
     "work, and by bytes where it has none"
@@ -45,19 +45,16 @@ class Prices(Struct, frozen=True, dict=True):
     engine: TrtEngine
 
     @cached_property
-    def bytes_per_ns(self) -> float | None:
-        """The most that a layer of this engine moves; None where all are small."""
+    def bytes_per_ns(self) -> float:
+        """The most that a layer of this engine moves; without end where all are small."""
         rates = [peer.nbytes() / peer.ns for peer in self.engine.layers if peer.ns and peer.nbytes() > _TELLING_BYTES]
-        return max(rates, default=None)
+        return max(rates, default=inf)
 
     @cached_property
     def _narrow(self) -> list[EngineLayer]:
         """Products that read and write narrow elements alone."""
-        return [
-            peer
-            for peer in self.engine.layers
-            if peer.narrow and peer.ns and all(operand.dtype in NARROW for operand in (*peer.reads, *peer.writes))
-        ]
+        timed = [peer for peer in self.engine.layers if peer.narrow and peer.ns]
+        return [peer for peer in timed if all(operand.dtype in NARROW for operand in (*peer.reads, *peer.writes))]
 
     def saved_ns(self, layer: EngineLayer) -> Ends:
         """Return what a layer of a wide region saves when all in it is narrow."""
@@ -68,7 +65,7 @@ class Prices(Struct, frozen=True, dict=True):
         wide, narrow = layer.nbytes(), layer.nbytes(1)
         share = 1 - narrow / wide if wide else 0.0
         # Limited by memory; a product may take in a pooling, or what is computed element by element.
-        return (layer.ns * share / 2, layer.ns * (1 + share) / 2, float(layer.ns)) if share else _NOTHING
+        return (layer.ns * share / 2, layer.ns * (1 + share) / 2, float(layer.ns)) if share else (0.0, 0.0, 0.0)
 
     def _of_product(self, layer: EngineLayer) -> Ends:
         """Return what a product saves by writing narrow elements.
@@ -79,20 +76,14 @@ class Prices(Struct, frozen=True, dict=True):
         larger = [peer for peer in self._narrow if layer.work and peer.work >= _WIDE_ENOUGH * layer.work]
         if not larger:
             wide, narrow = layer.nbytes(), layer.nbytes(1)
-            rate = self.bytes_per_ns
-            fastest = (wide - narrow) / rate if rate else 0.0
+            fastest = (wide - narrow) / self.bytes_per_ns
             slowest = max(layer.ns * (1 - narrow / wide), fastest) if wide else 0.0
             return fastest / 2, (fastest + slowest) / 2, slowest
-        deep = [peer for peer in larger if peer.depth >= layer.depth]
         most = self._beyond(layer, larger)
-        least = self._beyond(layer, deep) if deep else 0.0
+        least = self._beyond(layer, [peer for peer in larger if peer.depth >= layer.depth])
         return least, (least + most) / 2, most
 
     def _beyond(self, layer: EngineLayer, narrow: list[EngineLayer]) -> float:
-        """Return how much longer a product takes than the fastest of these would with its bytes."""
-
-        def with_bytes(peer: EngineLayer) -> float:
-            more = max(layer.nbytes(1) - peer.nbytes(), 0)
-            return peer.ns + (more / self.bytes_per_ns if self.bytes_per_ns else 0.0)
-
-        return max(layer.ns - min(map(with_bytes, narrow)), 0.0)
+        """Return how much longer a product takes than the fastest of these would with its bytes; 0 without any."""
+        own, rate = layer.nbytes(1), self.bytes_per_ns
+        return max(layer.ns - min((peer.ns + max(own - peer.nbytes(), 0) / rate for peer in narrow), default=inf), 0.0)

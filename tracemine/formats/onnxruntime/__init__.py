@@ -1,9 +1,7 @@
 """What ONNX Runtime's profiler writes: nodes of a model, timed on the host, and kernels where a GPU was recorded.
 
-events.py     events, and what of a damaged file is left
-model.py      the optimised model: which node reads what another writes
-runs.py       runs of the model, and the nodes and kernels of each
-patterns.py   nodes that one node could be
+model.py      the optimised model: which node reads what another writes, and which nodes one node could be
+runs.py       events, what of a damaged file is left, and runs of the model with the nodes and kernels of each
 notes.py      what is to be said of a recording of host times
 timeline.py   a timeline of all that
 """

@@ -6,68 +6,59 @@ A node's time is the host's: no activity is made of it. A kernel is launched dur
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
-from tracemine.formats.onnxruntime.events import Event, read_events
-from tracemine.formats.onnxruntime.model import Model, model_beside
+from tracemine.formats.onnxruntime.model import CONVERSIONS, Graph, Model, model_beside
 from tracemine.formats.onnxruntime.notes import notes_of
-from tracemine.formats.onnxruntime.patterns import CONVERSIONS, Graph
-from tracemine.formats.onnxruntime.runs import CountedRuns, Node, runs_of
-from tracemine.formats.small_tables import Row, node_row, small_report, small_timeline, tensor_row
+from tracemine.formats.onnxruntime.runs import Event, Node, RecordedRuns, read_runs
+from tracemine.formats.small_tables import Operand, Row, TensorShape, node_row, small_timeline, tensor_rows
 from tracemine.formats.source import FileSource
+from tracemine.ops.dtypes import dtype
 from tracemine.timeline import Timeline
 
 NAMESPACE = "onnx::"
-# Types of tensors as the profiler writes them.
-_DTYPES = {
-    "float": "float32", "float16": "float16", "bfloat16": "bfloat16", "double": "float64", "int8": "int8",
-    "uint8": "uint8", "int16": "int16", "int32": "int32", "int64": "int64", "bool": "bool",
-}  # fmt: skip
 _COPY = re.compile(r"memcpy|memset", re.IGNORECASE)
+_Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 _MOST_TENSORS = 200_000  # rows: of more runs than that holds the last are joined alone
-_LARGEST = 1 << 40
-
-Shape = tuple[str | None, list[int]]  # dtype and sizes
 
 
 def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
     """Return the timeline of the runs that count. Raises InputError where a profile holds no node."""
-    recorded = read_events(source, progress)
-    runs, path = runs_of(recorded.events), Path(source.path)
+    runs = read_runs(source, progress)
     names = list(dict.fromkeys(node.name for run in runs.runs for node in run.nodes))
     if not names:
         what, hint = "holds no run of the model with its nodes", "run the session while it profiles"
         raise InputError(what, where=Location(source.path), hint=hint)
-    model, extra = model_beside(path, source.part, names)
+    model, extra = model_beside(Path(source.path), source.part, names)
     graph = None if model is None else Graph(model, names)
     return small_timeline(
+        source.path,
         _tables(runs, model, graph),
-        source=path.name,
         format="onnxruntime",
         producer="ONNX Runtime",
         time_resolution_ns=1_000,
         record_shapes=True,
-        ingest=small_report(
-            Counter(event.cat for event in recorded.events),
-            notes_of(recorded, runs, graph, extra),
-            dropped=recorded.dropped,
-            truncated=recorded.truncated,
-        ),
+        events=runs.events,
+        says=notes_of(runs, graph, extra),
+        dropped=runs.dropped,
+        truncated=runs.truncated,
     )
 
 
-def _tables(runs: CountedRuns, model: Model | None, graph: Graph | None) -> dict[str, list[Row]]:
+def _tables(runs: RecordedRuns, model: Model | None, graph: Graph | None) -> dict[str, list[Row]]:
     """Return operators, launches, activities and tensors of all runs."""
-    ops, api, activities, tensors = (list[Row]() for _ in range(4))
+    ops, api, activities, tensors, steps = (list[Row]() for _ in range(5))
     parts = {} if graph is None else _parts(graph)
     for number, run in enumerate(runs.runs):
-        written: dict[str, tuple[int, Shape]] = {}
+        steps.append({"name": "run", "number": number, "start_ns": run.start_ns, "dur_ns": run.dur_ns})
+        written: dict[str, Operand] = {}
         for node in run.nodes:
             row = len(ops)
             ops.append(_operator(node, row, parts.get(node.name)))
@@ -78,7 +69,6 @@ def _tables(runs: CountedRuns, model: Model | None, graph: Graph | None) -> dict
                 api.append({"kind": "runtime", "name": "launches of a node"} | joined | _host_times(node.event))
                 launch = joined | {"launch_row": len(api) - 1, "step_row": number}
                 activities += [_activity(kernel) | launch for kernel in node.kernels]
-    steps = [{"name": "run", "number": at} | run.times for at, run in enumerate(runs.runs)]
     activities.sort(key=lambda row: (row["start_ns"], row["stream"]))
     return {"ops": ops, "api": api, "activities": activities, "tensors": tensors, "steps": steps}
 
@@ -114,29 +104,22 @@ def _activity(kernel: Event) -> Row:
     }
 
 
-def _tensors(node: Node, row: int, model: Model, written: dict[str, tuple[int, Shape]], run: int) -> Iterator[Row]:
-    """Yield what a node reads of others, and what it writes; weights and the model's inputs are left out."""
+def _tensors(node: Node, row: int, model: Model, written: dict[str, Operand], run: int) -> Iterator[Row]:
+    """Return what a node reads of others, and what it writes; weights and the model's inputs are left out."""
     if (known := model.nodes.get(node.name)) is None:
-        return
-    reads = [(position, name) for position, name in enumerate(known.reads) if name in written]
-    writes = zip(known.writes, _shapes(node.event.args.output_type_shape), strict=False)
-    before = {name: written[name] for _, name in reads}
-    gives = {
-        name: (run * len(model.nodes) * 4 + at, shape) for at, (name, shape) in enumerate(writes, len(written) + 1)
-    }
-    written |= gives
-    for is_output, named, of in ((False, reads, before), (True, list(enumerate(gives)), gives)):
-        for position, name in named:
-            number, (dtype, sizes) = of[name]
-            device = "cpu" if node.on_cpu else "cuda:0"
-            yield tensor_row(row, position, number, dtype, sizes, prod(sizes), device, is_output=is_output)
+        return iter(())
+    shapes = _shapes(node.event.args.output_type_shape)
+    first = run * len(model.nodes) * 4 + len(written) + 1
+    reads = [(at, written[name]) for at, name in enumerate(known.reads) if name in written]
+    writes = [(first + at, shape, prod(shape[1])) for at, shape in enumerate(shapes[: len(known.writes)])]
+    written |= zip(known.writes, writes, strict=False)
+    return tensor_rows(row, reads, enumerate(writes), "cpu" if node.on_cpu else "cuda:0")
 
 
-def _shapes(given: Any) -> list[Shape]:
+def _shapes(recorded: msgspec.Raw) -> list[TensorShape]:
     """Return types and sizes of `[{"float": [4, 128]}]`; of what is none of that nothing."""
-    shapes = list[Shape]()
-    for shaped in given if isinstance(given, list) else ():
-        for kind, sizes in shaped.items() if isinstance(shaped, dict) else ():
-            fine = isinstance(sizes, list) and all(isinstance(size, int) and 0 <= size < _LARGEST for size in sizes)
-            shapes.append((_DTYPES.get(kind), sizes if fine else []))
-    return shapes
+    try:
+        shapes = msgspec.json.decode(recorded, type=list[dict[str, list[_Size]]])
+    except msgspec.DecodeError:
+        return []
+    return [(dtype(kind), sizes) for shaped in shapes for kind, sizes in shaped.items()]

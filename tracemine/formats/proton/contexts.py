@@ -6,14 +6,15 @@ A call stack holds scopes by name, Python's frames as `file:line@function`, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tracemine.formats.small_tables import Row
+from msgspec import Struct
+
+from tracemine.formats.small_tables import Row, small_timeline
+from tracemine.timeline import Timeline
 from tracemine.units import percent_text
 
-PROTON: Final = {"format": "proton", "producer": "Triton Proton"}
-OWN_WORK: Final = "work of Proton's own"
 UNNAMED: Final = "(unnamed)"
 _ROOT: Final = "ROOT"
 _METADATA: Final = "__proton_launch_metadata"  # the scope in which Proton computes what a kernel says of itself
@@ -31,28 +32,52 @@ _LAST_LINE = (1 << 31) - 1
 _OWN_TO_SAY = 0.01  # of all GPU time
 
 
-def is_own_work(stack: Iterable[str], name: str) -> bool:
-    """Return whether Proton itself launched a kernel, to compute metrics.
+class ScopedKernel(Struct):
+    """A kernel in its scopes, itself the last: one run of it, or the sum of all."""
 
-    >>> [is_own_work(stack, "at::sum") for stack in (("ROOT", "__proton_launch_metadata:matmul_kernel"), ("ROOT",))]
-    [True, False]
-    """
-    return name == _METRIC or any(part == _METADATA or part.startswith(f"{_METADATA}:") for part in stack)
+    stack: tuple[str, ...]
+    dur_ns: int
+    metrics: dict[str, Any]
+    start_ns: int = 0
+    thread: int = -1
+
+    @property
+    def own(self) -> bool:
+        """Whether Proton itself launched it, to compute metrics.
+
+        >>> [ScopedKernel(("ROOT", scope, "at::sum"), 9, {}).own for scope in ("__proton_launch_metadata:k", "k")]
+        [True, False]
+        """
+        return self.stack[-1] == _METRIC or any(part.partition(":")[0] == _METADATA for part in self.stack)
+
+    def row(self, contexts: Contexts) -> Row:
+        """Return its row of `activities`."""
+        own = {"kind": "kernel", "name": self.stack[-1], "start_ns": self.start_ns, "dur_ns": self.dur_ns}
+        return own | contexts.columns(self.stack[:-1]) | stated(self.metrics)
 
 
-def own_work_text(own_ns: int, gpu_ns: int) -> str:
-    """Say how much of the GPU's time Proton itself took, besides the program's; "" where that is little.
-
-    >>> own_work_text(3, 997)
-    ''
-    """
-    if own_ns <= _OWN_TO_SAY * (gpu_ns + own_ns):
-        return ""
-    share = percent_text(own_ns, gpu_ns + own_ns)
-    return (
-        f"Proton's own kernels took {share} of the GPU's time, to compute what launch_metadata returns: they are left "
-        "out, and are no part of the program. Return numbers that need no kernel."
+def proton_timeline(
+    path: str, found: Sequence[ScopedKernel], tables: Mapping[str, Sequence[Row]], *, says: Iterable[str], **more: Any
+) -> Timeline:
+    """Return a timeline that leaves out Proton's own kernels among those found, and says where they took long."""
+    own_ns, gpu_ns = (sum(kernel.dur_ns for kernel in found if kernel.own is own) for own in (True, False))
+    own_text = (
+        f"Proton's own kernels took {percent_text(own_ns, gpu_ns + own_ns)} of the GPU's time, to compute what "
+        "launch_metadata returns: they are left out, and are no part of the program. Return numbers that need no "
+        "kernel."
     )
+    says = [*says, own_text if own_ns > _OWN_TO_SAY * (gpu_ns + own_ns) else ""]
+    skipped = {"work of Proton's own": sum(kernel.own for kernel in found)}
+    return small_timeline(path, tables, says=says, skipped=skipped, format="proton", **more)
+
+
+def whole(value: object, most: int = _LARGEST) -> int:
+    """Return a recorded number; 0 of what is none, or cannot be.
+
+    >>> whole(2.5), whole(True), whole(-1), whole("9")
+    (2, 0, 0, 0)
+    """
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < most else 0
 
 
 def stated(metrics: dict[str, Any]) -> dict[str, int | None]:
@@ -60,18 +85,9 @@ def stated(metrics: dict[str, Any]) -> dict[str, int | None]:
 
     >>> stated({"bytes": 64, "flops16": 8.0, "flops8": 8, "name": "x"})
     {'stated_bytes': 64, 'stated_flops': 16}
-    >>> stated({"flops": -1})
-    {'stated_bytes': None, 'stated_flops': None}
     """
-    flops = [amount for name, value in metrics.items() if _FLOPS.fullmatch(name) and (amount := _amount(value))]
-    return {"stated_bytes": _amount(metrics.get("bytes")), "stated_flops": min(sum(flops), _LARGEST) or None}
-
-
-def _amount(value: object) -> int | None:
-    """Return a number that can be one of bytes or operations; None of anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < _LARGEST:
-        return None
-    return int(value)
+    flops = sum(whole(value) for name, value in metrics.items() if _FLOPS.fullmatch(name))
+    return {"stated_bytes": whole(metrics.get("bytes")) or None, "stated_flops": min(flops, _LARGEST) or None}
 
 
 class Contexts:
@@ -80,46 +96,33 @@ class Contexts:
     >>> contexts = Contexts()
     >>> contexts.columns(("ROOT", "step", "mlp")), contexts.columns(("ROOT", "model.py:7@forward"))
     ({'module': 'step.mlp', 'stack_row': None}, {'module': None, 'stack_row': 0})
+    >>> contexts.columns(("model.py:forward@7",)), [row["frame"] for row in contexts.stacks]
+    ({'module': None, 'stack_row': 1}, ['model.py(7): forward', 'model.py(7): forward'])
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, ...], dict[str, str | int | None]] = {}
+        self._found: dict[tuple[str, ...], Row] = {}
         self._rows: dict[tuple[int | None, str], int] = {}
+        self.stacks: list[Row] = []  # of all lines that were asked for
 
-    def columns(self, stack: Sequence[str]) -> dict[str, str | int | None]:
+    def columns(self, stack: Sequence[str]) -> Row:
         """Return module path and row of `stacks` of a call stack without its kernel."""
         key = tuple(part[:_LONGEST] for part in stack if part not in (_ROOT, _CAPTURED, ""))
         if key not in self._found:
             row, scopes = None, list[str]()
             for part in key:
-                if _FRAME.fullmatch(part):
-                    row = self._rows.setdefault((row, part), len(self._rows))
-                else:
+                if (frame := _FRAME.fullmatch(part)) is None:
                     scopes.append(part)
+                    continue
+                if (row, part) not in self._rows:
+                    self._rows[row, part] = len(self.stacks)
+                    self.stacks.append({"parent_row": row, **_columns_of(frame)})
+                row = self._rows[row, part]
             self._found[key] = {"module": ".".join(scopes[:_DEEPEST]) or None, "stack_row": row}
         return self._found[key]
 
-    def module(self, stack: Sequence[str]) -> str | int | None:
-        """Return the module path alone."""
-        return self.columns(stack)["module"]
 
-    def stacks(self) -> list[Row]:
-        """Return the rows of `stacks` of all lines that were asked for."""
-        return [{"parent_row": above, **_frame(text)} for above, text in self._rows]
-
-
-def _frame(text: str) -> dict[str, str | int]:
-    """Return a frame as `stacks` holds it.
-
-    >>> _frame("model.py:7@forward")["frame"], _frame("model.py:forward@7")["frame"]
-    ('model.py(7): forward', 'model.py(7): forward')
-    """
-    found = _FRAME.fullmatch(text)
-    assert found is not None  # noqa: S101 - only such texts become rows
-    line, function = found["line"] or found["old_line"], found["function"] or found["old_function"]
-    return {
-        "frame": f"{found['file']}({line}): {function}",
-        "file": found["file"],
-        "line": min(int(line), _LAST_LINE),
-        "function": function,
-    }
+def _columns_of(frame: re.Match[str]) -> Row:
+    file, line, function = frame["file"], frame["line"] or frame["old_line"], frame["function"] or frame["old_function"]
+    at = min(int(line), _LAST_LINE)
+    return {"frame": f"{file}({line}): {function}", "file": file, "line": at, "function": function}

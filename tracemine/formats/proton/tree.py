@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tracemine.devices import devices
 from tracemine.errors import InputError, Location
-from tracemine.formats.proton.contexts import OWN_WORK, PROTON, UNNAMED, Contexts, is_own_work, own_work_text, stated
-from tracemine.formats.small_tables import small_report, small_timeline
+from tracemine.formats.proton.contexts import UNNAMED, Contexts, ScopedKernel, proton_timeline, stated, whole
 from tracemine.timeline import RecordedDevice, Timeline
 from tracemine.units import count_text
 
@@ -29,29 +27,10 @@ _OLD_NAMES: Final = {"Time (ns)": "time (ns)", "Count": "count", "DeviceId": "de
 _DIGITS = 5  # fewer than so many has a device's number
 
 
-class _Frame(Struct):
-    name: str = ""
-
-
 class _Node(Struct):
-    frame: _Frame = field(default_factory=_Frame)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    children: list[_Node] = field(default_factory=list)
-
-
-class _KernelLeaf(Struct):
-    """A kernel in a scope."""
-
-    stack: tuple[str, ...]
-    metrics: dict[str, Any]
-
-    @property
-    def ns(self) -> int:
-        return _whole(self.metrics.get("time (ns)"), _MOST_NS)
-
-    @property
-    def own(self) -> bool:
-        return is_own_work(self.stack, self.stack[-1])
+    frame: dict[str, str] = {}
+    metrics: dict[str, Any] = {}
+    children: list[_Node] = []
 
 
 def read_tree(content: bytes | bytearray, path: str) -> Timeline:
@@ -59,96 +38,88 @@ def read_tree(content: bytes | bytearray, path: str) -> Timeline:
 
     Raises msgspec.DecodeError where it is damaged, InputError without a kernel.
     """
-    parts = msgspec.json.decode(content, type=list[Any])
-    found = _leaves(msgspec.convert(parts[0], type=_Node) if parts else _Node())
-    kernels = sorted((leaf for leaf in found if not leaf.own), key=lambda leaf: -leaf.ns)
-    gpu_ns, own_ns = (sum(leaf.ns for leaf in found if leaf.own is own) for own in (False, True))
-    if not kernels or gpu_ns >= _MOST_NS:
+    root, *others = msgspec.json.decode(content, type=list[Any]) or [{}]
+    found = _leaves(msgspec.convert(root, type=_Node))
+    kernels = sorted((leaf for leaf in found if not leaf.own), key=lambda leaf: -leaf.dur_ns)
+    if not kernels or sum(kernel.dur_ns for kernel in kernels) >= _MOST_NS:
         what = "is a tree of Triton's Proton, without times of kernels"
         raise InputError(what, where=Location(path), hint='record what runs on the GPU, without mode="pcsampling"')
-    described = [*_devices(parts[1])] if len(parts) > 1 and isinstance(parts[1], dict) else []
-    says = (_SUMS, *(text for _, text in described), own_work_text(own_ns, gpu_ns))
-    contexts = Contexts()
-    begins = accumulate((leaf.ns for leaf in kernels), initial=0)
+    described = [
+        _device(number, facts)
+        for kind in ("CUDA", "HIP")
+        for ordinal, facts in _object(_object(others[:1] and others[0]).get(kind)).items()
+        if (number := _ordinal(ordinal)) is not None and isinstance(facts, dict)
+    ]
+    contexts, begins = Contexts(), accumulate((leaf.dur_ns for leaf in kernels), initial=0)
     rows = [
-        {
-            "kind": "kernel",
-            "name": leaf.stack[-1],
+        leaf.row(contexts)
+        | {
             "start_ns": at_ns,
-            "dur_ns": leaf.ns,
             "device": _ordinal(leaf.metrics.get("device_id")),
             "unowned_reason": "no_host_events",
-            "calls": max(_whole(leaf.metrics.get("count"), _MOST_CALLS), 1),
-            **contexts.columns(leaf.stack[:-1]),
-            **stated(leaf.metrics),
+            "calls": max(whole(leaf.metrics.get("count"), _MOST_CALLS), 1),
         }
         for at_ns, leaf in zip(begins, kernels, strict=False)
     ]
-    return small_timeline(
-        {"activities": rows, "stacks": contexts.stacks()},
-        source=Path(path).name,
+    return proton_timeline(
+        path,
+        found,
+        {"activities": rows, "stacks": contexts.stacks},
+        producer="Triton Proton, a tree",
         devices=tuple(device for device, _ in described),
-        ingest=small_report({"kernel": len(found)}, says, skipped={OWN_WORK: len(found) - len(kernels)}),
-        **PROTON | {"producer": "Triton Proton, a tree"},
+        events={"kernel": len(found)},
+        says=(_SUMS, *(text for _, text in described)),
     )
 
 
-def _leaves(root: _Node) -> list[_KernelLeaf]:
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _leaves(root: _Node) -> list[ScopedKernel]:
     """Return what has a time of its own: inclusive times are made by the viewer, none is in the file.
 
     What is stated of a scope in which one kernel alone ran is stated of that kernel.
     """
     left: list[tuple[tuple[str, ...], _Node]] = [((), root)]
-    timed, stating = list[_KernelLeaf](), dict[tuple[str, ...], dict[str, Any]]()
+    timed, stating = list[ScopedKernel](), list[ScopedKernel]()
     while left:
         above, node = left.pop()
         metrics = {_OLD_NAMES.get(name, name): value for name, value in node.metrics.items()}
-        leaf = _KernelLeaf((*above, node.frame.name or UNNAMED), metrics)
-        if leaf.ns:
-            timed.append(leaf)
-        elif any(stated(metrics).values()):
-            stating[leaf.stack] = metrics
+        ns = whole(metrics.get("time (ns)"), _MOST_NS)
+        leaf = ScopedKernel((*above, node.frame.get("name") or UNNAMED), ns, metrics)
+        if ns or any(stated(metrics).values()):
+            (timed if ns else stating).append(leaf)
         left += [(leaf.stack, child) for child in reversed(node.children)]
-    inside: dict[tuple[str, ...], list[_KernelLeaf]] = {}
+    inside: dict[tuple[str, ...], list[ScopedKernel]] = defaultdict(list)
     for leaf in timed if stating else ():
         for depth in range(1, len(leaf.stack)):
-            inside.setdefault(leaf.stack[:depth], []).append(leaf)
-    for stack, metrics in stating.items():
-        if len(of_scope := inside.get(stack, [])) == 1:
-            of_scope[0].metrics = metrics | of_scope[0].metrics
+            inside[leaf.stack[:depth]].append(leaf)
+    for scope in stating:
+        if len(of_scope := inside[scope.stack]) == 1:
+            of_scope[0].metrics = scope.metrics | of_scope[0].metrics
     return timed
-
-
-def _whole(value: object, most: int) -> int:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < most else 0
-
-
-def _devices(recorded: dict[str, Any]) -> Iterator[tuple[RecordedDevice, str]]:
-    """Yield the devices, and what is to be said of each: Proton records a GPU's measures, and not its name."""
-    for kind in ("CUDA", "HIP"):
-        of_kind = recorded.get(kind)
-        for ordinal, facts in of_kind.items() if isinstance(of_kind, dict) else ():
-            if (number := _ordinal(ordinal)) is not None and isinstance(facts, dict):
-                yield _device(number, facts)
 
 
 def _device(ordinal: int, facts: dict[str, Any]) -> tuple[RecordedDevice, str]:
     """Return a device by its measures: the product of this size whose memory is as fast, where that is one."""
-    capability, sms = _capability(facts.get("arch")), _whole(facts.get("num_sms"), 1 << 20)
-    # Two transfers a clock, in kHz, of so many bits.
-    rate = 2 * _whole(facts.get("bus_width"), 1 << 20) * _whole(facts.get("memory_clock_rate"), 1 << 40) * 125
+    capability, sms = _capability(facts.get("arch")), whole(facts.get("num_sms"), 1 << 20)
+    # Two transfers a clock, in kHz, of so many bits; ROCm says half of what clocks the HBM3 of CDNA 3 and 4.
+    rate = (
+        (4 if capability in ("9.4", "9.5") else 2)
+        * whole(facts.get("bus_width"), 1 << 20)
+        * whole(facts.get("memory_clock_rate"), 1 << 40)
+        * 125
+    )
     fitting = [
         each
         for each in devices()
-        if each.capability == capability
-        and each.sm_count == sms
-        and abs(rate - each.bandwidth_bytes_per_s) <= _NEAR * each.bandwidth_bytes_per_s
+        if (each.capability, each.sm_count) == (capability, sms) and abs(rate / each.bandwidth_bytes_per_s - 1) <= _NEAR
     ]
     # Of boards of one chip and one memory the one that is meant without a form factor.
-    same = len({each.bandwidth_bytes_per_s for each in fitting}) == 1
     named = [each for each in fitting if each.meant_by] or fitting
-    alike = len({str(each.flops_per_s) for each in named}) == 1
-    name = named[0].title if same and alike else None
+    rates = {each.bandwidth_bytes_per_s for each in fitting}, {str(each.flops_per_s) for each in named}
+    name = named[0].title if all(len(each) == 1 for each in rates) else None
     says = (
         f"Proton records no name of the GPU: by {count_text(sms, 'multiprocessor')}, compute capability "
         f"{capability} and memory at {rate / 1e9:,.0f} GB/s it is taken for an {name}."

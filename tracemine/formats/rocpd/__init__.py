@@ -1,8 +1,4 @@
-"""Databases of rocprofv3 (rocpd), AMD's profiler of a whole process: kernels, copies, calls of HIP and roctx ranges.
-
-schema.py    what of its tables becomes which of Nsight Systems
-database.py  a database laid out as those, and its timeline
-"""
+"""Databases of rocprofv3 (rocpd), AMD's profiler of a whole process: kernels, copies, calls of HIP and roctx ranges."""
 
 from __future__ import annotations
 

@@ -1,15 +1,22 @@
-"""A database of rocprofv3 laid out as an export of Nsight Systems: in tables of the connection's own, in memory."""
+"""A database of rocprofv3 laid out as an export of Nsight Systems: in tables of the connection's own, in memory.
+
+A database holds a set of tables for each process, by a suffix. Of a closed list of them, and of their columns, what a
+set lacks is not known. Views are not read: they would run what the file says.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import database
 from tracemine.formats.nsys import schema as nsys
 from tracemine.formats.nsys.about import Recorder
-from tracemine.formats.rocpd import schema
 from tracemine.formats.source import FileSource
 from tracemine.formats.sqlite import columns_in, tables_in
 from tracemine.timeline import Timeline
@@ -23,6 +30,170 @@ ROCPROF: Final = Recorder(
     "under torch.autograd.profiler.emit_nvtx(record_shapes=True).",
     "Shapes were not recorded, so bytes and savings cannot be derived: use emit_nvtx(record_shapes=True).",
 )
+_TABLES: Final = (
+    *("rocpd_kernel_dispatch", "rocpd_memory_copy", "rocpd_region", "rocpd_string", "rocpd_event"),
+    *("rocpd_info_kernel_symbol", "rocpd_info_agent", "rocpd_info_process", "rocpd_info_thread"),
+)
+_TABLE: Final = re.compile(rf"({'|'.join(_TABLES)})(?P<suffix>_[0-9A-Za-z_]{{1,80}})?")
+_COLUMN: Final = re.compile(r'\b([a-z])\."?(\w+)"?')
+_LONGEST: Final = 1 << 16  # characters of a text
+
+
+_FACTS: Final = {"smCount": "cu_count", "threadsPerWarp": "wave_front_size", "maxWarpsPerSm": "max_waves_per_cu"}
+
+
+class _Query(Struct, frozen=True):
+    """Rows of a table, here `r`, and what others say of them, for another table. Of several expressions the first whose
+    columns are there is asked for.
+    """
+
+    into: str
+    table: str
+    columns: Mapping[str, Sequence[str]]  # by what they become
+    joins: Mapping[str, tuple[str, str]] = {}  # by the other's letter: its table, and what it is joined on
+    where: Sequence[str] = ("true",)
+
+    def text(self, suffix: str, there: Mapping[str, set[str]], texts: tuple[int, int]) -> str:
+        """Return what adds the rows of one set to a table. `texts`: factor and summand of the set's numbers of texts,
+        which no other set has; those of kernels' names are one further.
+        """
+        tables = {"r": self.table, **{letter: table for letter, (table, _) in self.joins.items()}}
+        known = {letter: there.get(table + suffix, set()) for letter, table in tables.items()}
+        used = {letter: join for letter, join in self.joins.items() if _holds(join[1], known)}
+        known = {letter: columns for letter, columns in known.items() if letter == "r" or letter in used}
+        joins = "".join(f' left join "{table}{suffix}" {letter} on {on}' for letter, (table, on) in used.items())
+        names = ", ".join(f'"{name}"' for name in self.columns)
+        asked = (*self.columns.values(), self.where)
+        *columns, where = (next((one for one in each if _holds(one, known)), "null") for each in asked)
+        query = f"select {', '.join(columns)} from {{table}} r{joins} where {where} order by r.rowid"  # noqa: S608 - names of ours
+        query = query.format(table=f'"{self.table}{suffix}"', text=f"* {texts[0]} + {texts[1]}")
+        return f'insert or replace into temp."{self.into}" ({names}) {query}'
+
+
+def _holds(text: str, known: Mapping[str, set[str]]) -> bool:
+    """Return whether all columns that an expression names are there.
+
+    >>> _holds('r."end" - e.start', {"r": {"end"}, "e": {"start"}}), _holds("s.name", {"r": {"name"}})
+    (True, False)
+    """
+    return all(column in known.get(letter, ()) for letter, column in _COLUMN.findall(text))
+
+
+def _said(of: str, key: str) -> str:
+    """Return what a JSON object has by a key."""
+    return f"iif(json_valid({of}), json_extract({of}, '$.{key}'), null)"
+
+
+def _size(of: str, key: str) -> str:
+    return f"iif({_said(of, key)} between 0 and {(1 << 31) - 1}, {_said(of, key)}, null)"
+
+
+def _text(column: str) -> str:
+    return f"iif(typeof({column}) = 'text' and {column} <> '', substr({column}, 1, {_LONGEST}), null)"
+
+
+def _digits(of: str) -> str:
+    """Return a number of an architecture, such as 9 and 4 of `gfx942`: what is last is its stepping."""
+    return f"iif(r.name glob 'gfx[0-9][0-9]*', cast(substr(r.name, {of}) as integer), null)"
+
+
+_MARKED: Final = "instr(ifnull(c.string, ''), 'MARKER')"
+_PROCESS: Final = f"iif(p.pid between 0 and {(1 << 38) - 1}, p.pid << 24, null)"
+_KINDS: Final = {"HOST_TO_DEVICE": 1, "DEVICE_TO_HOST": 2, "DEVICE_TO_DEVICE": 8, "HOST_TO_HOST": 9}
+_CASES: Final = " ".join(f"when 'MEMORY_COPY_{name}' then {kind}" for name, kind in _KINDS.items())
+_TIMES: Final = {"start": ("r.start",), "end": ('r."end"',)}
+_ON_DEVICE: Final = _TIMES | {
+    "correlationId": ("e.stack_id",),  # a call and what it launches share a number of the profiler's own
+    "globalPid": (_PROCESS,),
+    # Where no streams of HIP were recorded, a queue.
+    "streamId": ("iif((select max(stream_id) from {table}) > 0, r.stream_id, r.queue_id)", "r.queue_id"),
+}
+_ON_THREAD: Final = _TIMES | {"globalTid": (f"{_PROCESS} | ifnull(t.tid & {(1 << 24) - 1}, 0)", _PROCESS)}
+_EVENT: Final = {"e": ("rocpd_event", "e.id = r.event_id"), "p": ("rocpd_info_process", "p.id = r.pid")}
+_NAMED: Final = _EVENT | {"n": ("rocpd_string", "n.id = r.name_id")}
+_REGION: Final = _NAMED | {"t": ("rocpd_info_thread", "t.id = r.tid"), "c": ("rocpd_string", "c.id = e.category_id")}
+
+_QUERIES: Final = (
+    _Query(nsys.STRINGS, "rocpd_string", {"id": ("r.id {text}",), "value": (_text("r.string"),)}),
+    _Query(
+        nsys.STRINGS,
+        "rocpd_info_kernel_symbol",
+        {
+            "id": ("r.id {text} + 1",),
+            "value": (f"ifnull({_text('r.display_name')}, replace({_text('r.kernel_name')}, '.kd', ''))",),
+        },
+    ),
+    _Query(
+        nsys.KERNEL,
+        "rocpd_kernel_dispatch",
+        _ON_DEVICE
+        | {f"grid{a.upper()}": (f"(r.grid_size_{a} + r.workgroup_size_{a} - 1) / r.workgroup_size_{a}",) for a in "xyz"}
+        | {f"block{a.upper()}": (f"r.workgroup_size_{a}",) for a in "xyz"}
+        | {
+            "demangledName": ("s.id {text} + 1",),
+            "deviceId": ("a.type_index",),
+            "registersPerThread": ("s.arch_vgpr_count",),
+            "staticSharedMemory": ("r.group_segment_size",),
+            "dynamicSharedMemory": ("r.group_segment_size * 0",),
+        },
+        _EVENT
+        | {"a": ("rocpd_info_agent", "a.id = r.agent_id"), "s": ("rocpd_info_kernel_symbol", "s.id = r.kernel_id")},
+    ),
+    _Query(
+        nsys.MEMCPY,
+        "rocpd_memory_copy",
+        _ON_DEVICE
+        | {
+            "deviceId": ("ifnull(a.type_index, b.type_index)",),
+            "bytes": ("r.size",),
+            "copyKind": (f"case n.string {_CASES} end",),
+        },
+        _NAMED
+        | {
+            "a": ("rocpd_info_agent", "a.id = r.dst_agent_id and a.type = 'GPU'"),
+            "b": ("rocpd_info_agent", "b.id = r.src_agent_id and b.type = 'GPU'"),
+        },
+    ),
+    _Query(
+        nsys.RUNTIME,
+        "rocpd_region",
+        _ON_THREAD
+        | {
+            "correlationId": ("e.stack_id",),
+            "nameId": ("n.id {text}",),
+            "eventClass": ("ifnull(c.string, '') glob 'HSA*'", "0"),  # within a call of HIP: as the driver's
+        },
+        _REGION,
+        (f"not {_MARKED}", "true"),
+    ),
+    _Query(
+        nsys.NVTX,
+        "rocpd_region",
+        _ON_THREAD
+        | {
+            "textId": ("n.id {text}",),
+            "eventType": (str(nsys.PUSH_POP[0]),),
+            "text": (f"substr({_said('e.extdata', 'message')}, 1, {_LONGEST})",),
+        },
+        _REGION,
+        (_MARKED, "false"),
+    ),
+    _Query(
+        nsys.GPU,
+        "rocpd_info_agent",
+        {
+            "id": ("r.type_index",),
+            "cuDevice": ("r.type_index",),
+            "name": (f"ifnull({_text('r.product_name')}, 'AMD ' || r.name)", "'AMD ' || r.name"),
+            "computeMajor": (_digits("4, length(r.name) - 5"),),
+            "computeMinor": (_digits("-2, 1"),),
+        }
+        | {name: (_size("r.extdata", key),) for name, key in _FACTS.items()},
+        where=("r.type = 'GPU' and r.type_index between 0 and 65535", "false"),
+    ),
+)
+# By the names of the tables that they become.
+_COLUMNS: Final = {query.into: tuple(query.columns) for query in _QUERIES}
 
 
 def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
@@ -38,18 +209,18 @@ class Database(database.Database):
 
     def _plain_tables(self) -> list[str]:
         """Fill tables of Nsight Systems with the rows of each set, and return what they are called."""
-        plain = [name for name, own_rows in tables_in(self._connection).items() if own_rows and schema.part_of(name)]
-        there = {name: columns_in(self._connection, name) for name in plain}
-        suffixes = sorted({part[1] for name in plain if (part := schema.part_of(name)) is not None})
+        plain = {name: _TABLE.fullmatch(name) for name, own_rows in tables_in(self._connection).items() if own_rows}
+        there = {name: columns_in(self._connection, name) for name, found in plain.items() if found}
+        suffixes = sorted({found["suffix"] or "" for found in plain.values() if found and found[1] != "rocpd_string"})
         if not suffixes:
             what = "is a database of rocprofv3 (rocpd) of another layout than is known"
             raise InputError(what, where=Location(self.path), hint=_AGAIN)
         self._answer("pragma temp_store = memory")
-        for name, own in schema.COLUMNS.items():
+        for name, own in _COLUMNS.items():
             columns = ", ".join(f'"{column}"' for column in own)
             self._answer(f'create temp table "{name}" ({columns}{", unique (id)" if name == nsys.GPU else ""})')
         for at, suffix in enumerate(suffixes):
-            for name, query in schema.QUERIES:
+            for query in _QUERIES:
                 if query.table + suffix in there:
-                    self._answer(query.text(name, suffix, there, texts=(2 * len(suffixes), 2 * at)))
-        return list(schema.COLUMNS)
+                    self._answer(query.text(suffix, there, texts=(2 * len(suffixes), 2 * at)))
+        return list(_COLUMNS)

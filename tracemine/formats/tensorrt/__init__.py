@@ -1,8 +1,7 @@
 """What TensorRT's trtexec exports of an engine: its layers, and how long each takes.
 
 files.py      which file is what, and which lie next to it
-layers.py     layers: tensors with formats, tactics, precisions
-times.py      times of layers, and of whole runs
+layers.py     layers: tensors with formats, tactics, precisions, and times; times of whole runs
 timeline.py   a timeline of both
 """
 

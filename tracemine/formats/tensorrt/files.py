@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from enum import Enum
 from os.path import commonprefix
 from pathlib import Path
@@ -39,58 +40,40 @@ def export_of(head: bytes) -> Export | None:
     return next((kind for kind, begins in _BEGINS.items() if begins.match(text)), None)
 
 
-def exports_beside(path: Path, part: Path | None = None) -> dict[Export, list[Path]]:
-    """Return the exports that lie in a file's folder, itself among them: those named most like it first.
+def exports_beside(path: Path, part: Path | None = None) -> dict[Export | None, list[Path]]:
+    """Return the exports that lie in a file's folder, itself among them, by kind: those named most like it first.
 
-    part: a file or a folder elsewhere, whose exports come before these.
+    part: a file or a folder elsewhere, whose exports come before these. Raises InputError where that file is none.
     """
-    exports: dict[Export, list[Path]] = {}
-    given = [] if part is None else _files_in(part, path.name) if part.is_dir() else [_checked(part)]
+    exports: dict[Export | None, list[Path]] = defaultdict(list)
+    given = [] if part is None else _files_in(part, path.name) if part.is_dir() else [part]
     for file in (*given, *_files_in(path.parent, path.name)):
-        kind = _kind_of(file)
-        if kind is not None:
-            exports.setdefault(kind, []).append(file)
+        exports[_kind_of(file, named=file is part)].append(file)
     return exports
 
 
 def _files_in(folder: Path, name: str) -> list[Path]:
     """Return the files of a folder that may be exports, those named most like another one first."""
-    files = sorted(file for file in folder.iterdir() if file.name.endswith((".json", ".json.gz")))
-    return sorted(files, key=lambda file: -len(commonprefix((file.name, name))))[:_MOST_FILES]  # noqa: RUF071 - no parts of a path
+    files = [file for file in folder.iterdir() if file.name.endswith((".json", ".json.gz"))]
+    files.sort(key=lambda file: (-len(commonprefix((file.name, name))), file))  # noqa: RUF071 - no parts of a path
+    return files[:_MOST_FILES]
 
 
-def _checked(part: Path) -> Path:
-    """Return a file that was named as an export. Raises InputError where it is none, or is not there."""
-    with FileSource(part) as source:
-        if export_of(source.head) is None:
-            raise InputError(
-                "is no export of trtexec", where=Location(str(part)), hint="name what --exportLayerInfo wrote"
-            )
-    return part
+def profile_of(path: Path) -> Path | None:
+    """Return the profile of the engine that a file is an export of, or whose exports lie in a folder.
 
+    None: it is no export, none lies next to it, or a folder holds those of several engines.
 
-def recording_of(path: Path) -> Path | None:
-    """Return the profile of the engine that a file is an export of; None: it is none, or none lies next to it.
-
-    >>> recording_of(Path("fixtures/kineto/chain.json.gz")) is None
+    >>> profile_of(Path("fixtures/kineto/chain.json.gz")) is None
     True
     """
-    if path.is_dir() or _kind_of(path) is None:
+    is_folder = path.is_dir()
+    if not is_folder and _kind_of(path) is None:
         return None
-    return next(iter(exports_beside(path).get(Export.PROFILE, ())), None)
-
-
-def engine_in(path: Path) -> Path | None:
-    """Return the profile of the engine whose exports lie in a folder; None: it is none, or those of several lie there.
-
-    >>> engine_in(Path("no/such/folder")) is None
-    True
-    """
-    if not path.is_dir():
-        return None
-    exports = exports_beside(path / "profile.json")
-    profiles = exports.get(Export.PROFILE, [])
-    return profiles[0] if len(profiles) == 1 and exports.get(Export.LAYERS) else None
+    exports = exports_beside(path / "profile.json" if is_folder else path)
+    profiles = exports[Export.PROFILE]
+    alone = len(profiles) == 1 and exports[Export.LAYERS]
+    return profiles[0] if profiles and (alone or not is_folder) else None
 
 
 def decoded(path: Path, kind: Any) -> Any:
@@ -108,9 +91,16 @@ def damaged(path: Path, says: str) -> InputError:
     return InputError(f"is damaged: {says}", where=Location(str(path)), hint="export it again with trtexec")
 
 
-def _kind_of(path: Path) -> Export | None:
+def _kind_of(path: Path, *, named: bool = False) -> Export | None:
+    """Return what a file is; of one that was named as an export raises InputError where it is none, or not there."""
     try:
         with FileSource(path) as source:
-            return export_of(source.head)
+            kind = export_of(source.head)
     except TracemineError:
+        if named:
+            raise
         return None
+    if named and kind is None:
+        what, hint = "is no export of trtexec", "name what --exportLayerInfo wrote"
+        raise InputError(what, where=Location(str(path)), hint=hint)
+    return kind

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
-from tracemine.formats.small_tables import Row, node_row, small_report, small_timeline, tensor_row
+from tracemine.formats.small_tables import Row, node_row, small_timeline, tensor_rows
 from tracemine.formats.source import FileSource
 from tracemine.formats.tensorrt.files import Export, damaged, export_of, exports_beside
-from tracemine.formats.tensorrt.layers import DETAILED, Layer, read_layers
-from tracemine.formats.tensorrt.times import Profile, WholeRuns, read_profile, read_runs
+from tracemine.formats.tensorrt.layers import DETAILED, Layer, Profile, WholeRuns, read_layers, read_profile, read_runs
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
 
@@ -25,25 +25,20 @@ _OPAQUE = ("ForeignNode", "Myelin", "kgen")
 _LEAST_KNOWN = 0.9  # of the profile's time that layers must have, to be of the same engine
 
 # What launches all of a run: it lies before it, and how long it takes the host is not exported with layers.
-_AT_BEGIN = {"start_ns": 0, "dur_ns": 0}
-_ENQUEUE = {"kind": "runtime", "name": "enqueueV3", "correlation": 1, "pid": 0, "tid": 0} | _AT_BEGIN
-_LAUNCHED = {
-    "kind": "kernel",
-    "device": 0,
-    "owner_evidence": "compiler",
-    "step_row": 0,
-    "launch_row": 0,
-    "correlation": 1,
-}
-
+_AT_BEGIN, _JOINED = {"start_ns": 0, "dur_ns": 0}, {"correlation": 1}
+_ENQUEUE = {"kind": "runtime", "name": "enqueueV3", "pid": 0, "tid": 0} | _JOINED | _AT_BEGIN
+_LAUNCHED = {"kind": "kernel", "device": 0, "owner_evidence": "compiler", "step_row": 0, "launch_row": 0} | _JOINED
 
 _EXPORT_LAYERS = f"put the layers next to it, or pass --layers FILE: trtexec … --exportLayerInfo=FILE {DETAILED}"
-_EXPORT_PROFILE = "pass the profile, and these by --layers: trtexec … --exportProfile=profile.json"
+_UNJOINED = ("is a profile of TensorRT layers, which does not say how they are joined", _EXPORT_LAYERS)
 # What a file is without what it needs, and the way out.
 _ALONE = {
-    Export.LAYERS: ("is TensorRT's layers, which have no times", _EXPORT_PROFILE),
-    Export.PROFILE: ("is a profile of TensorRT layers, which does not say how they are joined", _EXPORT_LAYERS),
-    Export.TIMES: ("is a profile of TensorRT layers, which does not say how they are joined", _EXPORT_LAYERS),
+    Export.LAYERS: (
+        "is TensorRT's layers, which have no times",
+        "pass the profile, and these by --layers: trtexec … --exportProfile=profile.json",
+    ),
+    Export.PROFILE: _UNJOINED,
+    Export.TIMES: _UNJOINED,
     Export.SUMMARY: ("is a summary of TensorRT runs, which names no layer", _EXPORT_LAYERS),
 }
 
@@ -56,11 +51,9 @@ def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
     path = Path(source.path)
     given = export_of(source.head)
     beside = exports_beside(path, source.part)
-    of_kind = {kind: next(iter(files)) for kind, files in beside.items()} | ({} if given is None else {given: path})
-    layers, profile = (of_kind.get(kind) for kind in (Export.LAYERS, Export.PROFILE))
-    if layers is None or profile is None:
-        assert given is not None  # noqa: S101 - as it was recognised
-        says, hint = _ALONE[given]
+    first = {kind: files[0] for kind, files in beside.items()} | {given: path}
+    if given is None or (layers := first.get(Export.LAYERS)) is None or (profile := first.get(Export.PROFILE)) is None:
+        says, hint = _ALONE[given or Export.SUMMARY]
         raise InputError(says, where=Location(source.path), hint=hint)
     if progress is not None:
         progress(source.size, source.size)
@@ -72,35 +65,31 @@ def _assembled(layers: Sequence[Layer], profile: Profile, runs: WholeRuns, path:
     total_ns = sum(ns for _, ns in profile.times)
     scale = min(1.0, runs.compute_ns / total_ns) if runs.compute_ns and total_ns else 1.0
     spent = _spent(layers, profile, scale, path)
-    activities, tensors = (list[Row]() for _ in range(2))
+    begins = [*accumulate(spent, initial=0)]
     numbers: dict[str, int] = {}
-    start_ns = 0
-    for row, (layer, ns) in enumerate(zip(layers, spent, strict=True)):
-        tensors += _tensors(layer, row, numbers)
-        if ns:
-            own = {"name": layer.name, "start_ns": start_ns, "dur_ns": ns, "stream": layer.stream_id, "op_row": row}
-            activities.append(_LAUNCHED | own)
-        start_ns += ns
     return small_timeline(
+        str(path),
         {
-            "activities": activities,
+            "activities": [
+                _LAUNCHED
+                | {"name": layer.name, "start_ns": begin, "dur_ns": ns, "stream": layer.stream_id, "op_row": row}
+                for row, (layer, begin, ns) in enumerate(zip(layers, begins, spent, strict=False))
+                if ns
+            ],
             "ops": [_operator(layer, row) for row, layer in enumerate(layers)],
             "api": [_ENQUEUE],
-            "steps": [{"name": "run", "start_ns": 0, "dur_ns": start_ns}],
-            "tensors": tensors,
+            "steps": [{"name": "run", "start_ns": 0, "dur_ns": begins[-1]}],
+            "tensors": [tensor for row, layer in enumerate(layers) for tensor in _tensors(layer, row, numbers)],
         },
-        source=path.name,
         format="tensorrt",
         producer="TensorRT",
         devices=() if runs.device is None else (runs.device,),
         record_shapes=True,
-        alone_step_ns=start_ns if scale < 1 else runs.compute_ns or None,
-        recorded_step_ns=start_ns if runs.compute_ns else None,
-        ingest=small_report(
-            {"layers": len(layers)},
-            _warnings(layers, spent, profile, runs),
-            skipped={"layers that take no time": spent.count(0)},
-        ),
+        alone_step_ns=begins[-1] if scale < 1 else runs.compute_ns or None,
+        recorded_step_ns=begins[-1] if runs.compute_ns else None,
+        events={"layers": len(layers)},
+        says=_warnings(layers, spent, profile, runs),
+        skipped={"layers that take no time": spent.count(0)},
     )
 
 
@@ -129,13 +118,12 @@ def _operator(layer: Layer, row: int) -> Row:
 
 
 def _tensors(layer: Layer, row: int, numbers: dict[str, int]) -> Iterator[Row]:
-    """Yield the rows of what a layer reads and writes. What has one name lies in one place."""
-    for is_output, tensors in ((False, layer.inputs), (True, layer.outputs)):
-        for position, tensor in enumerate(tensors):
-            number = numbers.setdefault(tensor.name, len(numbers) + 1)
-            # Of a size that is not known one element, so that it is read at all.
-            count, sizes = (1, []) if tensor.elements is None else (tensor.elements or 1, tensor.dimensions)
-            yield tensor_row(row, position, number, tensor.dtype, sizes, count, "cuda:0", is_output=is_output)
+    """Return the rows of what a layer reads and writes. What has one name lies in one place."""
+    reads, writes = (
+        [(numbers.setdefault(one.name, len(numbers) + 1), (one.dtype, one.dimensions), one.elements) for one in tensors]
+        for tensors in (layer.inputs, layer.outputs)
+    )
+    return tensor_rows(row, enumerate(reads), enumerate(writes), "cuda:0")
 
 
 def _warnings(layers: Sequence[Layer], spent: Sequence[int], profile: Profile, runs: WholeRuns) -> Iterator[str]:
