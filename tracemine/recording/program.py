@@ -34,14 +34,6 @@ class ProgramCall:
     is_module: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a program ended: its exit code, and whether an exception or Ctrl-C ended it."""
-
-    code: int
-    raised: bool = False
-
-
 def parse(words: Sequence[str]) -> ProgramCall:
     """Return the program that a command line names, with or without `python` before it.
 
@@ -89,20 +81,23 @@ def _check_script(path: Path) -> None:
         raise UsageError("is not a Python program", where=Location(str(path)), hint=_LAUNCHER)
 
 
-def run(program: ProgramCall) -> Ended:
-    """Run a program to its end, threads that Python waits for included; print what it raises as Python does."""
+def run(program: ProgramCall) -> tuple[int, bool]:
+    """Run a program to its end, threads that Python waits for included; print what it raises as Python does.
+
+    Return its exit code, and whether an exception or Ctrl-C ended it.
+    """
+    code, raised = 0, False
     try:
         _main(program)
-        ended = Ended(0)
     except SystemExit as error:
-        ended = Ended(_exit_code(error))
+        code = _exit_code(error)
     except BaseException as error:
-        ended = _raised(error)
+        code, raised = _raised(error), True
     try:
         threading._shutdown()  # type: ignore[attr-defined] # what Python calls then, and calling it again does nothing
     except KeyboardInterrupt as error:
-        ended = _raised(error)
-    return ended
+        code, raised = _raised(error), True
+    return code, raised
 
 
 def _main(program: ProgramCall) -> None:
@@ -135,11 +130,11 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _raised(error: BaseException) -> Ended:
-    """Print an exception by the program's own hook, without the frames of this module."""
+def _raised(error: BaseException) -> int:
+    """Print an exception by the program's own hook, without the frames of this module; return the exit code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     with suppress(Exception):
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-    return Ended(130 if isinstance(error, KeyboardInterrupt) else 1, raised=True)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1

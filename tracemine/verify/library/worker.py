@@ -50,8 +50,9 @@ class _Case:
 def validate(job: CallJob) -> Validation:
     """Return all trials of a library call in place of one graph, and of mutants of it."""
     started = time.process_time()
-    graph = msgspec.msgpack.decode(job.graph, type=Graph)
-    validator = _Validator(graph, job.unread)
+    packed, unread, with_mutants = job
+    graph = msgspec.msgpack.decode(packed, type=Graph)
+    validator = _Validator(graph, unread)
     if (large := elements(validator.sizes.graph)) > MOST_ELEMENTS:
         return refused(graph, f"the graph has {large:,} elements that no size makes fewer")
     faults: list[Fault] = []
@@ -78,7 +79,7 @@ def validate(job: CallJob) -> Validation:
         exact=False,
         bytes_read=0,
         bytes_written=0,
-        mutants=mutants if job.mutants else (),
+        mutants=mutants if with_mutants else (),
         seconds=time.process_time() - started,
     )
 
