@@ -64,13 +64,6 @@ class ReductionRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end: str
 
 
-class ForeachRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an operator over lists does to each member."""
-
-    base: str
-    args: tuple[str, ...]
-
-
 class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of `operators.toml`."""
 
@@ -79,7 +72,7 @@ class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     powers: Mapping[str, str]
     reductions: Mapping[str, ReductionRow]
     helpers: Mapping[str, str]
-    foreach: Mapping[str, ForeachRow]
+    foreach: Mapping[str, tuple[str, ...]]  # what an operator over lists does to each member, and its arguments
 
 
 @cache

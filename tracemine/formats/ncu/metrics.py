@@ -20,26 +20,17 @@ class Sought(Struct, frozen=True):
     rank: int
 
 
-class FlopCounters(Struct, frozen=True):
-    """FLOPs of one data type: Σ counter × weight. `matrix`: done by the matrix units."""
-
-    dtype: str
-    matrix: bool
-    counters: tuple[tuple[str, int], ...]  # field stem and weight; fields are STEM.sum and STEM.per_cycle
-
-
 @cache
 def _table() -> dict[str, Any]:
     return table_beside(__file__, "metrics.toml")
 
 
 @cache
-def arithmetic() -> tuple[FlopCounters, ...]:
-    """Return what counts FLOPs."""
-    return tuple(
-        FlopCounters(row["dtype"], row["kind"] == "matrix", tuple((stem, weight) for stem, weight in row["counters"]))
-        for row in _table()["arithmetic"]
-    )
+def arithmetic() -> list[tuple[str, bool, list[tuple[str, int]]]]:
+    """Return data types, whether the matrix units do it, and of its counters field stem and weight: FLOPs are
+    Σ counter × weight. Fields are STEM.sum and STEM.per_cycle.
+    """
+    return [(row["dtype"], row["kind"] == "matrix", row["counters"]) for row in _table()["arithmetic"]]
 
 
 @cache
