@@ -191,7 +191,7 @@ class _Function:
 
 def items_of(placed: Placed) -> list[Item]:
     """Return what runs, in order: calls, and occurrences in place."""
-    return [placed.program.calls[number] if number >= 0 else placed.fused[-1 - number] for number in placed.plan.order]
+    return [placed.program.calls[number] if number >= 0 else placed.fused[-1 - number] for number in placed.order]
 
 
 def _buffers(item: Item) -> list[int]:
