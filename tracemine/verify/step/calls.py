@@ -17,6 +17,7 @@ from tracemine.codegen.graph import LiteralArg
 from tracemine.columns import numbers
 from tracemine.flow.effects import effects
 from tracemine.ops import Overload, overload_of
+from tracemine.verify.rebuild.arguments import NUMBER as UNRECORDED
 from tracemine.verify.rebuild.arguments import NotRecorded, given, is_number, told
 from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 from tracemine.verify.rebuild.recorded import Recorded
@@ -222,19 +223,18 @@ class Cover:
             where = [*facts.outputs, *facts.inputs]
             return LiteralArg("cpu" if where and where[0].on_host else "cuda") if where else None
         try:
-            read = given(argument, place, facts)
+            value, assumptions = given(argument, place, facts)
         except NotRecorded:
             text = (facts.texts or ())[place : place + 1]
             if argument.type == "Scalar[]" and text == ("",):
                 self.assumptions[UNKNOWN] = None
                 return LiteralArg((NUMBER,) * len({s.member for s in facts.inputs if s.position == 0}))
             raise
-        if not read.recorded and argument.name not in _SHAPING:
+        if UNRECORDED in assumptions and argument.name not in _SHAPING:
             self.assumptions[UNKNOWN] = None
             return LiteralArg(NUMBER)
-        if read.assumptions:
-            self.assumptions.update(dict.fromkeys(read.assumptions))
-        return None if read.value is None else LiteralArg(read.value)
+        self.assumptions.update(dict.fromkeys(assumptions))
+        return None if value is None else LiteralArg(value)
 
     # Lifetimes. A storage is new at the end of the operator that gives it and did not take it.
 
