@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import prod
 
 from tracemine.codegen.graph import Scalar
+from tracemine.validate.record import Mutant
 from tracemine.verify.library.pattern import Binding, names, parse
-from tracemine.verify.library.record import CallMutant, Found, Replacement
+from tracemine.verify.library.record import Found, Replacement
 from tracemine.verify.library.source import head, substituted
 from tracemine.verify.library.table import Row, number, table
 from tracemine.verify.library.terms import INPUT, Terms
@@ -216,9 +217,11 @@ def _assumptions(row: Row, unknown: bool, lets_go: bool) -> Iterator[str]:
         yield "the optimizer keeps its count of steps on the device, as fused=True does"
 
 
-def _mutants(row: Row, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]) -> Iterator[CallMutant]:
+def _mutants(
+    row: Row, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]
+) -> Iterator[tuple[Mutant, str]]:
     for way in row.wrong:
         call = row.forms[0].call.replace(way.text, way.becomes, 1)
         if call != row.forms[0].call:
             name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
-            yield CallMutant(name, call, _text(row, call, terms, steps, known))
+            yield Mutant(name, call), _text(row, call, terms, steps, known)

@@ -165,13 +165,13 @@ class _Validator:
 
     def mutant(self, number_: int, cases: list[_Case]) -> Mutant:
         """Return a mutant with the first fault that kills it."""
-        mutant = self.right.mutants[number_]
+        mutant, _ = self.right.mutants[number_]
         for case in cases:
             mutants = case.replacement.mutants
-            found = self.faults(mutants[number_].text, case) if number_ < len(mutants) else []
+            found = self.faults(mutants[number_][1], case) if number_ < len(mutants) else []
             if found:
                 return Mutant(mutant.name, mutant.line, killed_by=f"{case.trial.says}: {found[0]}")
-        return Mutant(mutant.name, mutant.line, equivalent=mutant.equivalent)
+        return mutant
 
 
 def _changed(case: _Case, inputs: Sequence[torch.Tensor]) -> list[str]:
