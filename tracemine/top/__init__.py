@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from tracemine.columns import of_values
-from tracemine.top.build import Asked, Tops
+from tracemine.top.build import Tops
 from tracemine.top.record import BY, HOST_BY, By, GraphTop, HostRow, HostTop, Top, TopRow, Utilisation, WaitRow, WaitTop
 from tracemine.top.words import KIND_WORDS
 
@@ -23,7 +23,6 @@ __all__ = [
     "BY",
     "HOST_BY",
     "KIND_WORDS",
-    "Asked",
     "By",
     "GraphTop",
     "HostRow",
