@@ -7,7 +7,7 @@ them. The table says what each number of the graph is in their terms, so graph a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 
 from tracemine.codegen.graph import Scalar
@@ -24,12 +24,7 @@ LET_GO = "what it computes on the way is let go of: it has no known consumer"
 _NEAR = 1e-5  # numbers are recorded in full, but what they follow from went through a subtraction
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """The step of one parameter: which input each name is, and the graph's numbers by the table's names."""
-
-    tensors: Mapping[str, int]
-    scalars: Mapping[str, Scalar]
+_Step = Binding  # the step of one parameter; `tensors`: which input each name is
 
 
 def find(terms: Terms, unread: Collection[int] = ()) -> Found:
@@ -107,7 +102,7 @@ def _step(row: Row, terms: Terms, value: int) -> _Step | None:
         rest = [name for name in row.roots if name != "p"]
         same = (next(pattern[n].at(terms, terms.written.get(places[n], -1), bound), None) for n in rest)
         if all(places[n] in terms.written for n in rest) and all(b is not None for b in same):
-            return _Step(places, bound.scalars)
+            return replace(bound, tensors=places)
     return None
 
 
