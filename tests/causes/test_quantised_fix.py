@@ -55,7 +55,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
 
 @pytest.fixture(autouse=True)
 def exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand in for the library's two products: on processors without 8-bit dot products oneDNN's saturate at 16 bits."""
+    """Stand in for the library's products: on processors without 8-bit dot products oneDNN's saturate at 16 bits."""
 
     def int_mm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return (x.long() @ w.long()).int()
