@@ -98,8 +98,8 @@ def find(
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     heavy_ns = HEAVY_SHARE * context.accounts.gpu_time_ns if min_saving_ns is None else np.inf
     variants, known = _variants(context, by_priority, judge, threshold_ns, heavy_ns)
-    found = grouped(variants, {mark: one.place for mark, one in known.items()})
-    findings = _advised(context, found, {each.rule.id: each.rule for each in by_priority}, known)
+    findings = grouped(variants, {mark: one.place for mark, one in known.items()})
+    findings = _advised(context, findings, {match.rule.id: match.rule for match in by_priority}, known)
     overlapping = frozenset(each.rule.id for each in by_priority if each.rule.saving == "overlap")
     findings = _ranked(
         context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0, overlapping, known

@@ -80,8 +80,8 @@ def split_by_gain(
         both = [*on_gpu, *tried]
         gains = context.steps.usual_gains([candidate.fix for candidate in both])
         gained = Counter[str]()
-        for one, ns in zip(tried, gains[len(on_gpu) :], strict=True):
-            gained[one.place.mark] += ns
+        for candidate, ns in zip(tried, gains[len(on_gpu) :], strict=True):
+            gained[candidate.place.mark] += ns
         tried = [candidate for candidate in tried if gained[candidate.place.mark] >= threshold_ns]
     kept = {id(candidate) for candidate in tried}
     claim(context, tried)

@@ -198,8 +198,8 @@ def _table() -> dict[str, Any]:
 
 
 def _operators() -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = _table()["operators"]
-    return found
+    operators: dict[str, list[Any]] = _table()["operators"]
+    return operators
 
 
 @cache

@@ -140,14 +140,14 @@ class _Finding:
 
     def _mutants(self) -> Iterator[tuple[Mutant, str]]:
         """Generate functions with a mistake in one call, for each mistake of the table."""
-        for place, one in enumerate(self.picks):
-            for way in one.row.wrong:
-                call = one.call.replace(way.text, way.becomes, 1)
-                if call != one.call and not (way.unless and way.unless in one.call):
-                    changed = replace(one, call=call)
+        for place, picked in enumerate(self.picks):
+            for way in picked.row.wrong:
+                call = picked.call.replace(way.text, way.becomes, 1)
+                if call != picked.call and not (way.unless and way.unless in picked.call):
+                    changed = replace(picked, call=call)
                     text = function(self.terms, [*self.picks[:place], changed, *self.picks[place + 1 :]])
                     name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
-                    yield Mutant(name, call, equivalent=self._equivalent(one, way.text)), text
+                    yield Mutant(name, call, equivalent=self._equivalent(picked, way.text)), text
 
 
 def _free(operator: str) -> bool:
