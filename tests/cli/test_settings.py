@@ -56,7 +56,7 @@ def test_the_call_comes_before_the_environment_and_that_before_the_file(
 
 @pytest.mark.parametrize("key", SETTINGS)
 def test_every_setting_is_the_default_of_an_option(key: str) -> None:
-    known = defaults(Path("/"), {variable(key): "3" if SETTINGS[key].kind == "integer" else "1"})
+    known = defaults(Path("/"), {variable(key): "3" if SETTINGS[key] == "integer" else "1"})
     assert list(known.values) == [key]
     taken = known.of_commands(getattr(typer.main.get_command(whole()), "commands", {}))
     assert any(taken[name] for name in taken if name not in ("baseline", "rules"))

@@ -15,8 +15,8 @@ A, B, C, U = (digit * 16 for digit in "abce")
 
 
 def named(component: Component, before: Sequence[Item], after: Sequence[Item]) -> tuple[set[str], set[str]]:
-    ours = {before[i].fingerprint for i in component.before}
-    return ours, {after[j].fingerprint for j in component.after}
+    ours = {before[i].fingerprint for i in component[0]}
+    return ours, {after[j].fingerprint for j in component[1]}
 
 
 def matched(before: Sequence[Item], after: Sequence[Item], *, alike: bool) -> list[tuple[set[str], set[str]]]:
@@ -52,9 +52,9 @@ def test_a_module_that_got_another_name_is_found_by_its_operators_and_shapes() -
     before = [item(A, 10, ("aten::mul", "aten::add"), module="Old_*", shapes=("[8]",))]
     after = [item(B, 10, ("aten::add", "aten::mul"), module="New_*", shapes=("[8]",))]
     found = components(before, after, alike=True)
-    assert [(one.before, one.after, one.matched_by) for one in found] == [((0,), (0,), "signature")]
+    assert found == [((0,), (0,), "signature")]
     other = [item(B, 10, ("aten::add", "aten::mul"), module="New_*", shapes=("[9]",))]
-    assert [one.matched_by for one in components(before, other, alike=True)] == [None, None]
+    assert [one[2] for one in components(before, other, alike=True)] == [None, None]
 
 
 def test_a_signature_matches_only_what_no_name_did() -> None:
@@ -101,7 +101,7 @@ def test_components_are_those_that_asking_every_pair_gives(
     before: tuple[Item, ...], after: tuple[Item, ...], alike: bool
 ) -> None:
     found = components(before, after, alike=alike)
-    assert {(frozenset(one.before), frozenset(one.after)) for one in found} == brute(before, after, alike=alike)
+    assert {(frozenset(one[0]), frozenset(one[1])) for one in found} == brute(before, after, alike=alike)
 
 
 @given(items(), items(), st.booleans())
@@ -109,14 +109,14 @@ def test_every_finding_is_in_exactly_one_component(
     before: tuple[Item, ...], after: tuple[Item, ...], alike: bool
 ) -> None:
     found = components(before, after, alike=alike)
-    assert sorted(i for one in found for i in one.before) == list(range(len(before)))
-    assert sorted(j for one in found for j in one.after) == list(range(len(after)))
+    assert sorted(i for one in found for i in one[0]) == list(range(len(before)))
+    assert sorted(j for one in found for j in one[1]) == list(range(len(after)))
 
 
 @given(items(), items(), st.booleans())
 def test_matching_backwards_gives_the_same_components(
     before: tuple[Item, ...], after: tuple[Item, ...], alike: bool
 ) -> None:
-    there = {(one.before, one.after, one.matched_by) for one in components(before, after, alike=alike)}
-    back = {(one.after, one.before, one.matched_by) for one in components(after, before, alike=alike)}
+    there = {(one[0], one[1], one[2]) for one in components(before, after, alike=alike)}
+    back = {(one[1], one[0], one[2]) for one in components(after, before, alike=alike)}
     assert there == back

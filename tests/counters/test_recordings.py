@@ -149,7 +149,7 @@ def test_bytes_from_throughput_are_the_counted_ones() -> None:
         reading = KernelReading("k")
         for name in names:
             at = header.index(name)
-            reading.add(metrics().names[name], launch[at].replace(",", ""), units[at])
+            reading.add(metrics()[0][name], launch[at].replace(",", ""), units[at])
         derived = kernel_of(reading, 0, float)
         assert derived.dram_bytes_from == "throughput"
         assert kernel.dram_bytes is not None and derived.dram_bytes is not None and kernel.dur_ns is not None

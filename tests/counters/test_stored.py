@@ -19,7 +19,7 @@ from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.errors import TimelineError
 from tracemine.formats import open_trace
 from tracemine.formats.ncu import read_counters
-from tracemine.formats.ncu.metrics import metrics
+from tracemine.formats.ncu.metrics import arithmetic
 from tracemine.timeline import COUNTERS, Meta, Timeline
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "ncu"
@@ -67,7 +67,7 @@ def test_what_a_report_says_of_its_kernels_comes_back_equal(path: Path, tmp_path
 
 
 def test_every_field_of_a_kernel_has_a_column(tmp_path: Path) -> None:
-    flops = {dtype: i + 1 for i, dtype in enumerate(dict.fromkeys(each.dtype for each in metrics().arithmetic))}
+    flops = {dtype: i + 1 for i, dtype in enumerate(dict.fromkeys(dtype for dtype, *_ in arithmetic()))}
     known: dict[str, Any] = {"name": "k", "grid": (1, 2, 3), "block": (4, 5, 6), "gpu": "G", "flops": flops}
     known |= {"order": 0, "dram_bytes_from": "rate", "flops_complete": True, "rules": "OPT A: b\nINF C: d"}
     known |= {name: i + 7 for i, name in enumerate(ProfiledKernel.__struct_fields__) if name not in known}

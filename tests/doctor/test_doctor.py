@@ -231,7 +231,7 @@ def sentences() -> str:
     return "\n".join([*texts, (ROOT / "tracemine/devices.py").read_text("utf-8")])
 
 
-@pytest.mark.parametrize("words", [said.words for said in SAID])
+@pytest.mark.parametrize("words", SAID)
 def test_each_sentence_that_is_known_is_one_that_a_stage_says(words: str) -> None:
     assert words in sentences()
 

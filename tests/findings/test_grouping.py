@@ -13,7 +13,7 @@ from tests.findings.build import BIG, kernel, matches, rows_of_timeline, rule, t
 from tracemine import pipeline
 from tracemine.findings import Finding, Range, Scan, Source, device_of, find
 from tracemine.findings.grouping import grouped, scan_of_variants, variants_of, with_variants
-from tracemine.findings.identity import Place, Placed
+from tracemine.findings.identity import Place
 from tracemine.findings.ranking import ordered
 from tracemine.findings.record import PerStep
 from tracemine.findings.stored import decoded
@@ -194,9 +194,7 @@ def test_a_function_that_several_modules_call_is_one_thing_to_change(lines: tupl
     variants = [
         one for each in scan_of(timeline, matches(rule(), range(4), range(4, 8))).findings for one in variants_of(each)
     ]
-    placed = {
-        one.fingerprint: Placed(Place(one.fingerprint[::-1], (), f"Norm{at}"), {}) for at, one in enumerate(variants)
-    }
+    placed = {one.fingerprint: Place(one.fingerprint[::-1], (), f"Norm{at}") for at, one in enumerate(variants)}
     sourced = [
         msgspec.structs.replace(one, source=(Source(file="norm.py", line=line, function="norm", begins=True),))
         for one, line in zip(variants, lines, strict=True)

@@ -19,12 +19,13 @@ from msgspec.structs import replace
 from tests.report.scans import NORM
 from tests.timelines import Trace
 from tracemine.findings.accounting import Room, measure
-from tracemine.findings.inside import Extents, Inside, gaps_inside
+from tracemine.findings.inside import Inside, gaps_inside
 from tracemine.findings.ranking import RankScale, ranked
 from tracemine.findings.record import Scan
 from tracemine.perfmodel import COMPILED_CALL_NS, NOTHING, Range
 from tracemine.pipeline import scan
 from tracemine.rows import row_sets
+from tracemine.rows.spans import Spans
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "kineto"
 TRACES = [each for each in sorted(FIXTURES.glob("*.json.gz")) if b"ProfilerStep#" in gzip.decompress(each.read_bytes())]
@@ -161,7 +162,7 @@ def test_what_is_covered_is_what_counting_says(steps: list[tuple[int, int]], gap
     ends = np.array(sorted({at + 1 for at in inside if at + 1 not in inside}), np.int64)
     begin, length = np.array(gaps, np.int64).reshape(-1, 2).T
     expected = [sum(at in inside for at in range(each, each + more)) for each, more in gaps]
-    assert Extents(begins, ends).covered(begin, begin + length).tolist() == expected
+    assert Spans.of(begins, ends).within(begin, begin + length).tolist() == expected
 
 
 ns = st.integers(0, 10**9)

@@ -64,8 +64,7 @@ def painted(activities: list[tuple[int, int, int, int]]) -> tuple[list[int], int
 def shared(activities: list[tuple[int, int, int, int]]) -> tuple[list[int], int]:
     ordered = sorted(activities, key=lambda each: each[1])
     device, start, dur, part = np.array(ordered, np.int64).reshape(-1, 4).T
-    found = shared_among(device, start, start + dur, part)
-    return found.busy_ns, found.covered_ns
+    return shared_among(device, start, start + dur, part)
 
 
 @given(SOME)

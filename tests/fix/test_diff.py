@@ -12,7 +12,7 @@ pytest.importorskip("libcst", reason="LibCST is not installed: pip install libcs
 
 from tests.fix.test_edits import applied, found
 from tracemine.findings.record import Source
-from tracemine.fix.diff import SourceDiff, source_diff
+from tracemine.fix.diff import source_diff
 
 TEXT = "import torch\n\n\ndef step(o, x):\n    o.zero_grad(set_to_none=False)\n    return x  # é\n"
 EDITS = ["gradients_to_none"]
@@ -20,7 +20,7 @@ EDITS = ["gradients_to_none"]
 
 def made(
     folder: Path, file: str = "/w/pkg/train.py", line: int = 4, function: str = "step", begins: bool = True
-) -> SourceDiff:
+) -> tuple[str, list[str]]:
     source = Source(file=file, line=line, function=function, begins=begins)
     return source_diff(found((source,)), folder, EDITS)
 

@@ -39,10 +39,10 @@ def changed(folder: Path, edit: str, text: str, function: str = "step", **named:
     (folder / "train.py").write_text(text)
     lines = [n.lineno for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef) and n.name == function]
     source = Source(file="/there/train.py", line=lines[0], function=function, begins=True)
-    made = source_diff(found((source,), **named), folder, [edit])
-    if not made.text:
-        return f"({'; '.join(made.refused)})"
-    applied(folder, made.text)
+    text, refused = source_diff(found((source,), **named), folder, [edit])
+    if not text:
+        return f"({'; '.join(refused)})"
+    applied(folder, text)
     return (folder / "train.py").read_text()
 
 
@@ -244,11 +244,11 @@ def test_recorded_programs(tmp_path: Path, file: str, program: str, edit: str, w
     told = []
     for each in inner:
         source = Source(file=file, line=each.lineno, function=each.name, begins=True)
-        made = source_diff(found((source,)), tmp_path, [edit])
-        told += [made.text, *made.refused]
-        if made.text:
-            ast.parse(made.text and text)
-            applied(tmp_path, made.text)
+        diff, refused = source_diff(found((source,)), tmp_path, [edit])
+        told += [diff, *refused]
+        if diff:
+            ast.parse(text)
+            applied(tmp_path, diff)
             ast.parse((tmp_path / file).read_text())
             (tmp_path / file).write_text(text)
     assert any(wanted in each for each in told), told

@@ -119,7 +119,7 @@ def brute_force(pattern: GraphPattern, nodes: Sequence[Node]) -> list[tuple[dict
 
     def preference(binding: dict[Any, int]) -> tuple[Any, ...]:
         ordered = sorted(binding.values())
-        vertices = [binding[vertex.name] for vertex in pattern.vertices]
+        vertices = [binding[name] for name in pattern.vertices]
         slots = [binding.get((g, k), -1) for g, group in enumerate(pattern.groups) for k in range(group.high)]
         return ordered[0], -len(ordered), ordered, vertices, slots
 
@@ -206,8 +206,7 @@ def passes(label: str, op: str, dur: int) -> bool:
 
 
 def can_be(pattern: GraphPattern, nodes: Sequence[Node], name: str, node: int) -> bool:
-    vertex = next(vertex for vertex in pattern.vertices if vertex.name == name)
-    return any(has(nodes, node, label, any) for label in vertex.labels)
+    return any(has(nodes, node, label, any) for label in pattern.vertices[name])
 
 
 def holds(pattern: GraphPattern, nodes: Sequence[Node], bound: dict[Any, int]) -> bool:

@@ -15,7 +15,7 @@ from tracemine.matching import find
 from tracemine.matching.cases import read_cases, run_cases
 from tracemine.matching.catalogue import rule_text
 from tracemine.matching.graph_parse import parse_graph
-from tracemine.matching.graph_pattern import Comparison, Group, Operand, SameInput, Segment, Vertex
+from tracemine.matching.graph_pattern import Comparison, Group, Operand, SameInput, Segment
 from tracemine.matching.lint import lint
 from tracemine.matching.load import load_rule
 from tracemine.matching.pattern import PatternError
@@ -33,7 +33,7 @@ def test_paths_groups_tests_and_only_reader_are_read() -> None:
         """,
         LABELS,
     )
-    assert pattern.vertices == (Vertex("qk", ("product",)), Vertex("softmax", ("softmax",)), Vertex("pv", ("product",)))
+    assert pattern.vertices == {"qk": ("product",), "softmax": ("softmax",), "pv": ("product",)}
     between = Group("between", ("pointwise", "cast"), False, 0, 6)
     casts = Group(None, ("cast",), False, 0, 2)
     assert pattern.segments == (Segment("qk", (between,), False, "softmax"), Segment("softmax", (casts,), False, "pv"))

@@ -13,7 +13,7 @@ from tests.matching.conftest import make_rows
 from tracemine.errors import Location
 from tracemine.matching import Matches, find
 from tracemine.matching.define import exclusive
-from tracemine.matching.pattern import Choice, Node, PatternError, Step, checked, parse, variables
+from tracemine.matching.pattern import Node, PatternError, Step, checked, parse, variables
 from tracemine.matching.rule import SKIP_PAST_LAST_ROW, SKIP_TO_NEXT_ROW, ColumnTest, Rule
 from tracemine.rows.table import Categories
 
@@ -24,8 +24,8 @@ def parses(node: Node, rows: Sequence[set[str]], at: int) -> Iterator[list[str]]
     """Every way to match from row `at`, the preferred one first: the variable bound to each row."""
     if isinstance(node, Step):
         yield from repeated(node, rows, at, 0)
-    elif isinstance(node, Choice):
-        for option in node.options:
+    elif node.one_of:
+        for option in node.parts:
             yield from parses(option, rows, at)
     else:
         yield from in_turn(node.parts, rows, at)

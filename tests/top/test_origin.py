@@ -141,5 +141,5 @@ MODULE = ("torch/nn/modules/module.py", "_call_impl", 1700)
 def test_a_line_is_the_users_own_and_a_librarys_within(
     frames: list[tuple[str | None, str | None, int | None]], path: tuple[str | None, ...]
 ) -> None:
-    found = line_paths(stacks(*frames))
-    assert found.values[int(found.codes[-1])] == path
+    paths, codes = line_paths(stacks(*frames))
+    assert paths[int(codes[-1])] == path

@@ -14,7 +14,7 @@ from tracemine.findings.record import Scan
 from tracemine.perfmodel import GPU, Curves, chosen, of_this_user, rates_of
 from tracemine.pipeline import Analysis, ScanOptions
 from tracemine.report.picture import Picture, picture, trace_name
-from tracemine.top import BY, Asked, Tops
+from tracemine.top import BY, Tops
 
 
 def picture_of(analysis: Analysis, found: Scan, options: ScanOptions) -> Picture:
@@ -61,14 +61,12 @@ def tops_of(
         curves = chosen(GPU(gpu_name(timeline), sm_count(timeline), device), own).curves or Curves.of(device)
         rates = rates_of(device, None if curves is None or curves.scaled_from else curves.calibration)
     return Tops(
-        Asked(
-            timeline=timeline,
-            activities=analysis.rows["activities"],
-            accounts=accounts or measure(timeline),
-            scan=found,
-            device=device,
-            rates=rates,
-            gaps=analysis.rows["gaps"],
-            whole=whole,
-        )
+        timeline=timeline,
+        activities=analysis.rows["activities"],
+        accounts=accounts or measure(timeline),
+        scan=found,
+        device=device,
+        rates=rates,
+        gaps=analysis.rows["gaps"],
+        whole=whole,
     )

@@ -11,10 +11,10 @@ from __future__ import annotations
 import weakref
 
 from tracemine.calls.call import Call
-from tracemine.calls.calls import DTYPES, NAME, SHAPES, STRIDES, VALUES, Calls
+from tracemine.calls.calls import DTYPES, NAME, SHAPES, STRIDES, Calls
 from tracemine.timeline import Timeline
 
-__all__ = ["DTYPES", "NAME", "SHAPES", "STRIDES", "VALUES", "Call", "Calls", "calls_of"]
+__all__ = ["DTYPES", "NAME", "SHAPES", "STRIDES", "Call", "Calls", "calls_of"]
 
 _known: dict[int, tuple[weakref.ref[object], Calls]] = {}  # by the id of a table of operators, while there is one
 

@@ -17,7 +17,7 @@ from tracemine.causes.known import Known, columns_of, vocabulary_of, with_instal
 from tracemine.matching import load
 from tracemine.matching.rule import Rule
 
-__all__ = ["CAUSES", "VOCABULARY", "Cause", "Known", "columns_of", "known", "load_rule", "load_rules"]
+__all__ = ["CAUSES", "VOCABULARY", "Cause", "columns_of", "known", "load_rule", "load_rules"]
 
 CAUSES: tuple[Cause, ...] = tuple(
     import_module(f"{__name__}.{room.name}").CAUSE for room in iter_modules(__path__) if room.ispkg

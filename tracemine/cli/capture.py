@@ -82,9 +82,9 @@ def capture(
     def record() -> int:
         session = Session(plan, output, _say)
         session.watch()
-        ended = run(parsed)
-        session.close(whole=not ended.raised)
-        return ended.code or (_NOTHING_RECORDED if session.failed else 0)
+        code, raised = run(parsed)
+        session.close(whole=not raised)
+        return code or (_NOTHING_RECORDED if session.failed else 0)
 
     return record
 

@@ -83,8 +83,7 @@ def _diff(finding: Finding, source: Path | None, way: FixWay) -> tuple[str, list
         from tracemine.fix.diff import source_diff
     except ImportError as error:
         raise UsageError(f"a diff needs LibCST: {error}", hint=install("fix")) from error
-    made = source_diff(finding, source, way.edits)
-    return made.text, list(made.refused)
+    return source_diff(finding, source, way.edits)
 
 
 def _module(finding: Finding, analysis: Analysis | None) -> tuple[str, list[str]]:

@@ -56,9 +56,7 @@ def list_(rules: RulesOption = None) -> int:
     Example:
       tracemine rules list --rules my_rules/
     """
-    from tracemine.matching.catalogue import list_rules
-
-    lines = [(one.id, one.rows, one.status, line(one.title)) for one in list_rules(rules_asked(rules))]
+    lines = [(one.id, one.rows, one.status, line(one.title)) for one in rules_asked(rules)]
     if sys.stdout.isatty():
         from rich.table import Table
 
@@ -88,9 +86,7 @@ def show(
     from tracemine.matching.catalogue import show_rule
     from tracemine.report.markdown import rule_text
 
-    page = show_rule(rules_asked(rules), rule, written=rule_text)
-    cases = "".join(f"- {rule_text(heading)}\n" for heading in page.cases)
-    text = f"{page.text}\n**Cases.**\n\n{cases}" if cases else page.text
+    text = show_rule(rules_asked(rules), rule, written=rule_text)
     if sys.stdout.isatty():
         from rich.markdown import Markdown
 

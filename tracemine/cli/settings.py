@@ -35,31 +35,27 @@ _FILE: Final = "pyproject.toml"
 _SIZE_LIMIT: Final = 1 << 20
 _SWITCHES: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
 _SCAN: Final = ("scan",)
-_MINING: Final = ("scan", "diff", "write")  # of baselines; verify's --rule is about findings
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """An option whose default can be set: its kind, and which commands take it (none named: all that have it)."""
-
-    kind: str  # of _KINDS
-    commands: tuple[str, ...] = ()
-
-
-SETTINGS: Final[Mapping[str, Setting]] = {
-    "gpu": Setting("text"),
-    "rules": Setting("paths"),
-    "rule": Setting("texts", _MINING),
-    "skip": Setting("texts", _MINING),
-    "min-saving": Setting("text"),
-    "fail-on": Setting("text", _SCAN),
-    "baseline": Setting("path", _SCAN),
-    "calibration": Setting("path"),
-    "evidence": Setting("paths"),
-    "format": Setting("text", _SCAN),
-    "top": Setting("integer", _SCAN),
-    "quiet": Setting("switch"),
-    "no-color": Setting("switch"),
+# Options whose defaults can be set, of KINDS; and of those that not all take that have them, the commands that do.
+SETTINGS: Final[Mapping[str, str]] = {
+    "gpu": "text",
+    "rules": "paths",
+    "rule": "texts",
+    "skip": "texts",
+    "min-saving": "text",
+    "fail-on": "text",
+    "baseline": "path",
+    "calibration": "path",
+    "evidence": "paths",
+    "format": "text",
+    "top": "integer",
+    "quiet": "switch",
+    "no-color": "switch",
+}
+_ONLY_OF: Final = {
+    **dict.fromkeys(("rule", "skip"), ("scan", "diff", "write")),  # of baselines; verify's --rule is about findings
+    **dict.fromkeys(("fail-on", "baseline", "format", "top"), _SCAN),
 }
 KINDS: Final = {
     "text": "a text",
@@ -90,7 +86,7 @@ class Defaults:
         for parameter in command.params:
             for option in parameter.opts:
                 key = option.removeprefix("--")
-                if key in self.values and (not SETTINGS[key].commands or name in SETTINGS[key].commands):
+                if key in self.values and name in _ONLY_OF.get(key, (name,)):
                     yield parameter.name, self.values[key]
 
     def said_of_gates(self, arguments: Sequence[str]) -> str | None:
@@ -105,7 +101,7 @@ class Defaults:
             key
             for key in _DECIDES
             if key in self.values and self.places[key].key is not None and not _is_given(key, arguments)
-            if not SETTINGS[key].commands or command in SETTINGS[key].commands
+            if command in _ONLY_OF.get(key, (command,))
         ]
         if not keys:
             return None
@@ -136,11 +132,11 @@ def defaults(folder: Path | None, environment: Mapping[str, str]) -> Defaults:
         for key, value in table.items():
             places[key] = Location(str(file), key=f"tool.tracemine.{key}")
             values[key] = _of_file(key, value, places[key], file.parent)
-    for key, setting in SETTINGS.items():
+    for key, kind in SETTINGS.items():
         name = variable(key)
         if name in environment:
             places[key] = Location(name)
-            values[key] = _of_variable(setting.kind, environment[name], places[key])
+            values[key] = _of_variable(kind, environment[name], places[key])
     return Defaults(values, places)
 
 
@@ -194,7 +190,7 @@ def _of_file(key: str, value: object, where: Location, folder: Path) -> Any:
         from tracemine.matching.nearest import nearest
 
         raise InputError("there is no such setting", where=where, hint=nearest(key, SETTINGS))
-    kind = SETTINGS[key].kind
+    kind = SETTINGS[key]
     several = kind in ("texts", "paths")
     given: list[Any] = value if several and isinstance(value, list) else [value]
     wanted = {"integer": int, "switch": bool}.get(kind, str)

@@ -12,7 +12,6 @@ graph.py → lowering/ (tensor_ir.py) → partition.py, inline.py (loop_ir.py) �
 
 from tracemine.codegen.graph import Graph, GraphError, Unsupported
 from tracemine.codegen.graph_builder import GraphBuilder
-from tracemine.codegen.options import CodegenOptions
 from tracemine.codegen.triton.source import SourceText, generate
 
-__all__ = ["CodegenOptions", "Graph", "GraphBuilder", "GraphError", "SourceText", "Unsupported", "generate"]
+__all__ = ["Graph", "GraphBuilder", "GraphError", "SourceText", "Unsupported", "generate"]

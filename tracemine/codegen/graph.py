@@ -55,7 +55,7 @@ class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
 class LiteralArg(msgspec.Struct, frozen=True, tag="literal"):
     """What shapes the kernel itself: an axis, sizes, a flag, a dtype's name."""
 
-    value: bool | int | float | str | tuple[int | bool, ...]
+    value: bool | int | float | str | tuple[int | float | bool, ...]
 
 
 class Refs(msgspec.Struct, frozen=True, tag="refs"):

@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
-import msgspec
-
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen import tensor_ir as tir
 from tracemine.codegen.axes import Axes, Dim
@@ -26,11 +24,7 @@ from tracemine.codegen.tensor_ir import Tensor
 _REPEATS = 4
 
 
-class ColumnTile(msgspec.Struct, frozen=True):
-    """A part of an axis that is as long as the kernel's columns, and begins at `start`."""
-
-    leaf: int
-    start: int
+ColumnTile = tuple[int, int]  # an axis, and where in it a part begins that is as long as the kernel's columns
 
 
 class Inliner(ProductMath):
@@ -74,10 +68,10 @@ class Inliner(ProductMath):
         return tuple(self._at(leaf, tile) for leaf in self.axes.flat(tensor.dims))
 
     def _at(self, leaf: int, tile: ColumnTile | None) -> LoopNode:
-        if tile is None or leaf != tile.leaf:
+        if tile is None or leaf != tile[0]:
             return self.nodes.make(ir.LoopIndex, self.axes.axis(leaf))
         place = self.nodes.make(ir.LoopIndex, self.axes.axis(self.columns[0]))
-        return self.nodes.arithmetic("+", place, self.nodes.make(ir.Int, tile.start))
+        return self.nodes.arithmetic("+", place, self.nodes.make(ir.Int, tile[1]))
 
     def value(self, tensor: Tensor, index: Index, guard: LoopNode | None) -> LoopNode:
         """Return one element. `guard`: what must hold for it to be wanted; else it may be anything."""

@@ -7,13 +7,14 @@ its own arguments.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
-from pathlib import Path
+from typing import Final
 
 import msgspec
+
+from tracemine.tables import table_beside
 
 _JOINED = {" & ": "({0})", " | ": "({0})", " + ": "{0}"}  # how an expression is joined to another
 _ARGUMENT = re.compile(r"\{(\d+)\}")
@@ -56,37 +57,24 @@ class PointwiseRow(Expression, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.same or self.name or self.ops[0]
 
 
-class ReductionRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How elements become one."""
-
-    other: str
-    lanes: str
-    end: str
-
-
-class ForeachRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an operator over lists does to each member."""
-
-    base: str
-    args: tuple[str, ...]
-
-
 class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of `operators.toml`."""
 
     pointwise: tuple[PointwiseRow, ...]
     expressions: Mapping[str, Expression]
     powers: Mapping[str, str]
-    reductions: Mapping[str, ReductionRow]
+    reductions: Mapping[str, Mapping[str, str]]
     helpers: Mapping[str, str]
-    foreach: Mapping[str, ForeachRow]
+    foreach: Mapping[str, tuple[str, ...]]  # what an operator over lists does to each member, and its arguments
+
+
+ONLINE: Final = table_beside(__file__, "online_reductions.toml")
 
 
 @cache
 def table() -> OperatorTable:
     """Return the table, read once."""
-    text = Path(__file__).with_name("operators.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(text), OperatorTable)
+    return msgspec.convert(table_beside(__file__, "operators.toml"), OperatorTable)
 
 
 @cache

@@ -179,7 +179,7 @@ def _target(p: _Planner, tensor: Tensor) -> _Target:
     level = 1 + max((n.level for n in needs), default=-1)
     column_tiles = _column_tiles(p, trial, columns, p.buffers[p.homes[tensor]])
     if column_tiles:
-        columns = (p.axes.part(columns[0], column_tiles[1].start),)
+        columns = (p.axes.part(columns[0], column_tiles[1][1]),)
     behind = frozenset(n.buffer for n in needs).union(*(n.behind for n in needs))
     reads = frozenset(ir.buffers_of(stored.value))
     target = _Target(tensor, p.homes[tensor], columns, rows, part, level, behind, reads, column_tiles)
@@ -200,7 +200,7 @@ def _column_tiles(p: _Planner, trial: Inliner, columns: Dim, buffer: KernelBuffe
     size = gcd(whole, *trial.boundaries)
     if not p.axes.axis(columns[0]).pinned or size < _SHORTEST_COLUMN_TILE or whole > size * _MOST_COLUMN_TILES:
         return ()
-    return tuple(ColumnTile(columns[0], start) for start in range(0, whole, size))
+    return tuple((columns[0], start) for start in range(0, whole, size))
 
 
 def _columns(p: _Planner, tensor: Tensor, buffer: KernelBuffer) -> Dim:
@@ -245,8 +245,8 @@ def _groups(p: _Planner) -> list[list[_Target]]:
 def _joins(p: _Planner, target: _Target, group: Sequence[_Target]) -> bool:
     """Return whether a kernel that stores a group can store another too."""
     first, plain = group[0], not nearest_reductions(target.tensor)
-    columns = {tile.leaf for tile in first.tiles} or {*first.columns}
-    own = {tile.leaf for tile in target.tiles} or {*target.columns}
+    columns = {leaf for leaf, _ in first.tiles} or {*first.columns}
+    own = {leaf for leaf, _ in target.tiles} or {*target.columns}
     if first.tiles != target.tiles and (target.tiles or own != columns or p.buffers[target.buffer].role == "input"):
         return False
     same_axes = {*target.rows, *own} == {*first.rows, *columns}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import NamedTuple
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.graph import Unsupported
@@ -157,22 +156,15 @@ def _moves(place: LoopNode, axis: Axis) -> int:
     return {"*": left * count, "//": left // max(count, 1), "%": left}[place.symbol]
 
 
-class Dense(NamedTuple):
-    """How a tensor must lie at a call for one place to say where its element is.
+def flat_orders(
+    buffers: dict[str, KernelBuffer], kernel: LoopKernel
+) -> dict[str, tuple[tuple[int, ...], int, tuple[Axis, ...]]]:
+    """Return how each tensor that an elementwise kernel takes must lie for it to be launched as if it had a single row:
+    its order, an outer dimension and inner axes.
 
-    Its dimensions lie without gaps in the order `order`. Of one element, a dimension may have any stride; but `outer`,
-    the one of the outermost column, is looped over beyond its end where all rows are one: its stride is as many
-    elements as
-    `inner` have.
-    """
-
-    order: tuple[int, ...]
-    outer: int
-    inner: tuple[Axis, ...]
-
-
-def flat_orders(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> dict[str, Dense]:
-    """Return how each tensor that an elementwise kernel takes must lie for it to be launched as if it had a single row.
+    Its dimensions lie without gaps in that order. Of one element, a dimension may have any stride; but the outer one,
+    of the outermost column, is looped over beyond its end where all rows are one: its stride is as many elements as the
+    inner axes have.
 
     Empty where it may not, as the tensors were recorded.
     """
@@ -181,7 +173,7 @@ def flat_orders(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> dict[st
     axes = (*kernel.rows, *kernel.columns)
     steps = [ir.elements(axes[place + 1 :]) for place in range(len(axes))]
     free_axes = ir.FreeAxes(())
-    found: dict[str, Dense] = {}
+    found: dict[str, tuple[tuple[int, ...], int, tuple[Axis, ...]]] = {}
     for name, index in ir.accesses(kernel):
         buffer = buffers[name]
         if not any(map(free_axes, index)):
@@ -191,7 +183,7 @@ def flat_orders(buffers: dict[str, KernelBuffer], kernel: LoopKernel) -> dict[st
         outer = next(d for d, place in enumerate(index) if _moves(place, kernel.columns[0]))
         inner = tuple(axis for axis in kernel.columns[1:] if not _moves(index[outer], axis))
         order = sorted(range(len(buffer.shape)), key=lambda d: (-buffer.strides[d], d))
-        found[name] = Dense(tuple(order), outer, inner)
+        found[name] = tuple(order), outer, inner
     return found
 
 

@@ -69,8 +69,8 @@ def compared(before: ComparedSide, after: ComparedSide, *, noise: float | None =
     alike = one is not None and other is not None and one.stacks == other.stacks
     match = partial(matched, scales=scales, noise=level)
     found = [
-        match([before.items[i] for i in one.before], [after.items[j] for j in one.after], one.matched_by)
-        for one in components(before.items, after.items, alike=alike)
+        match([before.items[i] for i in ours], [after.items[j] for j in theirs], matched_by)
+        for ours, theirs, matched_by in components(before.items, after.items, alike=alike)
     ]
     pairs = [(each.before, each.after) for each in found if each.on_gpu and not each.one_sided]
     both = Both(

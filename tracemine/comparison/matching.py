@@ -7,7 +7,6 @@ findings that share a name are in one component, and a component's costs are com
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from tracemine.comparison.record import Item
 from tracemine.comparison.sides import place
@@ -16,13 +15,9 @@ IDENTITY, ALIAS, SIGNATURE = "identity", "alias", "signature"
 BY_NAME = (IDENTITY, ALIAS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """Findings that are the same, by their positions on each side; on one side alone where nothing matched."""
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    matched_by: str | None
+# Findings that are the same, by their positions on each side, and by what they match; on one side alone where nothing
+# matches.
+Component = tuple[tuple[int, ...], tuple[int, ...], str | None]
 
 
 def components(before: Sequence[Item], after: Sequence[Item], *, alike: bool) -> list[Component]:
@@ -41,16 +36,11 @@ def components(before: Sequence[Item], after: Sequence[Item], *, alike: bool) ->
         here, there = [before[i] for i in rest[0]], [after[j] for j in rest[1]]
         linked = _linked(edges(here, there))
         found += [
-            Component(
-                before=tuple(rest[0][i] for i in ours), after=tuple(rest[1][j] for j in theirs), matched_by=matched_by
-            )
-            for ours, theirs in linked
+            (tuple(rest[0][i] for i in ours), tuple(rest[1][j] for j in theirs), matched_by) for ours, theirs in linked
         ]
         rest = (_left(rest[0], [ours for ours, _ in linked]), _left(rest[1], [theirs for _, theirs in linked]))
     found = [_by_name(one, before, after) for one in found]
-    found += [Component(before=(i,), after=(), matched_by=None) for i in rest[0]]
-    found += [Component(before=(), after=(j,), matched_by=None) for j in rest[1]]
-    return found
+    return [*found, *(((i,), (), None) for i in rest[0]), *(((), (j,), None) for j in rest[1])]
 
 
 def _left(rows: Sequence[int], groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
@@ -61,8 +51,8 @@ def _left(rows: Sequence[int], groups: Iterable[Iterable[int]]) -> tuple[int, ..
 
 def _by_name(one: Component, before: Sequence[Item], after: Sequence[Item]) -> Component:
     """Return matches by identity where both sides have the same ones, whatever else would have matched them too."""
-    ours, theirs = {before[i].fingerprint for i in one.before}, {after[j].fingerprint for j in one.after}
-    return replace(one, matched_by=IDENTITY) if ours == theirs else one
+    ours, theirs = {before[i].fingerprint for i in one[0]}, {after[j].fingerprint for j in one[1]}
+    return (*one[:2], IDENTITY) if ours == theirs else one
 
 
 _Names = frozenset[tuple[bool, str]]

@@ -17,21 +17,12 @@ import pyarrow as pa
 
 from tracemine.columns import numbers, string_ids
 from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS, Counters, match
-from tracemine.counters.record import Bound, CounterReport, ProfiledKernel
+from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.errors import Location, TimelineError
 from tracemine.files import path_text
 from tracemine.timeline import COUNTERS, Timeline, read_counters_table
 
-__all__ = [
-    "Bound",
-    "CounterReport",
-    "Counters",
-    "ProfiledKernel",
-    "counters_table",
-    "match",
-    "stored_reports",
-    "with_stored",
-]
+__all__ = ["CounterReport", "Counters", "ProfiledKernel", "counters_table", "match", "stored_reports", "with_stored"]
 
 _FLOPS = "_flops"  # ends the columns of Kernel.flops
 _DTYPES = tuple(column.name.removesuffix(_FLOPS) for column in COUNTERS.columns if column.name.endswith(_FLOPS))

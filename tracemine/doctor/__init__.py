@@ -11,12 +11,12 @@ from __future__ import annotations
 from tracemine.doctor.code import recipe_for
 from tracemine.doctor.doubts import doubts_of
 from tracemine.doctor.having import parts_of
-from tracemine.doctor.record import CHECKUP_SCHEMA_VERSION, Checkup, Doubt, Holding
+from tracemine.doctor.record import CHECKUP_SCHEMA_VERSION, Checkup
 from tracemine.doctor.text import render
 from tracemine.findings import Scan
 from tracemine.timeline import Timeline
 
-__all__ = ["CHECKUP_SCHEMA_VERSION", "Checkup", "Doubt", "Holding", "check_up", "render"]
+__all__ = ["CHECKUP_SCHEMA_VERSION", "Checkup", "check_up", "render"]
 
 _OPTIONAL = ("memory",)  # a recording without it is none the less fine
 

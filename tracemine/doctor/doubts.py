@@ -6,7 +6,7 @@ Most of it they say as sentences. `SAID` knows each by words of it, and says it 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Final
 
 from tracemine.columns import MISSING, numbers
 from tracemine.doctor.record import Doubt
@@ -21,56 +21,46 @@ _CLOCKS_SERIOUS = 0.1  # of activities that began before they were launched: gap
 _SLOWED = 1.1  # a recorded step that takes so many times as long as alone
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A sentence of a scan: words of it, and what the doctor says in its place; "" says it as it stands."""
-
-    words: str
-    name: str
-    serious: bool
-    says: str
-    do: str | None = None
-
-
 _ALL_RANKS = "record each process into a file of its own"
 _LATER_STEP = "record later steps: schedule(wait=5, warmup=2, active=3)"
-SAID = (
-    Said("CUDA graphs being captured", "graph_capture", True, "a graph is captured here: nothing is meant to run",
+# By words of a scan's sentence what the doctor says in its place.
+SAID: Final = {
+    "CUDA graphs being captured": Doubt("graph_capture", True, "a graph is captured here: nothing is meant to run",
          "scan the replays with --graph-capture THIS"),
-    Said("streams of equal number are distinguished by device only", "processes", True,
+    "streams of equal number are distinguished by device only": Doubt("processes", True,
          "several processes in one file: no stream can be told from another", _ALL_RANKS),
-    Said("several recordings may stand in this file", "processes", True,
+    "several recordings may stand in this file": Doubt("processes", True,
          "streams overlap themselves: several recordings in one file", _ALL_RANKS),
-    Said("Kernels of CUDA graphs are missing", "graphs_missing", True,
+    "Kernels of CUDA graphs are missing": Doubt("graphs_missing", True,
          "kernels of CUDA graphs were not recorded: the GPU looks idle while they run",
          "record with a newer driver, or once without graphs"),
-    Said("have a trace of the graph, so GPU time is missing", "graphs_missing", True,
+    "have a trace of the graph, so GPU time is missing": Doubt("graphs_missing", True,
          "some CUDA graph launches were not recorded", "--cuda-graph-trace=node"),
-    Said("might have been collected", "lost_perhaps", False, "Nsight Systems may have lost events",
+    "might have been collected": Doubt("lost_perhaps", False, "Nsight Systems may have lost events",
          "record a shorter window"),
-    Said("torch.compile compiled", "compiling", True, "torch.compile compiled in the recording", _LATER_STEP),
-    Said("execution trace is cut short", "execution_trace", False, "the execution trace is cut off",
+    "torch.compile compiled": Doubt("compiling", True, "torch.compile compiled in the recording", _LATER_STEP),
+    "execution trace is cut short": Doubt("execution_trace", False, "the execution trace is cut off",
          "let the program end before it is copied"),
-    Said("the execution trace does not have", "execution_trace", False,
+    "the execution trace does not have": Doubt("execution_trace", False,
          "the execution trace is not of this window", "record both at once: tracemine.capture"),
-    Said("traced as a whole", "graphs_whole", False, "CUDA graphs stand as a whole, without their kernels",
+    "traced as a whole": Doubt("graphs_whole", False, "CUDA graphs stand as a whole, without their kernels",
          "--cuda-graph-trace=node"),
-    Said("no launches were recorded", "idle_unexplained", False,
+    "no launches were recorded": Doubt("idle_unexplained", False,
          "no launches were recorded: why the GPU idles is not known",
          "a newer Triton records them, as torch.profiler and nsys do"),
-    Said("without a recorded cause", "idle_unexplained", False, "much idle time has no recorded cause",
+    "without a recorded cause": Doubt("idle_unexplained", False, "much idle time has no recorded cause",
          "all ranks, all threads, several steps"),
-    Said("launched before recording began", "before_window", False,
+    "launched before recording began": Doubt("before_window", False,
          "the first activities were launched before recording began", "record several steps"),
-    Said("once more, the same in all", "twice", False, "events stand in the file twice: each was read once"),
-    Said("of traceEvents: the first was read", "several", True, "the file holds several traces: the first was read",
+    "once more, the same in all": Doubt("twice", False, "events stand in the file twice: each was read once"),
+    "of traceEvents: the first was read": Doubt("several", True, "the file holds several traces: the first was read",
          _ALL_RANKS),
-    Said("NVTX ranges slow the host", "slowed", False, "nsys slows the host: gaps are longer than in production"),
-    Said("one rank cannot tell", "one_rank", False, "one rank of several: who waits for whom is not known",
+    "NVTX ranges slow the host": Doubt("slowed", False, "nsys slows the host: gaps are longer than in production"),
+    "one rank cannot tell": Doubt("one_rank", False, "one rank of several: who waits for whom is not known",
          "record all ranks, scan the folder"),
-    Said("GPU time are not estimated", "gpu_unknown", False, "no rates are known of this GPU",
+    "GPU time are not estimated": Doubt("gpu_unknown", False, "no rates are known of this GPU",
          "--gpu NAME"),
-)  # fmt: skip
+}  # fmt: skip
 
 
 def doubts_of(timeline: Timeline, scan: Scan) -> list[Doubt]:
@@ -134,9 +124,7 @@ def _clocks(timeline: Timeline) -> Iterator[Doubt]:
 
 def _said(scan: Scan) -> Iterator[Doubt]:
     for warning in scan.warnings:
-        for said in SAID:
-            if said.words in warning:
-                yield Doubt(name=said.name, serious=said.serious, says=said.says, do=said.do)
+        yield from (doubt for words, doubt in SAID.items() if words in warning)
 
 
 def _dropped(timeline: Timeline) -> Iterator[Doubt]:

@@ -16,7 +16,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     switch: str | None = None  # what records it; null: it is there
 
 
-class Doubt(msgspec.Struct, frozen=True, kw_only=True):
+class Doubt(msgspec.Struct, frozen=True):
     """One thing that makes figures of a recording differ from how the program runs."""
 
     name: str  # one word for programs, such as `cut_off`

@@ -4,21 +4,7 @@ scan = find(timeline, rows, matches, device_of(timeline))
 """
 
 from tracemine.findings.find import find
-from tracemine.findings.identity import fingerprint
 from tracemine.findings.notes import device_of
-from tracemine.findings.ranking import SEVERITIES
-from tracemine.findings.record import NOTHING, Finding, Range, Scan, Source, Summary, Traffic
+from tracemine.findings.record import Finding, Range, Scan, Source
 
-__all__ = [
-    "NOTHING",
-    "SEVERITIES",
-    "Finding",
-    "Range",
-    "Scan",
-    "Source",
-    "Summary",
-    "Traffic",
-    "device_of",
-    "find",
-    "fingerprint",
-]
+__all__ = ["Finding", "Range", "Scan", "Source", "device_of", "find"]

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.errors import InputError, Location
-from tracemine.findings.inside import Extents, extents_of
+from tracemine.findings.inside import extents_of
 from tracemine.findings.per_step import observed, step_summary, usual_steps
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime, activity_rows
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.iterations import Iterations, iterations
+from tracemine.rows.spans import Spans
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -38,13 +39,13 @@ class Accounts(Struct, frozen=True, kw_only=True):
     gpu_busy_ns: int
     per_step: StepSummary | None
     step_of: IntArray  # the step, marked or inferred, that it is part of; −1: none, or one that is not counted
-    extents: Extents | None = None  # when steps were under way; None: none are known
+    extents: Spans | None = None  # when steps were under way; None: none are known
     counted: Iterations | None = None  # the steps that tell what one takes
 
     @property
     def judged_ns(self) -> int:
         """Return how long what counts takes: steps where any are known, and else the span."""
-        steps = None if self.extents is None else int((self.extents.end_ns - self.extents.begin_ns).sum())
+        steps = None if self.extents is None else int(self.extents.dur.sum())
         return min(self.span_ns, steps or self.span_ns)
 
     @property

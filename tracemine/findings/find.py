@@ -26,7 +26,7 @@ from tracemine.findings.context import Cause, ScanContext
 from tracemine.findings.contract import kept
 from tracemine.findings.estimates import ESTIMATES
 from tracemine.findings.grouping import grouped
-from tracemine.findings.identity import Placed, place_of, variant_of
+from tracemine.findings.identity import place_of, variant_of
 from tracemine.findings.inside import inside_steps
 from tracemine.findings.library_shares import shares_text
 from tracemine.findings.like_lost import like_lost, losing, lowered, lowered_ns
@@ -98,8 +98,8 @@ def find(
     by_priority = sorted(told, key=lambda m: (m.rule.priority, m.rule.id))
     heavy_ns = HEAVY_SHARE * context.accounts.gpu_time_ns if min_saving_ns is None else np.inf
     variants, known = _variants(context, by_priority, judge, threshold_ns, heavy_ns)
-    places = {mark: one.placed for mark, one in known.items()}
-    findings = _advised(context, grouped(variants, places), {each.rule.id: each.rule for each in by_priority}, places)
+    findings = grouped(variants, {mark: one.place for mark, one in known.items()})
+    findings = _advised(context, findings, {match.rule.id: match.rule for match in by_priority}, known)
     overlapping = frozenset(each.rule.id for each in by_priority if each.rule.saving == "overlap")
     findings = _ranked(
         context, findings, threshold_ns, SHOWN_SHARE if min_saving_ns is None else 0.0, overlapping, known
@@ -305,19 +305,20 @@ def _variant(
         matrices=matrices,
         savings=[one.gpu_saving_ns for one in classes],
         first=first_class(classes),
-        placed=Placed(place_of(rule, classes[0].label), facts),
+        place=place_of(rule, classes[0].label),
+        facts=facts,
         call=call,
         call_ns=sum((one.call_ns * len(one.matrix) for one in classes), NOTHING) // sum(map(len, matrices)),
     )
 
 
 def _advised(
-    context: ScanContext, findings: Iterable[Finding], rules: dict[str, Rule], places: dict[str, Placed]
+    context: ScanContext, findings: Iterable[Finding], rules: dict[str, Rule], known: Mapping[str, Reported]
 ) -> list[Finding]:
     """Return the findings, each with the advice that fits the trace and its place."""
     advice = []
     for finding in findings:
-        own = merged(places[variant.identity.finding].facts for variant in finding.variants)
+        own = merged(known[variant.identity.finding].facts for variant in finding.variants)
         rule, of_trace = rules[finding.rule], context.environment
         fix = advised(rule.advice, rule.fix, of_trace.facts | own, of_trace.blockers_text)
         fix = fix.replace("torch.bfloat16", f"torch.{of_trace.half}")
@@ -331,7 +332,7 @@ def _by_finding(variants: Iterable[Reported]) -> list[list[Reported]]:
     """Return the variants of each finding, in order of first appearance."""
     found: dict[str, list[Reported]] = {}
     for one in variants:
-        found.setdefault(one.placed.place.mark, []).append(one)
+        found.setdefault(one.place.mark, []).append(one)
     return list(found.values())
 
 

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from tracemine.findings.identity import Placed
+from tracemine.findings.identity import Place
 from tracemine.findings.record import Finding, Identity, Scan, Variant, Verified
 from tracemine.findings.totals import common, intensity, totals
 
@@ -23,17 +23,17 @@ _OTHERS = ("TensorRT::", "onnx::", "xla::")
 _MOST_IN_TITLE, _MOST_NAMES = 3, 2  # operators, and places
 
 
-def grouped(variants: Iterable[Finding], places: Mapping[str, Placed]) -> list[Finding]:
+def grouped(variants: Iterable[Finding], places: Mapping[str, Place]) -> list[Finding]:
     """Group variants into findings, one a cause and thing to change. `places`: of each variant, by its fingerprint."""
 
     def mark(one: Finding) -> str:
-        return places[one.fingerprint].place.mark
+        return places[one.fingerprint].mark
 
     found = []
     of_place = [list(members) for _, members in groupby(sorted(variants, key=mark), key=mark)]
     for members in _to_change(of_place):
         parts = sorted(members, key=_worth)
-        every = [places[one.fingerprint].place for one in parts]
+        every = [places[one.fingerprint] for one in parts]
         own = min(place.mark for place in every)
         aliases = {alias for place in every for alias in (place.mark, *place.aliases)} - {own}
         names = list(dict.fromkeys(place.name for place in every))

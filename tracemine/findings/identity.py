@@ -12,7 +12,6 @@ from msgspec import Struct
 from tracemine.findings.facts import activity_facts
 from tracemine.findings.labels import Label, label_of, short
 from tracemine.findings.record import Finding, Identity
-from tracemine.matching.advice import Fact
 from tracemine.matching.rule import Rule
 from tracemine.rows.table import Rows
 from tracemine.timeline import Timeline
@@ -27,13 +26,6 @@ class Place(Struct, frozen=True):
     mark: str  # the finding's identity
     aliases: tuple[str, ...]
     name: str | None  # class of the module or of the optimizer, or the function; "": not known; None: it is everywhere
-
-
-class Placed(Struct, frozen=True):
-    """Where a variant is, and what advice may ask of it."""
-
-    place: Place
-    facts: dict[str, Fact]
 
 
 def fingerprint(parts: dict[str, object]) -> str:

@@ -11,33 +11,11 @@ from msgspec import Struct
 from tracemine.findings.record import Finding, activity_rows
 from tracemine.perfmodel import REPLAY_FLOOR_NS
 from tracemine.rows.iterations import Iterations
+from tracemine.rows.spans import Spans
 from tracemine.rows.table import IntArray, Rows, number
 
 
-class Extents(Struct, frozen=True):
-    """When some step was under way: disjoint intervals in order, nanoseconds."""
-
-    begin_ns: IntArray
-    end_ns: IntArray
-
-    def covered(self, begin_ns: IntArray, end_ns: IntArray) -> IntArray:
-        """Return how much of each interval lies in these.
-
-        >>> Extents(np.array([0, 100]), np.array([10, 200])).covered(np.array([5, -9, 20]), np.array([150, -1, 90]))
-        array([55,  0,  0])
-        """
-        return self._until(end_ns) - self._until(begin_ns)
-
-    def _until(self, moment_ns: IntArray) -> IntArray:
-        """Return how much of these lies before each moment."""
-        before = np.concatenate(([0], np.cumsum(self.end_ns - self.begin_ns)))
-        at = np.searchsorted(self.begin_ns, moment_ns, side="right")
-        ends = np.concatenate(([np.iinfo(np.int64).min], self.end_ns))[at]
-        found: IntArray = before[at] - (np.maximum(ends, moment_ns) - moment_ns)
-        return found
-
-
-def extents_of(found: Iterations | None, step_of: IntArray, end_ns: IntArray) -> Extents | None:
+def extents_of(found: Iterations | None, step_of: IntArray, end_ns: IntArray) -> Spans | None:
     """Return when steps were under way: from their begin on the host until it has left them and their work is done.
 
     None where no steps are known.
@@ -48,20 +26,16 @@ def extents_of(found: Iterations | None, step_of: IntArray, end_ns: IntArray) ->
     done = found.end_ns.copy()
     inside = step_of >= 0
     np.maximum.at(done, step_of[inside], end_ns[inside])
-    order = np.argsort(found.begin_ns, kind="stable")
-    begin, done = found.begin_ns[order], np.maximum.accumulate(done[order])
-    first = np.append(True, begin[1:] > done[:-1])[: len(begin)]
-    last = np.append(first[1:], True)[: len(begin)]
-    return Extents(begin[first], done[last])
+    return Spans.of(found.begin_ns, done)
 
 
-def gaps_inside(gaps: Rows, step_of: IntArray, extents: Extents | None) -> IntArray:
+def gaps_inside(gaps: Rows, step_of: IntArray, extents: Spans | None) -> IntArray:
     """Return how much of each gap lies in steps: nothing where neither side of it is part of one; all without steps."""
     begin, dur = number(gaps, "start_ns"), number(gaps, "dur_ns")
     if extents is None:
         return dur
     of_step = (step_of[number(gaps, "previous_row")] >= 0) | (step_of[number(gaps, "next_row")] >= 0)
-    return np.where(of_step, extents.covered(begin, begin + dur), 0)
+    return np.where(of_step, extents.within(begin, begin + dur), 0)
 
 
 class Inside(Struct, frozen=True):

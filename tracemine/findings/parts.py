@@ -7,7 +7,6 @@ far as nothing else hides it, and the parts and the idle time add up to the step
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -42,13 +41,6 @@ _NAMES = tuple(PARTS)
 _MOST_OF_IT = 0.5  # of GPU time: a least that is known of less says nothing
 
 
-class Shared(NamedTuple):
-    """Nanoseconds by part in the order of PARTS, summed over devices."""
-
-    busy_ns: list[int]  # each moment once
-    covered_ns: int  # of communication that overlaps other work
-
-
 def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
     """Return the parts of the usual unprofiled step, mean of steps and devices; None where nothing ran.
 
@@ -59,9 +51,9 @@ def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
     chosen = np.ones(len(part), np.bool_) if step is None else accounts.in_step
     if not accounts.dur_ns[chosen].any():
         return None
-    shared = shared_among(*_places(context), np.where(chosen, part, -1))
+    all_ns, overlapped_ns = shared_among(*_places(context), np.where(chosen, part, -1))
     times = max(accounts.devices, 1) * (1 if step is None else max(step.count, 1))
-    busy_ns = sum(shared.busy_ns) // times
+    busy_ns = sum(all_ns) // times
     whole_ns = max(context.unprofiled.mid_ns, busy_ns)
     spent = _by_part(part, accounts.dur_ns, chosen)
     least = least_times(context, findings)
@@ -76,14 +68,14 @@ def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
             gpu_time_ns=spent[at] // times,
             least_gpu_time_ns=bottom[at] // times if known[at] else None,
         )
-        for at, (name, ns) in enumerate(zip(_NAMES, shares(shared.busy_ns, busy_ns), strict=True))
+        for at, (name, ns) in enumerate(zip(_NAMES, shares(all_ns, busy_ns), strict=True))
         if spent[at]
     ]
     known_share = sum(known) / max(sum(spent), 1)
     made = Parts(
         ns=whole_ns,
         parts=(*found, Part(name=IDLE, ns=whole_ns - busy_ns, gpu_time_ns=0)),
-        covered_communication_ns=shared.covered_ns // times,
+        covered_communication_ns=overlapped_ns // times,
         after_ns=NOTHING,
         gpu_time_after_ns=None if least is None else NOTHING,
         least_gpu_time_ns=sum(bottom) // times if known_share >= _MOST_OF_IT else None,
@@ -143,14 +135,17 @@ def parts_by_class(op_class: Categories) -> IntArray:
     return np.array([other if at < 0 else at for at in (*of, other)], np.int64)[op_class.codes]
 
 
-def shared_among(device: IntArray, start: IntArray, end: IntArray, part: IntArray) -> Shared:
+def shared_among(device: IntArray, start: IntArray, end: IntArray, part: IntArray) -> tuple[list[int], int]:
     """Give each moment of a device at which something of a part runs to the first part that runs then.
+
+    Return nanoseconds by part in the order of PARTS, summed over devices, and those of communication that overlaps
+    other work.
 
     Activities in order of start; those of part −1 do not count.
 
     >>> one = np.zeros(2, np.int64)
-    >>> shared_among(one, np.array([0, 5]), np.array([10, 20]), np.array([6, 0])).busy_ns
-    [15, 0, 0, 0, 0, 0, 5]
+    >>> shared_among(one, np.array([0, 5]), np.array([10, 20]), np.array([6, 0]))
+    ([15, 0, 0, 0, 0, 0, 5], 0)
     """
     busy, before = [], 0
     for at in range(len(_NAMES)):
@@ -158,7 +153,7 @@ def shared_among(device: IntArray, start: IntArray, end: IntArray, part: IntArra
         busy.append(until - before)
         before = until
     last = _NAMES.index(COMMUNICATION)
-    return Shared(busy, covered_ns(device, start, end, part == last) - busy[last])
+    return busy, covered_ns(device, start, end, part == last) - busy[last]
 
 
 def covered_ns(device: IntArray, start: IntArray, end: IntArray, among: BoolArray) -> int:

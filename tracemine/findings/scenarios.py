@@ -28,20 +28,14 @@ class Change(Struct, frozen=True):
     unwaited: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))  # calls: the host does not wait in them
 
 
-class _Edit(Struct, frozen=True):
-    """Effects of a change: places of activities, and events of the host whose time since those before differs."""
-
-    places: IntArray
-    saved_ns: IntArray
-    events: IntArray
-
-
 class Edits(Struct, frozen=True):
     """Effects of changes that are made in turn, the first one's number is 1. Arrays have a value an event of the host:
     the number of the change that has this effect on it (`_NEVER`: none).
     """
 
-    each: tuple[_Edit, ...]
+    # Of each change: places of activities, what they take less, and events of the host whose time since those before
+    # differs.
+    each: tuple[tuple[IntArray, IntArray, IntArray], ...]
     unlaunched: IntArray
     gone: IntArray  # the event before is a launch that is not made
     lead_ns: IntArray  # how much of its time is left without its launch
@@ -74,7 +68,7 @@ class Edits(Struct, frozen=True):
             events.append(np.concatenate((fewer, behind[unlaunched[behind] != number], dearer, freed)))
         return Edits(
             each=tuple(
-                _Edit(happened.segments.place[change.rows], change.saved_ns, at)
+                (happened.segments.place[change.rows], change.saved_ns, at)
                 for change, at in zip(changes, events, strict=True)
             ),
             unlaunched=unlaunched,
@@ -123,10 +117,10 @@ class Scenarios:
     def advance(self, number: int) -> Scenarios:
         """Make all changes up to the one of this number, which is no lower than before; return the scenarios."""
         made, self.number = self.edits.each[self.number : number], number
-        for edit in made:
-            self.took[edit.places] -= edit.saved_ns
-            self._spend(edit.events)
-        if any(len(edit.events) for edit in made):
+        for places, saved_ns, events in made:
+            self.took[places] -= saved_ns
+            self._spend(events)
+        if any(len(events) for _, _, events in made):
             self._follow_host()
         self.sums = np.cumsum(self.took + self.happened.places.follow)
         self.late = np.add(self.called, self.took - self.sums)

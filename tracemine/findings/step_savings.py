@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from tracemine.findings.accounting import Room, idle_of, most_saved
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
-from tracemine.findings.identity import Placed
+from tracemine.findings.identity import Place
 from tracemine.findings.record import Finding, activity_rows
 from tracemine.findings.steps import Fix
+from tracemine.matching.advice import Fact
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import COMPILED_CALL_NS, NOTHING, Range
 from tracemine.perfmodel.ranges import outwards
@@ -37,7 +38,8 @@ class Reported(Struct, frozen=True):
     matrices: list[IntArray]
     savings: list[Range]
     first: int  # the class with the first occurrence
-    placed: Placed
+    place: Place
+    facts: dict[str, Fact]  # what advice may ask of it
     call: str = "operator"  # what its fix calls: one of CALLS
     call_ns: Range = NOTHING  # that each such call costs the host beyond what one of its kind does, mean
 
@@ -78,9 +80,9 @@ def split_by_gain(
         both = [*on_gpu, *tried]
         gains = context.steps.usual_gains([candidate.fix for candidate in both])
         gained = Counter[str]()
-        for one, ns in zip(tried, gains[len(on_gpu) :], strict=True):
-            gained[one.placed.place.mark] += ns
-        tried = [candidate for candidate in tried if gained[candidate.placed.place.mark] >= threshold_ns]
+        for candidate, ns in zip(tried, gains[len(on_gpu) :], strict=True):
+            gained[candidate.place.mark] += ns
+        tried = [candidate for candidate in tried if gained[candidate.place.mark] >= threshold_ns]
     kept = {id(candidate) for candidate in tried}
     claim(context, tried)
     left = [candidate for candidate in little if id(candidate) not in kept]

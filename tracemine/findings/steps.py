@@ -54,19 +54,9 @@ _LEAST_STALL_NS = 1_000_000
 _AHEAD = 0.9
 
 
-class End(Struct, frozen=True):
-    """An end of an interval, or its middle: of what speaks for a fix, and of what speaks against it."""
-
-    name: str
-    other: str
-
-    def of(self, interval: Range, *, against: bool = False) -> int:
-        """Return this end of an interval; the other one where a large value speaks against the fix."""
-        found: int = getattr(interval, self.other if against else self.name)
-        return found
-
-
-_LOW, _MID, _HIGH = End("low", "high"), End("mid", "mid"), End("high", "low")
+# Ends of an interval and its middle; where a large value speaks against a fix, the other end.
+_LOW, _MID, _HIGH = "low", "mid", "high"
+_OTHER = {_LOW: _HIGH, _MID: _MID, _HIGH: _LOW}
 
 
 class Fix(Struct, frozen=True, eq=False):
@@ -216,13 +206,13 @@ class Steps(Struct, frozen=True, dict=True, eq=False):
         gained = self.replay.gains([self.change(fix) for fix in fixes], self.paces[1])
         return [int(each) for each in self.longer * gained]
 
-    def change(self, fix: Fix, end: End = _MID) -> Change:
+    def change(self, fix: Fix, end: str = _MID) -> Change:
         """Return a fix as a change of the timeline: the last activities of each match get shorter, and only the first
         is launched; none of them where nothing is called in their place.
         """
         rows, saved, unlaunched, called = [], [], [], []
         for matrix, saving in zip(fix.matrices, fix.savings, strict=True):
-            left = np.full(len(matrix), end.of(saving) // max(len(matrix), 1))
+            left = np.full(len(matrix), getattr(saving, end) // max(len(matrix), 1))
             for column in matrix.T[::-1]:
                 part = np.minimum(left, self.replay.dur[column])
                 rows.append(column)
@@ -233,17 +223,17 @@ class Steps(Struct, frozen=True, dict=True, eq=False):
             called.append(matrix[:, 0])
         first, gone = self._first(fix, _joined(called))
         unlaunched.append(gone)
-        fewer = fix.call in ("graph", "loop") or end is not _LOW
+        fewer = fix.call in ("graph", "loop") or end != _LOW
         compiled = fix.call in ("compiled", "iteration")
         call_ns = fix.call_ns + (COMPILED_CALL_NS if compiled else NOTHING)
         return Change(
             rows=_joined(rows),
             saved_ns=_joined(saved),
             unlaunched=_joined(unlaunched) if fewer else first[:0],
-            whole=end is _HIGH or fix.call in ("graph", "loop", "nothing"),
-            most_ns=end.of({"graph": _GRAPH_NS, "loop": _LOOP_NS}.get(fix.call, _LAUNCH_NS)),
+            whole=end == _HIGH or fix.call in ("graph", "loop", "nothing"),
+            most_ns=getattr({"graph": _GRAPH_NS, "loop": _LOOP_NS}.get(fix.call, _LAUNCH_NS), end),
             called=first if call_ns.high else first[:0],
-            call_ns=end.of(call_ns, against=True),
+            call_ns=getattr(call_ns, _OTHER[end]),
             unblocked=first if fix.unblocks and fewer else first[:0],
             unwaited=fix.unwaited if fewer else first[:0],
         )

@@ -7,21 +7,12 @@ from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
 
 from tracemine.columns import of_values
 from tracemine.findings.record import Finding, Scan, Source
 from tracemine.timeline import ColumnSchema, TableSchema
 
-
-class _Of(Struct, frozen=True):
-    """A column of a finding: its name, its meaning, and where it comes from."""
-
-    name: str
-    type: pa.DataType
-    says: str
-    null: str | None
-    get: Callable[[Finding], Any]
+_Of = tuple[ColumnSchema, Callable[[Finding], Any]]  # a column of a finding, and where it comes from
 
 
 _TEXT, _INT, _FLOAT, _BOOL, _TEXTS = pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.list_(pa.string())
@@ -54,52 +45,56 @@ def _of_source(name: str) -> Callable[[Finding], Any]:
     return get
 
 
+def _of(name: str, type: pa.DataType, says: str, null: str | None, get: Callable[[Finding], Any]) -> _Of:
+    return ColumnSchema(name, type, says, null), get
+
+
 def _range(name: str, path: str, says: str, null: str | None = None) -> tuple[_Of, _Of, _Of]:
     """Return the ends of a range and its middle, which has the plain name."""
     ends = (("low_ns", "low", "low end"), ("ns", "mid", "middle"), ("high_ns", "high", "high end"))
     low, mid, high = (
-        _Of(f"{name}_{end}", _INT, f"{says}, nanoseconds: {what} of the interval", null, _field(f"{path}.{field}"))
+        _of(f"{name}_{end}", _INT, f"{says}, nanoseconds: {what} of the interval", null, _field(f"{path}.{field}"))
         for end, field, what in ends
     )
     return low, mid, high
 
 
 _COLUMNS = (
-    _Of("fingerprint", _TEXT, "identity of the finding, the same in another recording", None, _field("fingerprint")),
-    _Of("rule", _TEXT, "id of the rule that found it", None, _field("rule")),
-    _Of("cause", _TEXT, "why it is slow: what there is one fix for", None, _field("cause")),
-    _Of("title", _TEXT, "what it is, in a line", None, _field("title")),
-    _Of("severity", _TEXT, "`high` from 5 % of all unprofiled steps, `medium` from 1 %, `low`", None, _field("severity")),
-    _Of("evidence", _TEXT, "how sure it is that the activities belong together: `proven`, `consistent`, `adjacent`", None, _field("evidence")),
-    _Of("reported", _BOOL, "false: it saves too little for a report to show it", None, _field("reported")),
-    _Of("occurrences", _INT, "how often it occurs in the trace", None, _field("occurrences")),
-    _Of("variants", _INT, "rows of it that differ in operators or shapes; 0 of findings that schema version 1 stored", None, lambda finding: len(finding.variants)),
-    _Of("module", _TEXT, "module path, counters replaced by `*`", "no modules were recorded, or none is around it", _field("module")),
-    _Of("file", _TEXT, "innermost source file that leads to it", _NO_SOURCE, _of_source("file")),
-    _Of("line", _INT, "line in that file, counted from 1", _NO_SOURCE, _of_source("line")),
-    _Of("line_begins_function", _BOOL, "whether that is the line at which the function begins: profilers record that, not what was called from where", _NO_SOURCE, _of_source("begins")),
-    _Of("function", _TEXT, "function that the line is in", _NO_SOURCE, _of_source("function")),
-    _Of("ops", _TEXTS, "operators in order, kernel families where none is known", None, _field("ops")),
-    _Of("shapes", _TEXT, "shapes of its inputs", "not recorded, or its variants differ", _field("shapes")),
-    _Of("dtype", _TEXT, "data type", "not recorded", _field("dtype")),
-    _Of("measured_ns", _INT, "GPU time of its activities, or idle time of its gaps, nanoseconds over the trace", None, _field("measured_ns")),
+    _of("fingerprint", _TEXT, "identity of the finding, the same in another recording", None, _field("fingerprint")),
+    _of("rule", _TEXT, "id of the rule that found it", None, _field("rule")),
+    _of("cause", _TEXT, "why it is slow: what there is one fix for", None, _field("cause")),
+    _of("title", _TEXT, "what it is, in a line", None, _field("title")),
+    _of("severity", _TEXT, "`high` from 5 % of all unprofiled steps, `medium` from 1 %, `low`", None, _field("severity")),
+    _of("evidence", _TEXT, "how sure it is that the activities belong together: `proven`, `consistent`, `adjacent`", None, _field("evidence")),
+    _of("reported", _BOOL, "false: it saves too little for a report to show it", None, _field("reported")),
+    _of("occurrences", _INT, "how often it occurs in the trace", None, _field("occurrences")),
+    _of("variants", _INT, "rows of it that differ in operators or shapes; 0 of findings that schema version 1 stored", None, lambda finding: len(finding.variants)),
+    _of("module", _TEXT, "module path, counters replaced by `*`", "no modules were recorded, or none is around it", _field("module")),
+    _of("file", _TEXT, "innermost source file that leads to it", _NO_SOURCE, _of_source("file")),
+    _of("line", _INT, "line in that file, counted from 1", _NO_SOURCE, _of_source("line")),
+    _of("line_begins_function", _BOOL, "whether that is the line at which the function begins: profilers record that, not what was called from where", _NO_SOURCE, _of_source("begins")),
+    _of("function", _TEXT, "function that the line is in", _NO_SOURCE, _of_source("function")),
+    _of("ops", _TEXTS, "operators in order, kernel families where none is known", None, _field("ops")),
+    _of("shapes", _TEXT, "shapes of its inputs", "not recorded, or its variants differ", _field("shapes")),
+    _of("dtype", _TEXT, "data type", "not recorded", _field("dtype")),
+    _of("measured_ns", _INT, "GPU time of its activities, or idle time of its gaps, nanoseconds over the trace", None, _field("measured_ns")),
     *_range("fused", "fused_ns", "what one kernel would take for all occurrences", _NOT_ESTIMATED),
     *_range("gpu_saving", "gpu_saving_ns", "GPU time saved over the trace"),
     *_range("step_saving", "step_saving_ns", "time by which the steps get shorter, over the trace"),
-    _Of("per_step_measured_ns", _INT, "measured_ns, the mean over the steps, nanoseconds", _NO_STEPS, _field("per_step.measured_ns")),
+    _of("per_step_measured_ns", _INT, "measured_ns, the mean over the steps, nanoseconds", _NO_STEPS, _field("per_step.measured_ns")),
     *_range("per_step_gpu_saving", "per_step.gpu_saving_ns", "GPU time saved in each step", _NO_STEPS),
     *_range("per_step_saving", "per_step.step_saving_ns", "time by which each step gets shorter, the finding's part of what all save together", _NO_STEPS),
     *_range("per_step_saving_alone", "per_step.step_saving_alone_ns", "time by which each step gets shorter where its fix is the only one", _NOT_ALONE),
-    _Of("step_saving_share", _FLOAT, "which part of an unprofiled step per_step_saving_ns is, 0 to 1", _NO_STEPS, _field("per_step.share_of_unprofiled")),
-    _Of("traffic_before_bytes", _INT, "device memory traffic as it is, bytes over the trace", "not known", _field("traffic_bytes.before")),
-    _Of("traffic_after_bytes", _INT, "the same of one kernel, bytes", "not known", _field("traffic_bytes.after")),
-    _Of("intermediate_bytes", _INT, "tensors that need not exist any more, of the largest occurrence, bytes", "not known", _field("intermediate_bytes")),
-    _Of("flops", _INT, "floating-point operations over the trace", "not known", _field("flops")),
-    _Of("verdict_level", _TEXT, "how far `tracemine verify` got, `L0` to `L6`, of the first variant that has a verdict", _NO_VERDICT, _field("verdict.level")),
-    _Of("verdict_basis", _TEXT, "what the saving of GPU time rests on: `measured`, `predicted`, `refuted`", _NO_VERDICT, _field("verdict.basis")),
-    _Of("verdict_eager_ns", _INT, "median of one occurrence as it is, where it was run again, nanoseconds", _NOT_TIMED, _field("verdict.eager_ns")),
-    _Of("verdict_fused_ns", _INT, "median of one occurrence as one kernel, likewise, nanoseconds", _NOT_TIMED, _field("verdict.fused_ns")),
-    _Of("fix", _TEXT, "what to do", None, _field("fix")),
+    _of("step_saving_share", _FLOAT, "which part of an unprofiled step per_step_saving_ns is, 0 to 1", _NO_STEPS, _field("per_step.share_of_unprofiled")),
+    _of("traffic_before_bytes", _INT, "device memory traffic as it is, bytes over the trace", "not known", _field("traffic_bytes.before")),
+    _of("traffic_after_bytes", _INT, "the same of one kernel, bytes", "not known", _field("traffic_bytes.after")),
+    _of("intermediate_bytes", _INT, "tensors that need not exist any more, of the largest occurrence, bytes", "not known", _field("intermediate_bytes")),
+    _of("flops", _INT, "floating-point operations over the trace", "not known", _field("flops")),
+    _of("verdict_level", _TEXT, "how far `tracemine verify` got, `L0` to `L6`, of the first variant that has a verdict", _NO_VERDICT, _field("verdict.level")),
+    _of("verdict_basis", _TEXT, "what the saving of GPU time rests on: `measured`, `predicted`, `refuted`", _NO_VERDICT, _field("verdict.basis")),
+    _of("verdict_eager_ns", _INT, "median of one occurrence as it is, where it was run again, nanoseconds", _NOT_TIMED, _field("verdict.eager_ns")),
+    _of("verdict_fused_ns", _INT, "median of one occurrence as one kernel, likewise, nanoseconds", _NOT_TIMED, _field("verdict.fused_ns")),
+    _of("fix", _TEXT, "what to do", None, _field("fix")),
 )  # fmt: skip
 
 # Both are written next to a timeline's tables. Opinions, so no part of a Timeline.
@@ -110,7 +105,7 @@ FINDINGS = TableSchema(
     (
         ColumnSchema("trace", _TEXT, "path of the trace, as the scan was given it"),
         ColumnSchema("rank", _INT, "its place in the scan, counted from 1"),
-        *(ColumnSchema(of.name, of.type, of.says, of.null) for of in _COLUMNS),
+        *(schema for schema, _ in _COLUMNS),
     ),
 )
 
@@ -138,7 +133,7 @@ def findings_table(scan: Scan, findings: Sequence[Finding] | None = None) -> pa.
     rank = {id(finding): number for number, finding in enumerate(scan.findings, 1)}
     rows = scan.findings if findings is None else findings
     columns: list[Sequence[Any]] = [[scan.trace.path] * len(rows), [rank[id(finding)] for finding in rows]]
-    columns += [[of.get(finding) for finding in rows] for of in _COLUMNS]
+    columns += [[get(finding) for finding in rows] for _, get in _COLUMNS]
     return _table(FINDINGS, columns)
 
 

@@ -7,7 +7,6 @@ import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tracemine.errors import TracemineError
 from tracemine.files import read_file
@@ -26,19 +25,15 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
-class SourceDiff(NamedTuple):
-    """A unified diff that `git apply` takes, "" where there is none; and why not, a reason a line."""
+def source_diff(finding: Finding, root: Path, edits: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the changes of the lines that a finding names, in files of a folder.
 
-    text: str
-    refused: tuple[str, ...]
-
-
-def source_diff(finding: Finding, root: Path, edits: Sequence[str]) -> SourceDiff:
-    """Return the changes of the lines that a finding names, in files of a folder."""
+    A unified diff that `git apply` takes, "" where there is none; and why not, a reason a line.
+    """
     own = [source for source in finding.source if is_own(source.file)]
     if not own:
         how = ": record with `with_stack=True`" if of_torch(finding.ops) else ""
-        return SourceDiff("", (f"no line of your own is recorded{how}",))
+        return "", [f"no line of your own is recorded{how}"]
     refused: list[str] = []
     for at, source in enumerate(own):
         names = [name for name in edits if at == 0 or name in _FARTHER]
@@ -49,8 +44,8 @@ def source_diff(finding: Finding, root: Path, edits: Sequence[str]) -> SourceDif
         except Refused as why:
             refused.append(f"{source.file}:{source.line}: {why}")
             continue
-        return SourceDiff(text, tuple(more))
-    return SourceDiff("", tuple(refused))
+        return text, more
+    return "", refused
 
 
 def _changed(finding: Finding, source: Source, root: Path, names: Sequence[str]) -> tuple[str, list[str]]:

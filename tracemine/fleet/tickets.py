@@ -114,22 +114,14 @@ def tickets_of(
         else:
             others[key_of(project, row["fingerprint"])] = reason
     titles = distinct_titles([_ways(cause, names) for cause in causes])
-    money = Money(hours is None, price)
     drafts = (
         replace(
-            _draft(cause, title, names, money, shown(dataset)),
+            _draft(cause, title, names, price, shown(dataset), assumed=hours is None),
             filing=filing if owners is None else owners.filing(filing, cause.file),
         )
         for cause, title in zip(causes, titles, strict=True)
     )
     return TicketsAsked(project, redact, tuple(drafts), others)
-
-
-class Money(msgspec.Struct, frozen=True):
-    """What GPU-hours are of."""
-
-    assumed: bool  # they were not given
-    price: float | None  # of one
 
 
 def _no_ticket(row: Mapping[str, Any]) -> str | None:
@@ -150,10 +142,12 @@ def _ways(cause: Recurrence, names: ShownNames) -> tuple[str, ...]:
     return place.ways(cause.rule, cause.title, names, cause.fingerprint, _saves(cause))
 
 
-def _draft(cause: Recurrence, title: str, names: ShownNames, money: Money, dataset: str) -> TicketDraft:
+def _draft(
+    cause: Recurrence, title: str, names: ShownNames, price: float | None, dataset: str, *, assumed: bool
+) -> TicketDraft:
     figures = Figures(_ns(cause.gpu_hours), _ns(cause.of_hours), "fleet")
     hidden = cause.place.hidden(cause.rule, cause.title) if names.redact else frozenset[str]()
-    blocks = tuple(_blocks(cause, names, money, dataset))
+    blocks = tuple(_blocks(cause, names, price, dataset, assumed=assumed))
     mark = TicketMark(key_of(names.project, cause.fingerprint), (), figures, redacted=names.redact)
     return TicketDraft(mark, names.text(title, hidden) + _saves(cause), names.blocks(blocks, hidden))
 
@@ -166,8 +160,11 @@ def _hours(hours: float) -> str:
     return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
 
 
-def _blocks(cause: Recurrence, names: ShownNames, money: Money, dataset: str) -> Iterator[Block]:
-    yield Paragraph(tuple(_savings(cause, money)))
+def _blocks(
+    cause: Recurrence, names: ShownNames, price: float | None, dataset: str, *, assumed: bool
+) -> Iterator[Block]:
+    """Yield a ticket's text. price: of a GPU-hour; assumed: hours were not given."""
+    yield Paragraph(tuple(_savings(cause, price, assumed=assumed)))
     rule = rules().get(cause.rule)
     if rule is not None:
         yield Paragraph((Text(first_sentence(rule.why)),))
@@ -177,7 +174,7 @@ def _blocks(cause: Recurrence, names: ShownNames, money: Money, dataset: str) ->
     begin, rest = fix_blocks(cause.fix)
     yield from led("Fix, in that trace" if cause.fixes > 1 else "Fix", *begin)
     yield how_to_check()
-    more = Bullets((*_recurs(cause, names), *_confidence(cause, names, money, dataset)))
+    more = Bullets((*_recurs(cause, names), *_confidence(cause, names, dataset, assumed=assumed)))
     yield Folded("Jobs, further advice, how sure it is", (*rest, more))
 
 
@@ -191,15 +188,15 @@ def _shown_by(cause: Recurrence, names: ShownNames) -> Iterator[Run]:
         yield from (Text(": "), Name(f"tracemine {asked}"))
 
 
-def _savings(cause: Recurrence, money: Money) -> Iterator[Run]:
+def _savings(cause: Recurrence, price: float | None, *, assumed: bool) -> Iterator[Run]:
     ends = f"{_hours(cause.gpu_hours_low)} to {_hours(cause.gpu_hours_high)}"
     yield Text("Saves ")
     yield Strong(f"{_hours(cause.gpu_hours)} GPU-hours")
     yield Text(f" ({ends}) of the {_hours(cause.of_hours)} that {count_text(cause.jobs, 'job')} with it take")
-    if money.price is not None:
-        yield Text(f": {cause.gpu_hours * money.price:,.2f} at {money.price:,.2f} a GPU-hour")
+    if price is not None:
+        yield Text(f": {cause.gpu_hours * price:,.2f} at {price:,.2f} a GPU-hour")
     yield Text(".")
-    if money.assumed:
+    if assumed:
         yield Text(f" GPU-hours are assumed: {ASSUMED_HOURS:,.0f}, spread evenly over all jobs.")
 
 
@@ -241,7 +238,7 @@ def _trace(uri: str) -> str:
     return "/".join(PurePath(_HOME.sub("", uri).lstrip("/")).parts[-_TRACE_PARTS:])
 
 
-def _confidence(cause: Recurrence, names: ShownNames, money: Money, dataset: str) -> Iterator[Runs]:
+def _confidence(cause: Recurrence, names: ShownNames, dataset: str, *, assumed: bool) -> Iterator[Runs]:
     says = EVIDENCE.get(cause.evidence, "see the documentation")
     yield (Text("evidence, in that trace: "), Strong(cause.evidence), Text(f": {says}"))
     yield (
@@ -249,7 +246,7 @@ def _confidence(cause: Recurrence, names: ShownNames, money: Money, dataset: str
     )
     if cause.of_span:
         yield (Text("of some traces no steps are known: there the share is of all their time"),)
-    if money.assumed:
+    if assumed:
         yield (Text("GPU-hours by job were not given: `--hours` names them"),)
     of = Name("the fleet" if names.redact else dataset)
     yield (Text(f"tracemine {__version__}, over "), of, Text(", finding "), Name(cause.fingerprint))

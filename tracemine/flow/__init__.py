@@ -9,18 +9,6 @@ from __future__ import annotations
 
 from tracemine.flow.build import flow, may_read
 from tracemine.flow.edges import activity_edges
-from tracemine.flow.record import Edges, Evidence, Flow, MayRead, Nodes, Reads, Source, Writes
+from tracemine.flow.record import Evidence, Flow, Source
 
-__all__ = [
-    "Edges",
-    "Evidence",
-    "Flow",
-    "MayRead",
-    "Nodes",
-    "Reads",
-    "Source",
-    "Writes",
-    "activity_edges",
-    "flow",
-    "may_read",
-]
+__all__ = ["Evidence", "Flow", "Source", "activity_edges", "flow", "may_read"]

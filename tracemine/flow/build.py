@@ -21,6 +21,8 @@ from tracemine.flow.tensors import Tensors
 from tracemine.ops import lookup
 from tracemine.timeline import Timeline
 
+_NO_READS: MayRead = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
 
 def flow(timeline: Timeline, *, copy_steps: bool = True) -> Flow:
     """Return the dataflow of a timeline: proven by the storages that an execution trace names, or else inferred from
@@ -45,7 +47,7 @@ def flow(timeline: Timeline, *, copy_steps: bool = True) -> Flow:
 def may_read(found: Flow) -> MayRead:
     """Return what nodes may read of which it is a guess what they read: inferred again, as a flow does not keep it."""
     if found.inferred_from is None:
-        return MayRead()
+        return _NO_READS
     with paused():
         return _flow(found.inferred_from, readers=True, copy_steps=False)[1]
 
@@ -58,7 +60,7 @@ def _flow(given: Timeline, *, readers: bool = False, copy_steps: bool) -> tuple[
     for period in periods(given, order) if copy_steps and not given.tensors.num_rows else ():
         kept, of_kept = without_copies(order, period)
         with suppress(NotAlike):
-            return with_copies(_of_order(given, kept)[0], given, kept, of_kept), MayRead()
+            return with_copies(_of_order(given, kept)[0], given, kept, of_kept), _NO_READS
     return _of_order(given, order, readers=readers)
 
 
@@ -88,7 +90,7 @@ def _of_order(given: Timeline, order: Order, *, readers: bool = False) -> tuple[
     silent &= calls.silent[calls.op] | ~calls.says[calls.op]  # an operator with a schema speaks for those inside it
     before, after = orders(reads, writes, silent)
     perhaps_before = perhaps_after = np.zeros(0, np.int64)
-    read = MayRead()
+    read = _NO_READS
     if not recorded:
         perhaps_before, perhaps_after, read = perhaps(guesses, timeline, order, nodes, reads, writes, readers=readers)
     built = Flow(

@@ -107,11 +107,8 @@ def _none() -> IntArray:
     return np.zeros(0, np.int64)
 
 
-class MayRead(Struct, frozen=True, kw_only=True):
-    """Storages that a node may read, each one that looks right: which of them it reads is a guess."""
-
-    storage: IntArray = field(default_factory=_none)
-    reader: IntArray = field(default_factory=_none)  # the node
+# Storages that a node may read, each one that looks right, and the node: which of them it reads is a guess.
+MayRead = tuple[IntArray, IntArray]
 
 
 class Flow(Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from tracemine.on_demand import on_demand
 from tracemine.timeline import Timeline, warned
 from tracemine.units import count_text
 
-__all__ = ["FORMATS", "format_of", "is_counters", "is_nsys_folder", "open_trace", "recording_in"]
+__all__ = ["format_of", "is_counters", "is_nsys_folder", "open_trace", "recording_in"]
 
 # Reports of Nsight Compute, given along with a trace.
 __getattr__ = on_demand(__name__, {"ncu": f"{__name__}.ncu"})

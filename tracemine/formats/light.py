@@ -50,11 +50,7 @@ class _Differs(Exception):
     """Why a light window tells nothing of the whole one."""
 
 
-class _Step(msgspec.Struct, frozen=True):
-    """The calls of a step that are compared: of each thread their rows, in order, and what each is."""
-
-    rows: dict[int, Array]
-    calls: dict[int, list[_Call]]
+_Step = dict[int, tuple[Array, list[_Call]]]  # by thread the calls that are compared: rows in order, what each is
 
 
 class _Window(msgspec.Struct, frozen=True):
@@ -122,16 +118,15 @@ def _window(timeline: Timeline, begin: Array, end: Array) -> _Window:
     step = np.searchsorted(begin, start, side="right") - 1
     inside = (step >= 0) & (start < end[step])
     rows, step, thread = rows[inside], step[inside], thread[inside]
-    steps = [_Step({}, {}) for _ in begin]
+    steps: list[_Step] = [{} for _ in begin]
     order = np.lexsort((rows, thread, step))
     ends = np.flatnonzero(np.diff(step[order]) | np.diff(thread[order])) + 1
     for group in np.split(order, ends) if len(order) else ():
-        of_step, tid = steps[int(step[group[0]])], int(thread[group[0]])
-        of_step.rows[tid] = rows[group]
-        of_step.calls[tid] = [
+        calls = [
             (names[name[row]], tuple(sorted(kernels[kernel[each]] for each in launched.get(row, ()))))
             for row in rows[group].tolist()
         ]
+        steps[int(step[group[0]])][int(thread[group[0]])] = rows[group], calls
     return _Window(timeline, begin, end, steps, launched)
 
 
@@ -150,11 +145,11 @@ def _shift(whole: Sequence[_Step], light: Sequence[_Step]) -> int:
 def _threads(whole: _Step, light: _Step) -> dict[int, int] | None:
     """Return, for each thread of a step, that of the other that makes the same calls; None where one has none."""
     pairs: dict[int, int] = {}
-    if len(whole.calls) != len(light.calls):
+    if len(whole) != len(light):
         return None
-    for tid, calls in whole.calls.items():
-        left = [tid, *light.calls]  # the same, where it can be
-        fits = (each for each in left if each not in pairs.values() and light.calls.get(each) == calls)
+    for tid, (_, calls) in whole.items():
+        left = [each for each in (tid, *light) if each in light]  # the same, where it can be
+        fits = (each for each in left if each not in pairs.values() and light[each][1] == calls)
         if (its_tid := next(fits, None)) is None:
             return None
         pairs[tid] = its_tid
@@ -166,11 +161,11 @@ def _differences(whole: Sequence[_Step], light: Sequence[_Step]) -> Iterator[str
     for number, (one, other) in enumerate(zip(whole, light, strict=False)):
         if _threads(one, other) is not None:
             continue
-        if len(one.calls) != len(other.calls):
-            threads = count_text(len(one.calls), "thread")
-            yield f"calls of step {number} come from {threads} in the trace and from {len(other.calls)} in it"
+        if len(one) != len(other):
+            threads = count_text(len(one), "thread")
+            yield f"calls of step {number} come from {threads} in the trace and from {len(other)} in it"
             continue
-        mine, its = ([call for calls in step.calls.values() for call in calls] for step in (one, other))
+        mine, its = ([call for _, calls in step.values() for call in calls] for step in (one, other))
         if len(mine) != len(its):
             calls = count_text(len(mine), "call")
             yield f"step {number} makes {calls} to launch or to wait in the trace and {len(its)} in it"
@@ -199,7 +194,7 @@ def _table(whole: _Window, light: _Window, shift: int) -> pa.Table:
         begin, end = int(light.begin[number + shift]), int(light.end[number + shift])
         told["step_row"].append((number, begin + later, end - begin))
         for tid, its in (_threads(step, its_step) or {}).items():
-            for row, from_row in zip(step.rows[tid].tolist(), its_step.rows[its].tolist(), strict=True):
+            for row, from_row in zip(step[tid][0].tolist(), its_step[its][0].tolist(), strict=True):
                 start, dur = call_times[:, from_row].tolist()
                 told["api_row"].append((row, start + later, dur))
                 own, theirs = whole.launched.get(row, []), light.launched.get(from_row, [])

@@ -5,19 +5,8 @@ FusedKernel   what one kernel reads, computes and writes
 """
 
 from tracemine.fusion.build import groups
-from tracemine.fusion.kernel import REDUCTIONS, FusedKernel, Unfused
+from tracemine.fusion.kernel import FusedKernel, Unfused
 from tracemine.fusion.op_cost import online_softmax, steps_of
-from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals
+from tracemine.fusion.record import REFUSALS, Groups, Refusal
 
-__all__ = [
-    "REDUCTIONS",
-    "REFUSALS",
-    "FusedKernel",
-    "Groups",
-    "Refusal",
-    "Refusals",
-    "Unfused",
-    "groups",
-    "online_softmax",
-    "steps_of",
-]
+__all__ = ["REFUSALS", "FusedKernel", "Groups", "Refusal", "Unfused", "groups", "online_softmax", "steps_of"]

@@ -46,27 +46,13 @@ def _all_groups(flow: Flow) -> Groups:
     first, stay_apart = merge(timeline, flow, nodes, pairs)
     node_group, node, begin = _numbered(first)
     count, lasts, sized = len(begin) - 1, lasting(flow), sized_nodes(timeline, flow)
-    traffic = traffic_of(timeline, flow, nodes, meanings, call, node_group, count, lasts, sized)
     return Groups(
         node=node,
         begin=begin,
         node_group=node_group,
-        kernels=traffic.kernels,
-        kernel=traffic.kernel,
-        evidence=traffic.evidence.astype(np.int8),
-        node_reads=traffic.node_reads,
-        node_writes=traffic.node_writes,
-        bytes_before=traffic.bytes_before,
-        bytes_after=traffic.bytes_after,
-        more_reads=traffic.more_reads,
-        more_writes=traffic.more_writes,
-        intermediate_bytes=traffic.intermediate_bytes,
-        flops=traffic.flops,
-        gone_group=node_group[flow.writes.node[traffic.gone]],
-        gone_op_row=flow.nodes.op_row[flow.writes.node[traffic.gone]],
-        gone_bytes=flow.writes.bytes[traffic.gone],
         product_bytes=product_bytes(timeline, flow, nodes, node_group, count, lasts),
         refusals=_refusals(flow, nodes, pairs, first, stay_apart, sized),
+        **traffic_of(timeline, flow, nodes, meanings, call, node_group, count, lasts, sized),
         **of_activities(flow, node_group, count),
     )
 

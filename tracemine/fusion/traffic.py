@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -16,23 +17,6 @@ from tracemine.fusion.op_cost import online_softmax
 from tracemine.timeline import Timeline
 
 
-class GroupTraffic(Struct, frozen=True, kw_only=True):
-    """One entry a group, or a node; see Groups. −1 where bytes are not known."""
-
-    kernels: tuple[FusedKernel, ...]
-    kernel: IntArray
-    evidence: IntArray
-    node_reads: IntArray
-    node_writes: IntArray
-    bytes_before: IntArray
-    bytes_after: IntArray
-    more_reads: IntArray
-    more_writes: IntArray
-    intermediate_bytes: IntArray
-    flops: IntArray
-    gone: IntArray  # positions in Writes: tensors that one kernel does not make
-
-
 def traffic_of(
     timeline: Timeline,
     flow: Flow,
@@ -43,8 +27,10 @@ def traffic_of(
     count: int,
     lasts: BoolArray,
     node_sized: BoolArray,
-) -> GroupTraffic:
-    """`node_group`: for each node the number of its group, −1; `count`: so many groups. `lasts`: see liveness.py, and
+) -> dict[str, Any]:
+    """Return what `Groups` says of bytes and kernels.
+
+    `node_group`: for each node the number of its group, −1; `count`: so many groups. `lasts`: see liveness.py, and
     `node_sized`: see sized_nodes.
     """
     edges, reads, writes = flow.edges, flow.reads, flow.writes
@@ -83,22 +69,24 @@ def traffic_of(
     sized[node_group[member[~node_sized[member]]]] = False
     kernels, kernel = _kernels(timeline, flow, nodes, node_group, sized, reading, writing, depth)
     after = _bytes(reading, count) + _bytes(writing, count)
-    return GroupTraffic(
-        kernels=kernels,
-        kernel=kernel,
-        evidence=evidence,
-        node_reads=np.where(node_sized, node_reads, -1),
-        node_writes=np.where(node_sized, node_writes, -1),
-        bytes_before=np.where(sized, before, -1),
-        bytes_after=np.where(sized, np.minimum(after, before), -1),
-        more_reads=np.where(sized, np.maximum(more_reads - _bytes(reading, count), 0), 0),
-        more_writes=np.where(sized, np.maximum(more_writes - _bytes(writing, count), 0), 0),
-        intermediate_bytes=np.where(
-            sized, np.bincount(write_group[gone], writes.bytes[gone], count).astype(np.int64), -1
-        ),
-        flops=flops,
-        gone=np.flatnonzero(gone & np.append(sized, False)[write_group]),
-    )
+    intermediate_bytes = np.bincount(write_group[gone], writes.bytes[gone], count).astype(np.int64)
+    lost = np.flatnonzero(gone & np.append(sized, False)[write_group])
+    return {
+        "kernels": kernels,
+        "kernel": kernel,
+        "evidence": evidence.astype(np.int8),
+        "node_reads": np.where(node_sized, node_reads, -1),
+        "node_writes": np.where(node_sized, node_writes, -1),
+        "bytes_before": np.where(sized, before, -1),
+        "bytes_after": np.where(sized, np.minimum(after, before), -1),
+        "more_reads": np.where(sized, np.maximum(more_reads - _bytes(reading, count), 0), 0),
+        "more_writes": np.where(sized, np.maximum(more_writes - _bytes(writing, count), 0), 0),
+        "intermediate_bytes": np.where(sized, intermediate_bytes, -1),
+        "flops": flops,
+        "gone_group": write_group[lost],
+        "gone_op_row": flow.nodes.op_row[writes.node[lost]],
+        "gone_bytes": writes.bytes[lost],
+    }
 
 
 def sized_nodes(timeline: Timeline, flow: Flow) -> BoolArray:

@@ -6,6 +6,6 @@
 """
 
 from tracemine.matching.match import find, mine
-from tracemine.matching.rule import Match, Matches, Rule
+from tracemine.matching.rule import Matches, Rule
 
-__all__ = ["Match", "Matches", "Rule", "find", "mine"]
+__all__ = ["Matches", "Rule", "find", "mine"]

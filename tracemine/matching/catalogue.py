@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Final
 
@@ -34,42 +33,14 @@ SAVING_TEXT: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RuleLine:
-    """One line of `rules list`."""
-
-    id: str
-    title: str
-    status: str
-    rows: str
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class RulePage:
-    """What `rules show` has: the rule, its documentation in Markdown, and the headings of its cases."""
-
-    rule: Rule
-    text: str
-    cases: tuple[str, ...]
-
-
-def list_rules(rules: Sequence[Rule]) -> tuple[RuleLine, ...]:
-    """Return a line a rule, in the order in which they claim."""
-    return tuple(RuleLine(rule.id, rule.title, rule.status, rule.rows, _pattern_text(rule)) for rule in rules)
-
-
-def _pattern_text(rule: Rule) -> str:
-    return "\n".join(pattern.text for pattern in (*rule.match, rule.pattern) if pattern is not None)
-
-
-def show_rule(rules: Sequence[Rule], rule_id: str, written: Callable[[str], str] = str) -> RulePage:
-    """Return everything a rule says. Raises UsageError for an id that is not there.
+def show_rule(rules: Sequence[Rule], rule_id: str, written: Callable[[str], str] = str) -> str:
+    """Return everything a rule says as Markdown, its cases too. Raises UsageError for an id that is not there.
 
     written: as in `rule_text`.
     """
     rule = chosen(rules, [rule_id])[0]
-    return RulePage(rule, rule_text(rule, written), tuple(case.heading for case in read_cases(rule)))
+    text, cases = rule_text(rule, written), _bullets([written(case.heading) for case in read_cases(rule)])
+    return f"{text}\n**Cases.**\n\n{cases}\n" if cases else text
 
 
 def lint_rules(rules: Sequence[Rule], ids: Sequence[str] = ()) -> tuple[Problem, ...]:

@@ -106,7 +106,7 @@ def find_in_graph(
 
 def _may_match(pattern: GraphPattern, tests: Mapping[str, Tests], shared: Shared) -> bool:
     """Return whether there may be a node for each vertex."""
-    return all(any(shared.may_pass(tests[name]) for name in vertex.labels) for vertex in pattern.vertices)
+    return all(any(shared.may_pass(tests[label]) for label in labels) for labels in pattern.vertices.values())
 
 
 class _Adjacency(Struct):
@@ -143,12 +143,12 @@ class _Search(Struct):
             free &= ~graph.any_of(without)
         grouped = dict.fromkeys(name for group in pattern.groups for name in group.labels)
         every = {name: shared.every(graph, tests[name]) & free for name in grouped}
-        some = {each: [shared.some(graph, tests[name]) for name in each.labels] for each in pattern.vertices}
+        some = {name: [shared.some(graph, tests[of]) for of in labels] for name, labels in pattern.vertices.items()}
         return _Search(
             pattern=pattern,
             graph=graph,
             label=every,
-            some={each.name: np.logical_or.reduce(found) & free for each, found in some.items()},
+            some={name: np.logical_or.reduce(found) & free for name, found in some.items()},
             every=[np.logical_or.reduce([every[name] for name in group.labels]) for group in pattern.groups],
             usable=shared.edges(graph, partition_by),
             adjacent={},
@@ -167,7 +167,7 @@ class _Search(Struct):
         for segment in self.pattern.segments:
             numbered.append((group, segment))
             group += len(segment.groups)
-        first = min(self.pattern.vertices, key=lambda each: int(self.some[each.name].sum())).name
+        first = min(self.pattern.vertices, key=lambda name: int(self.some[name].sum()))
         reached, order = {first}, list[tuple[int, Segment, bool]]()
         while numbered:
             at = min(range(len(numbered)), key=lambda i: _cost(numbered[i][1], reached))
@@ -327,7 +327,7 @@ class _Search(Struct):
 
     def chosen(self, partial: _Partial) -> Found:
         """Return matches that share no node, in the order that the module's text says."""
-        vertices = [partial.vertices[each.name] for each in self.pattern.vertices]
+        vertices = [partial.vertices[name] for name in self.pattern.vertices]
         slots = [
             (group, partial.slots[number, turn])
             for number, group in enumerate(self.pattern.groups)
@@ -342,7 +342,7 @@ class _Search(Struct):
         taken = order[disjoint(bound[order], len(self.graph))]
         bound, evidence = bound[taken], partial.evidence[taken]
         names = self.pattern.variables
-        codes = [np.full(len(taken), names.index(each.name)) for each in self.pattern.vertices]
+        codes = [np.full(len(taken), names.index(name)) for name in self.pattern.vertices]
         codes += [self._shown(group, nodes[taken]) for group, nodes in slots]
         return self._found(bound, np.stack(codes, axis=1), evidence)
 

@@ -16,7 +16,6 @@ from tracemine.matching.graph_pattern import (
     SameInput,
     Segment,
     Test,
-    Vertex,
 )
 from tracemine.matching.pattern import PatternError
 from tracemine.patterns import deferred
@@ -71,11 +70,12 @@ def _check(pattern: GraphPattern) -> None:
     nodes = len(pattern.vertices) + sum(group.high for group in pattern.groups)
     if nodes > MOST_NODES:
         raise PatternError(f"a match could have {nodes} nodes; at most {MOST_NODES} are offered", "lower the bounds")
-    reached = connected(pattern.segments, pattern.vertices[0].name)
-    for vertex in pattern.vertices:
-        if vertex.name not in reached:
+    first, *others = pattern.vertices
+    reached = connected(pattern.segments, first)
+    for name in others:
+        if name not in reached:
             raise PatternError(
-                f"no path leads from {pattern.vertices[0].name!r} to {vertex.name!r}: each could be anywhere",
+                f"no path leads from {first!r} to {name!r}: each could be anywhere",
                 "paths are joined by a variable that both name",
             )
 
@@ -98,7 +98,7 @@ class _Parser:
     def __init__(self, text: str, labels: Collection[str]) -> None:
         self.text = text
         self.labels = labels
-        self.vertices: dict[str, Vertex] = {}
+        self.vertices: dict[str, tuple[str, ...]] = {}
         self.group_names: set[str] = set()
         self.tokens = list(self._tokens())
         self.at = 0
@@ -164,7 +164,7 @@ class _Parser:
         only_reader = self._names() if self._take("ONLY", "READER") else ()
         if self._next:
             raise self._unexpected("',', WHERE, AND, ONLY READER or the end")
-        return GraphPattern(self.text, tuple(self.vertices.values()), tuple(segments), tuple(where), only_reader)
+        return GraphPattern(self.text, self.vertices, tuple(segments), tuple(where), only_reader)
 
     def _path(self) -> list[Segment]:
         first = self._vertex()
@@ -222,7 +222,7 @@ class _Parser:
                     f"the labels of {name!r} are said twice", f"write ({name}) from the second time on", at
                 )
             return name
-        self.vertices[name] = Vertex(name, labels or self._own_label(name, at))
+        self.vertices[name] = labels or self._own_label(name, at)
         return name
 
     def _group(self, reads: bool, low: int, high: int) -> Group:

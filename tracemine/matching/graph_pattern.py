@@ -51,13 +51,6 @@ COLUMN_SAYS: Final = {
 LAYOUTS: Final = ("contiguous", "channels_last", "strided")
 
 
-class Vertex(Struct, frozen=True):
-    """A node that a match must have once: `labels` of which it has one."""
-
-    name: str
-    labels: tuple[str, ...]
-
-
 class Group(Struct, frozen=True):
     """Between `low` and `high` edges in a row, each to a node with one of the labels; without a name shown by those."""
 
@@ -137,7 +130,7 @@ class GraphPattern(Struct, frozen=True):
     """A pattern that was checked."""
 
     text: str
-    vertices: tuple[Vertex, ...]
+    vertices: dict[str, tuple[str, ...]]  # nodes that a match must have once, and labels of which each has one
     segments: tuple[Segment, ...]
     where: tuple[Test, ...]
     only_reader: tuple[str, ...]
@@ -151,12 +144,12 @@ class GraphPattern(Struct, frozen=True):
     def variables(self) -> tuple[str, ...]:
         """What nodes of a match are called: vertices, then groups; of a group without a name its labels."""
         shown = [name for group in self.groups for name in group.shown]
-        return tuple(dict.fromkeys([*(vertex.name for vertex in self.vertices), *shown]))
+        return tuple(dict.fromkeys([*self.vertices, *shown]))
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Every label that it asks for."""
-        found = [*(vertex.labels for vertex in self.vertices), *(group.labels for group in self.groups)]
+        found = [*self.vertices.values(), *(group.labels for group in self.groups)]
         return tuple(dict.fromkeys(label for labels in found for label in labels))
 
 

@@ -88,7 +88,7 @@ def _without_test(rule: Rule, variable: str, tests: tuple[ColumnTest, ...]) -> R
     Graphs without that variable match nothing, as before.
     """
     define = {**rule.define, variable: tests}
-    match = tuple(g for g in rule.match if any(variable in vertex.labels for vertex in g.vertices)) or rule.match
+    match = tuple(g for g in rule.match if any(variable in labels for labels in g.vertices.values())) or rule.match
     pattern = rule.pattern
     if pattern is not None:
         try:
@@ -136,8 +136,8 @@ def _instead(relaxed: Rule, rows: Rows, variable: str, test: ColumnTest, match: 
 
 def _names_of(rule: Rule, variable: str) -> set[str]:
     """Return the names that a match gives to rows with a label: its own, and those of `(name IS label)`."""
-    vertices = (vertex for graph in rule.match for vertex in graph.vertices)
-    return {variable, *(vertex.name for vertex in vertices if variable in vertex.labels)}
+    vertices = (vertex for graph in rule.match for vertex in graph.vertices.items())
+    return {variable, *(name for name, labels in vertices if variable in labels)}
 
 
 def _passed(tests: Sequence[ColumnTest], rows: Rows) -> BoolArray:

@@ -22,19 +22,13 @@ from tracemine.tables import stamp_of
 PLACE: Final = Path(__file__).with_name("parsed.jsonl")
 
 
-class Parsed(msgspec.Struct, frozen=True):
-    """A line of the file."""
-
-    made_of: str  # stamp_of rule.toml
-    rule: Rule
+_Line = tuple[str, Rule]  # of the file: stamp_of rule.toml, and the rule
 
 
 def text_of_rules(rules: Iterable[Rule]) -> str:
     """Return what the file holds for these rules, read from their rule.toml, by id."""
     lines = [
-        msgspec.json.encode(
-            Parsed(stamp_of(Path(rule.where.path).read_bytes()), replace(rule, where=Location(""), docs=()))
-        )
+        msgspec.json.encode((stamp_of(Path(rule.where.path).read_bytes()), replace(rule, where=Location(""), docs=())))
         for rule in sorted(rules, key=lambda rule: rule.id)
     ]
     return b"".join(line + b"\n" for line in lines).decode()
@@ -45,16 +39,16 @@ def parsed_rule(folder: Path, columns: Mapping[str, Sequence[ColumnDoc]]) -> Rul
 
     columns: of each row set, which the file does not hold: nine tenths of it would be the same ones again and again.
     """
-    found, path = _kept().get(folder.name), folder / "rule.toml"
-    if found is None or found.made_of != stamp_of(path.read_bytes()):
+    (stamp, rule), path = _kept().get(folder.name, ("", None)), folder / "rule.toml"
+    if rule is None or stamp != stamp_of(path.read_bytes()):
         return None
-    return replace(found.rule, where=Location(str(path)), docs=tuple(columns[found.rule.rows]))
+    return replace(rule, where=Location(str(path)), docs=tuple(columns[rule.rows]))
 
 
 @cache
-def _kept() -> dict[str, Parsed]:
+def _kept() -> dict[str, _Line]:
     try:
-        lines = msgspec.json.Decoder(Parsed).decode_lines(PLACE.read_bytes())
+        lines = msgspec.json.Decoder(_Line).decode_lines(PLACE.read_bytes())
     except (OSError, msgspec.MsgspecError):  # not there, or of another version
         return {}
-    return {line.rule.id: line for line in lines}
+    return {line[1].id: line for line in lines}

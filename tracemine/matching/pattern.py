@@ -77,19 +77,14 @@ class Step(Struct, frozen=True, tag=True):
         return f"{self.variable}{{{self.low},{'' if self.high is None else self.high}}}"
 
 
-class Concatenation(Struct, frozen=True, tag=True):
-    """Parts one after another."""
+class Parts(Struct, frozen=True, tag=True):
+    """Parts one after another; or one of them, the left one first."""
 
     parts: tuple[Node, ...]
+    one_of: bool
 
 
-class Choice(Struct, frozen=True, tag=True):
-    """One of the options, the left one first."""
-
-    options: tuple[Node, ...]
-
-
-Node = Step | Concatenation | Choice
+Node = Step | Parts
 
 
 class Pattern(Struct, frozen=True):
@@ -151,7 +146,7 @@ class _Parser:
         while self.tokens[self.at][1] == "|":
             self.at += 1
             options.append(self._sequence(depth))
-        return options[0] if len(options) == 1 else Choice(tuple(options))
+        return options[0] if len(options) == 1 else Parts(tuple(options), one_of=True)
 
     def _sequence(self, depth: int) -> Node:
         parts: list[Node] = []
@@ -169,7 +164,7 @@ class _Parser:
                     "define one variable for the choice and repeat that" if what == "a group" else None,
                 )
             else:
-                return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
+                return parts[0] if len(parts) == 1 else Parts(tuple(parts), one_of=False)
 
     def _group(self, depth: int) -> Node:
         opened = self.tokens[self.at][2]
@@ -235,8 +230,8 @@ def _edges(node: Node, follow: dict[int, list[Step]]) -> _Edges:
     """Fill `follow` (Glushkov) with the steps that may come right after each step (itself left out)."""
     if isinstance(node, Step):
         return _Edges((node,), (node,), node.low == 0)
-    if isinstance(node, Choice):
-        options = [_edges(option, follow) for option in node.options]
+    if node.one_of:
+        options = [_edges(option, follow) for option in node.parts]
         return _Edges(
             tuple(step for option in options for step in option.first),
             tuple(step for option in options for step in option.last),
@@ -255,26 +250,24 @@ def _ways(node: Node, fixed: frozenset[int]) -> int:
     """Return in how many ways rows can be divided from one row on; steps in `fixed` have one way."""
     if isinstance(node, Step):
         return 1 if node.number in fixed or node.high is None else node.high - node.low + 1
-    if isinstance(node, Choice):
-        return sum(_ways(option, fixed) for option in node.options)
-    return prod(_ways(part, fixed) for part in node.parts)
+    return (sum if node.one_of else prod)(_ways(part, fixed) for part in node.parts)
 
 
 def _most_rows(node: Node) -> int | None:
     """Return the most rows that one match can have; None where there is no bound."""
     if isinstance(node, Step):
         return node.high
-    rows = [_most_rows(part) for part in (node.options if isinstance(node, Choice) else node.parts)]
+    rows = [_most_rows(part) for part in node.parts]
     bounded = [count for count in rows if count is not None]
     if len(bounded) < len(rows):
         return None
-    return max(bounded) if isinstance(node, Choice) else sum(bounded)
+    return max(bounded) if node.one_of else sum(bounded)
 
 
 def _steps(node: Node) -> tuple[Step, ...]:
     if isinstance(node, Step):
         return (node,)
-    return tuple(step for part in (node.options if isinstance(node, Choice) else node.parts) for step in _steps(part))
+    return tuple(step for part in node.parts for step in _steps(part))
 
 
 def variables(node: Node) -> tuple[str, ...]:
@@ -295,9 +288,7 @@ def may_match(node: Node, there: Callable[[str], bool]) -> bool:
     """
     if isinstance(node, Step):
         return node.low == 0 or there(node.variable)
-    if isinstance(node, Choice):
-        return any(may_match(option, there) for option in node.options)
-    return all(may_match(part, there) for part in node.parts)
+    return (any if node.one_of else all)(may_match(part, there) for part in node.parts)
 
 
 Exclusive = Callable[[str, str], bool]

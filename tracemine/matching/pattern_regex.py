@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tracemine.matching.pattern import Choice, Node, Pattern, Step
+from tracemine.matching.pattern import Node, Pattern, Step
 
 
 def search_regex(
@@ -35,9 +35,8 @@ def _regex(node: Node, pattern: Pattern, alphabet: Mapping[str, bytes], group: b
     if isinstance(node, Step):
         step = _step_regex(node, pattern, alphabet[node.variable])
         return group + step + b")" if group else step
-    if isinstance(node, Choice):
-        return b"(?:" + b"|".join(_regex(option, pattern, alphabet, group) for option in node.options) + b")"
-    return b"".join(_regex(part, pattern, alphabet, group) for part in node.parts)
+    parts = [_regex(part, pattern, alphabet, group) for part in node.parts]
+    return b"(?:" + b"|".join(parts) + b")" if node.one_of else b"".join(parts)
 
 
 def _step_regex(step: Step, pattern: Pattern, letters: bytes) -> bytes:

@@ -140,8 +140,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     @property
     def found(self) -> tuple[str, ...]:
         """The variables that a case of cases.md can expect: those of which not every label stays."""
-        vertices = (vertex for each in self.match for vertex in each.vertices)
-        staying = {*self.stays, *(vertex.name for vertex in vertices if set(vertex.labels) <= set(self.stays))}
+        vertices = (vertex for each in self.match for vertex in each.vertices.items())
+        staying = {*self.stays, *(name for name, labels in vertices if set(labels) <= set(self.stays))}
         return tuple(name for name in self.variables if name not in staying)
 
     @property

@@ -9,7 +9,7 @@ dtype("c10::BFloat16")              → "bfloat16"
 
 from __future__ import annotations
 
-from tracemine.ops.classes import CLASSES, COMPUTE_BOUND_CLASSES, MEMORY_BOUND_CLASSES, OpClass
+from tracemine.ops.classes import CLASSES, COMPUTE_BOUND_CLASSES
 from tracemine.ops.custom import is_custom
 from tracemine.ops.dtypes import dtype, itemsize, scalar_type
 from tracemine.ops.kernels import KernelFamily, classify, functor
@@ -28,10 +28,8 @@ from tracemine.ops.operators import (
 __all__ = [
     "CLASSES",
     "COMPUTE_BOUND_CLASSES",
-    "MEMORY_BOUND_CLASSES",
     "Argument",
     "KernelFamily",
-    "OpClass",
     "Operator",
     "Overload",
     "classify",

@@ -178,31 +178,28 @@ def table_version() -> str:
     >>> table_version()
     '2.13.0'
     """
-    return _table().torch
+    return str(_table()["torch"])
 
 
 def operator_names() -> Iterable[str]:
     """Return every name in the generated table, sorted."""
-    return _table().operators.keys()
+    return _operators().keys()
 
 
-class _OperatorTable(msgspec.Struct, forbid_unknown_fields=True):
-    """table.json. An operator is [class, overload ...]; an overload is [name, arguments, outputs(, class)].
+@cache
+def _table() -> dict[str, Any]:
+    """Return table.json. An operator is [class, overload ...]; an overload is [name, arguments, outputs(, class)].
 
     Arguments are "type name" joined by commas; a lone `*` ends the positional ones; `!` after the type marks a
     written one, `=` an overwritten one; `=` after the name one that has a default. Outputs are types; `@n` after the
     type: shares storage with argument n.
     """
-
-    schema: int
-    torch: str
-    operators: dict[str, list[Any]]
+    return msgspec.json.decode(Path(__file__).with_name("table.json").read_bytes(), type=dict[str, Any])
 
 
-@cache
-def _table() -> _OperatorTable:
-    text = Path(__file__).with_name("table.json").read_bytes()
-    return msgspec.json.decode(text, type=_OperatorTable)
+def _operators() -> dict[str, list[Any]]:
+    operators: dict[str, list[Any]] = _table()["operators"]
+    return operators
 
 
 @cache
@@ -215,11 +212,11 @@ def name_rows() -> tuple[PatternRow, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _lookup(name: str) -> Operator | None:
-    entry = _table().operators.get(name)
+    entry = _operators().get(name)
     if entry is not None:
         return Operator(name, entry[0], tuple(_overload(entry[0], *fields) for fields in entry[1:]))
     base, _, overload_name = name.partition(".")
-    if base in _table().operators:
+    if base in _operators():
         operator = _lookup(base)
         assert operator is not None  # noqa: S101  (it is in the table)
         wanted = "" if overload_name == "default" else overload_name

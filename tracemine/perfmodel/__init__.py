@@ -43,15 +43,7 @@ from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
 from tracemine.perfmodel.lists import Pass, one_pass, share_of, without_zeros
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.unprofiled import Unprofiled
-from tracemine.perfmodel.user_calibrations import (
-    GPU,
-    ChosenCalibration,
-    UserCalibration,
-    chosen,
-    data_folder,
-    of_this_user,
-    read_measured,
-)
+from tracemine.perfmodel.user_calibrations import GPU, UserCalibration, chosen, data_folder, of_this_user, read_measured
 
 __all__ = [
     "COMPILED_CALL_NS",
@@ -65,7 +57,6 @@ __all__ = [
     "TRAINED_CALL_NS",
     "Abstained",
     "Calibration",
-    "ChosenCalibration",
     "Curves",
     "Estimate",
     "Neighbour",

@@ -365,7 +365,7 @@ class Recording:
         execution_trace.unlink(missing_ok=True)
         light = None
         if self._light is not None and gpu_activities:
-            light = self._light.write(self._folder, self._recorded, None if self._alone is None else self._alone.p50_ns)
+            light = self._light.write(self._folder, self._recorded, None if self._alone is None else self._alone[0])
         written = self._capture(gpu_activities, EXECUTION_TRACE if has_execution_trace else None, light)
         about = json.dumps(dataclasses.asdict(written), indent=1)
         (self._folder / ABOUT).write_text(about + "\n", encoding="utf-8")

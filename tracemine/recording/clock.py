@@ -5,43 +5,35 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 _MILLISECOND_NS = 1_000_000
 _FEWEST_OF_SPREAD = 5  # steps of which a tenth and nine tenths say something
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Length of a step, nanoseconds: the middle one, and what a tenth and nine tenths do not exceed; null: too few."""
-
-    p50_ns: int
-    p10_ns: int | None = None
-    p90_ns: int | None = None
+# Length of a step, nanoseconds: the middle one, and what a tenth and nine tenths do not exceed; None: too few.
+StepTimes = tuple[int, int | None, int | None]
 
 
 def alone_fields(times: StepTimes | None) -> dict[str, Any]:
     """Return the fields of a `Capture` that say how long a step takes alone."""
     names = ("alone_step_ns", "alone_step_p10_ns", "alone_step_p90_ns")
-    return dict(
-        zip(names, (None, None, None) if times is None else (times.p50_ns, times.p10_ns, times.p90_ns), strict=True)
-    )
+    return dict(zip(names, times or (None, None, None), strict=True))
 
 
 def step_times(steps_ns: Sequence[int]) -> StepTimes | None:
     """Return what so long steps say of one; None of none.
 
     >>> step_times([100, 100, 500, 100, 100, 110]), step_times([7]), step_times([])
-    (StepTimes(p50_ns=100, p10_ns=100, p90_ns=305), StepTimes(p50_ns=7, p10_ns=None, p90_ns=None), None)
+    ((100, 100, 305), (7, None, None), None)
     """
     if not steps_ns:
         return None
     p50 = int(statistics.median(steps_ns))
     if len(steps_ns) < _FEWEST_OF_SPREAD:
-        return StepTimes(p50)
+        return p50, None, None
     tenths = statistics.quantiles(steps_ns, n=10, method="inclusive")
-    return StepTimes(p50, int(tenths[0]), int(tenths[-1]))
+    return p50, int(tenths[0]), int(tenths[-1])
 
 
 class Clock:

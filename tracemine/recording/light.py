@@ -80,7 +80,7 @@ class LightWindow:
             return None
         pack(plain, folder / LIGHT, {str(plain): LIGHT})
         times = step_times(self._clock.steps_ns())
-        step_ns = None if times is None else times.p50_ns
+        step_ns = None if times is None else times[0]
         slowdown = round(step_ns / alone_ns, 3) if step_ns and alone_ns else None
         return LightAbout(marks_ns=self._marks_ns, step_ns=step_ns, slowdown=slowdown)
 

@@ -12,7 +12,6 @@ import threading
 import types
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
@@ -25,39 +24,24 @@ _OF_EVERY_MAIN = ("__builtins__", "__annotations__")  # the second until Python 
 _LAUNCHER = "a Python program runs in this process; a launcher starts it: torchrun … -m tracemine capture -- train.py"
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramCall:
-    """What is run: a module (`-m`), or the path of a script, of a folder or of an archive with a `__main__`."""
+def parse(words: Sequence[str]) -> list[str]:
+    """Return the program that a command line names, with or without `python` before it, and its arguments.
 
-    name: str
-    arguments: tuple[str, ...]
-    is_module: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a program ended: its exit code, and whether an exception or Ctrl-C ended it."""
-
-    code: int
-    raised: bool = False
-
-
-def parse(words: Sequence[str]) -> ProgramCall:
-    """Return the program that a command line names, with or without `python` before it.
+    It is `-m` and a module, or the path of a script, of a folder or of an archive with a `__main__`.
 
     Raises UsageError for another program than Python, for another Python, and for a script that is not there.
 
     >>> parse(["python", "-m", "pkg", "--lr", "3"])
-    ProgramCall(name='pkg', arguments=('--lr', '3'), is_module=True)
+    ['-m', 'pkg', '--lr', '3']
     """
     rest = list(words)
     if rest and _PYTHON.fullmatch(Path(rest[0]).name):
         _check_python(rest.pop(0))
     if not rest or rest == ["-m"]:
         raise UsageError("which program?", hint="tracemine capture -- python train.py")
-    first, *others = rest
+    first = rest[0]
     if first == "-m":
-        return ProgramCall(others[0], tuple(others[1:]), is_module=True)
+        return rest
     if first == "-c":
         raise UsageError("-c: code of a command line is not recorded", hint="write it to a file")
     if first.startswith("-"):
@@ -65,7 +49,7 @@ def parse(words: Sequence[str]) -> ProgramCall:
             f"{first}: an option of Python goes before", hint=f"python {first} -m tracemine capture -- PROGRAM"
         )
     _check_script(Path(first))
-    return ProgramCall(first, tuple(others))
+    return rest
 
 
 def _check_python(name: str) -> None:
@@ -89,35 +73,40 @@ def _check_script(path: Path) -> None:
         raise UsageError("is not a Python program", where=Location(str(path)), hint=_LAUNCHER)
 
 
-def run(program: ProgramCall) -> Ended:
-    """Run a program to its end, threads that Python waits for included; print what it raises as Python does."""
+def run(program: Sequence[str]) -> tuple[int, bool]:
+    """Run a program to its end, threads that Python waits for included; print what it raises as Python does.
+
+    Return its exit code, and whether an exception or Ctrl-C ended it.
+    """
+    code, raised = 0, False
     try:
         _main(program)
-        ended = Ended(0)
     except SystemExit as error:
-        ended = Ended(_exit_code(error))
+        code = _exit_code(error)
     except BaseException as error:
-        ended = _raised(error)
+        code, raised = _raised(error), True
     try:
         threading._shutdown()  # type: ignore[attr-defined] # what Python calls then, and calling it again does nothing
     except KeyboardInterrupt as error:
-        ended = _raised(error)
-    return ended
+        code, raised = _raised(error), True
+    return code, raised
 
 
-def _main(program: ProgramCall) -> None:
+def _main(program: Sequence[str]) -> None:
     """Run a program in a `__main__` of its own that stays, for its threads, its pickles and what it runs at exit."""
     first, main = sys.modules["__main__"], types.ModuleType("__main__")
     main.__dict__.update({name: vars(first)[name] for name in _OF_EVERY_MAIN if name in vars(first)})
     sys.modules["__main__"] = main
-    sys.argv = ["-m" if program.is_module else program.name, *program.arguments]
-    path = str(Path(program.name).absolute())
-    holds_main = not program.is_module and pkgutil.get_importer(path) is not None
+    is_module = program[0] == "-m"
+    name = program[is_module]
+    sys.argv = [program[0], *program[1 + is_module :]]
+    path = str(Path(name).absolute())
+    holds_main = not is_module and pkgutil.get_importer(path) is not None
     if not sys.flags.safe_path:  # Python has put a folder of ours first
-        folder = Path.cwd() if program.is_module else Path(path).resolve().parent
+        folder = Path.cwd() if is_module else Path(path).resolve().parent
         sys.path[0] = path if holds_main else str(folder)
-    if program.is_module:
-        runpy._run_module_as_main(program.name)  # type: ignore[attr-defined] # what python -m calls
+    if is_module:
+        runpy._run_module_as_main(name)  # type: ignore[attr-defined] # what python -m calls
     elif holds_main:
         runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
     else:
@@ -135,11 +124,11 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _raised(error: BaseException) -> Ended:
-    """Print an exception by the program's own hook, without the frames of this module."""
+def _raised(error: BaseException) -> int:
+    """Print an exception by the program's own hook, without the frames of this module; return the exit code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     with suppress(Exception):
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-    return Ended(130 if isinstance(error, KeyboardInterrupt) else 1, raised=True)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1

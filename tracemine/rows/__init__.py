@@ -23,12 +23,12 @@ from tracemine.rows.graph import graph_of
 from tracemine.rows.library import library_columns
 from tracemine.rows.loop_detection import loop_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
-from tracemine.rows.table import Categories, Column, ColumnDoc, Columns, Flags, Numbers, Rows, Sources, in_order
+from tracemine.rows.table import Categories, Columns, Flags, Numbers, Rows, Sources, in_order
 from tracemine.rows.transfers import transfer_columns
 from tracemine.rows.updates import update_columns
 from tracemine.timeline import Timeline
 
-__all__ = ["ROW_DOCS", "Categories", "Column", "ColumnDoc", "Columns", "Flags", "Numbers", "Rows", "row_sets"]
+__all__ = ["ROW_DOCS", "Categories", "Columns", "Flags", "Numbers", "Rows", "row_sets"]
 
 
 def row_sets(

@@ -15,39 +15,18 @@ from typing import Final
 import pyarrow as pa
 
 from tracemine.columns import of_values
-from tracemine.top.build import Asked, Tops
-from tracemine.top.record import (
-    BY,
-    HOST_BY,
-    By,
-    Claim,
-    GraphTop,
-    HostBy,
-    HostKind,
-    HostRow,
-    HostTop,
-    LeftOut,
-    Top,
-    TopRow,
-    Utilisation,
-    WaitRow,
-    WaitTop,
-)
+from tracemine.top.build import Tops
+from tracemine.top.record import BY, HOST_BY, By, GraphTop, HostRow, HostTop, Top, TopRow, Utilisation, WaitRow, WaitTop
 from tracemine.top.words import KIND_WORDS
 
 __all__ = [
     "BY",
     "HOST_BY",
     "KIND_WORDS",
-    "Asked",
     "By",
-    "Claim",
     "GraphTop",
-    "HostBy",
-    "HostKind",
     "HostRow",
     "HostTop",
-    "LeftOut",
     "Top",
     "TopRow",
     "Tops",

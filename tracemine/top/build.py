@@ -43,9 +43,9 @@ _MOSTLY = 0.9  # of the time of what computes, or moves: what is known of less s
 _WITH_BUSY = ("stream", "device")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is looked at: a timeline, what was found in it, and the device that it ran on."""
+@dataclass(kw_only=True, eq=False)
+class Tops:
+    """Tables of one trace, of what was found in it and the device that it ran on; what all need is made once."""
 
     timeline: Timeline
     activities: Rows
@@ -56,35 +56,30 @@ class Asked:
     gaps: Rows | None = None  # None: what waits cost is not asked
     whole: bool = False  # all that was recorded, not the steps
 
-
-class Tops:
-    """Tables of one trace; what all of them need is made once."""
-
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        accounts = asked.accounts
-        self._in_steps = accounts.per_step is not None and not asked.whole
+    def __post_init__(self) -> None:
+        accounts = self.accounts
+        self._in_steps = accounts.per_step is not None and not self.whole
         self._chosen: BoolArray = accounts.in_step if self._in_steps else np.ones(len(accounts.dur_ns), np.bool_)
-        self._runs = number(asked.activities, "runs")
-        self._origin = Origin(asked.timeline, asked.activities)
-        kernels = categories(asked.timeline.activities["name"])
-        self._reach = reach_of(asked.activities, kernels, asked.device, asked.rates)
+        self._runs = number(self.activities, "runs")
+        self._origin = Origin(self.timeline, self.activities)
+        kernels = categories(self.timeline.activities["name"])
+        self._reach = reach_of(self.activities, kernels, self.device, self.rates)
 
     def by(self, by: By) -> Top:
         """Return where the time goes by one of BY."""
-        asked, chosen = self._asked, self._chosen
-        accounts, summary = asked.accounts, asked.scan.summary
+        chosen = self._chosen
+        accounts, summary = self.accounts, self.scan.summary
         step = accounts.per_step if self._in_steps else None
-        grouping = GROUPINGS[by](asked.activities, self._origin)
-        busy_ns = _busy(asked.timeline, chosen, np.zeros(len(chosen), np.int64), 1)
+        grouping = GROUPINGS[by](self.activities, self._origin)
+        busy_ns = _busy(self.timeline, chosen, np.zeros(len(chosen), np.int64), 1)
         of_device = int(busy_ns.sum()) // max(accounts.devices, 1)
         recorded_ns = accounts.span_ns if step is None else max(step.span_ns, of_device // step.count)
         alone = summary.unprofiled_ns if step is None else (summary.per_step or step).unprofiled_ns
-        unprofiled_ns = alone.mid if alone is not None and alone.source != "recorded" and not asked.whole else None
+        unprofiled_ns = alone.mid if alone is not None and alone.source != "recorded" and not self.whole else None
         return Top(
             by=by,
-            trace=asked.scan.trace.path,
-            gpu=asked.scan.trace.gpu,
+            trace=self.scan.trace.path,
+            gpu=self.scan.trace.gpu,
             per="trace" if step is None else "step",
             steps=1 if step is None else step.count,
             steps_source=None if step is None else step.source,
@@ -95,32 +90,32 @@ class Tops:
             recorded_ns=recorded_ns,
             unprofiled_ns=unprofiled_ns,
             utilisation=utilisation(
-                asked.timeline,
+                self.timeline,
                 self._origin,
                 self._reach,
                 chosen,
                 accounts.dur_ns,
-                device=asked.device,
+                device=self.device,
                 available_ns=accounts.devices * (1 if step is None else step.count),
                 times_ns=(recorded_ns, unprofiled_ns),
             ),
             rows=tuple(self._rows(by, grouping)),
             left_out=tuple(self._left_out()),
-            notes=tuple(notes_of(asked.timeline, asked.activities, by, chosen, grouping)),
-            untimed=asked.timeline.untimed,
+            notes=tuple(notes_of(self.timeline, self.activities, by, chosen, grouping)),
+            untimed=self.timeline.untimed,
         )
 
     def host(self, by: HostBy) -> HostTop:
         """Return where the host's time goes by one of HOST_BY."""
-        steps = self._asked.accounts.counted if self._in_steps else None
-        step = self._asked.accounts.per_step if steps is not None else None
-        recorded = self._asked.timeline.meta.format != "tensorrt"  # whose exports hold the GPU's time alone
+        steps = self.accounts.counted if self._in_steps else None
+        step = self.accounts.per_step if steps is not None else None
+        recorded = self.timeline.meta.format != "tensorrt"  # whose exports hold the GPU's time alone
         rows, kinds = (tuple(self._host.rows(by)), tuple(self._host.kinds())) if recorded else ((), ())
         alone = None if step is None else step.unprofiled_ns or self._unprofiled
         return HostTop(
             by=by,
-            trace=self._asked.scan.trace.path,
-            gpu=self._asked.scan.trace.gpu,
+            trace=self.scan.trace.path,
+            gpu=self.scan.trace.gpu,
             per="trace" if steps is None else "step",
             steps=1 if steps is None else len(steps),
             steps_source=None if steps is None else steps.source,
@@ -130,22 +125,21 @@ class Tops:
             unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
             kinds=kinds,
             rows=rows,
-            notes=tuple(host_notes(self._asked.timeline, by, rows, kinds)),
+            notes=tuple(host_notes(self.timeline, by, rows, kinds)),
         )
 
     def waits(self) -> WaitTop:
         """Return where the host waits for the device."""
-        asked = self._asked
-        steps = asked.accounts.counted if self._in_steps else None
-        rows = () if asked.gaps is None else wait_rows(asked.timeline, steps, self._replayed(asked.gaps))
+        steps = self.accounts.counted if self._in_steps else None
+        rows = () if self.gaps is None else wait_rows(self.timeline, steps, self._replayed(self.gaps))
         alone = None if steps is None else self._unprofiled
         return WaitTop(
-            trace=asked.scan.trace.path,
-            gpu=asked.scan.trace.gpu,
+            trace=self.scan.trace.path,
+            gpu=self.scan.trace.gpu,
             per="trace" if steps is None else "step",
             steps=1 if steps is None else len(steps),
             steps_source=None if steps is None else steps.source,
-            window="light" if asked.timeline.light.num_rows else "whole",
+            window="light" if self.timeline.light.num_rows else "whole",
             wait_ns=sum(row.wait_ns for row in rows),
             unprofiled_ns=None if alone is None or alone.source == "recorded" else alone.mid,
             rows=tuple(rows),
@@ -153,22 +147,22 @@ class Tops:
 
     def graphs(self) -> GraphTop:
         """Return whether a CUDA graph, or torch.compile, would work."""
-        asked, accounts = self._asked, self._asked.accounts
-        step, alone = accounts.per_step, self._unprofiled or asked.scan.summary.unprofiled_ns
+        accounts = self.accounts
+        step, alone = accounts.per_step, self._unprofiled or self.scan.summary.unprofiled_ns
         busy_ns = (accounts.gpu_busy_ns if step is None else step.gpu_busy_ns) // max(accounts.devices, 1)
         count, whole = max(accounts.steps, 1), accounts.span_ns if alone is None else alone.mid
         ends = (whole, whole, whole) if alone is None else (alone.low, alone.mid, alone.high)
         idle = Range(*(max(end - busy_ns, 0) * count for end in ends))
         compiled = {cause.rule: cause.compiled_share for cause in known().causes if cause.compiled_share}
-        fused = fused_of(asked.scan.findings, compiled)
-        replayed = None if asked.gaps is None else Unrecorded(self._replayed(asked.gaps), idle, busy_ns * count, fused)
-        waits = waits_of(asked.timeline, HostThreads.of(asked.timeline))
-        found = graphs_of(asked.timeline, asked.activities, accounts, waits, replayed)
+        fused = fused_of(self.scan.findings, compiled)
+        replayed = None if self.gaps is None else Unrecorded(self._replayed(self.gaps), idle, busy_ns * count, fused)
+        waits = waits_of(self.timeline, HostThreads.of(self.timeline))
+        found = graphs_of(self.timeline, self.activities, accounts, waits, replayed)
         basis = "as recorded" if alone is None or alone.source == RECORDED else "unprofiled"
         told = answer(found, whole * count, basis)
         return GraphTop(
-            trace=asked.scan.trace.path,
-            gpu=asked.scan.trace.gpu,
+            trace=self.scan.trace.path,
+            gpu=self.scan.trace.gpu,
             per="trace" if step is None else "step",
             steps=count,
             steps_source=None if step is None else step.source,
@@ -181,9 +175,9 @@ class Tops:
         )
 
     def _replayed(self, gaps: Rows) -> Steps:
-        accounts = self._asked.accounts
+        accounts = self.accounts
         in_steps_ns = gaps_inside(gaps, accounts.step_of, accounts.extents)
-        return steps_of(self._asked.timeline, gaps, accounts.step_of, in_steps_ns)
+        return steps_of(self.timeline, gaps, accounts.step_of, in_steps_ns)
 
     @cached_property
     def _host(self) -> HostOrigin:
@@ -193,7 +187,7 @@ class Tops:
     @cached_property
     def _window(self) -> tuple[Literal["whole", "light"], Timeline, tuple[IntArray, IntArray]]:
         """The window that tells host times, the timeline with its times, and when the host worked on each step."""
-        timeline, steps = self._asked.timeline, self._asked.accounts.counted if self._in_steps else None
+        timeline, steps = self.timeline, self.accounts.counted if self._in_steps else None
         if steps is None:
             return "whole", timeline, whole_span(timeline)
         marks, light = rows_of(timeline.steps["start_ns"]), sorted_unique(rows_of(timeline.light["step_row"]))
@@ -209,21 +203,21 @@ class Tops:
         """Return when the host worked on each step; of one whose device was seen later, from where the host began."""
         if steps.host_begin_ns is None:
             return steps.begin_ns, steps.end_ns
-        _, done_ns = whole_span(self._asked.timeline)
+        _, done_ns = whole_span(self.timeline)
         return steps.host_begin_ns, np.maximum(np.minimum(steps.end_ns, done_ns), steps.host_begin_ns)
 
     @property
     def _unprofiled(self) -> UnprofiledTime | None:
-        step = self._asked.scan.summary.per_step
+        step = self.scan.summary.per_step
         return None if step is None else step.unprofiled_ns
 
     def _rows(self, by: By, grouping: Grouping) -> Iterator[TopRow]:
-        asked, chosen = self._asked, self._chosen
+        chosen = self._chosen
         count = len(grouping.names)
-        own_ns = _sums(grouping.of, asked.accounts.dur_ns, chosen, count)
-        sums = _Sums(grouping, self._reach, asked.accounts.dur_ns, self._runs, chosen)
-        busy = _busy(asked.timeline, chosen, grouping.of, count) if by in _WITH_BUSY else None
-        claims = _Claims(asked.scan, grouping, asked.accounts.dur_ns, chosen)
+        own_ns = _sums(grouping.of, self.accounts.dur_ns, chosen, count)
+        sums = _Sums(grouping, self._reach, self.accounts.dur_ns, self._runs, chosen)
+        busy = _busy(self.timeline, chosen, grouping.of, count) if by in _WITH_BUSY else None
+        claims = _Claims(self.scan, grouping, self.accounts.dur_ns, chosen)
         whole = max(int(own_ns.sum()), 1)
         place: dict[int, int] = {}
         for depth, at in grouping.in_order(sums.dur_ns, sums.calls > 0):
@@ -246,17 +240,17 @@ class Tops:
     def _left_out(self) -> Iterator[LeftOut]:
         """Yield what was recorded and is in no row."""
         left = ~self._chosen
-        step = self._asked.accounts.per_step
+        step = self.accounts.per_step
         if not left.any() or step is None:
             return
         kinds = Counter(one.why for one in step.apart)
         apart = ", ".join(f"{count} {why}" for why, count in sorted(kinds.items()))
-        reason = categories(self._asked.timeline.activities["unowned_reason"])
+        reason = categories(self.timeline.activities["unowned_reason"])
         count = int((left & reason.among("before_window")).sum())
         early = f", {count:,} of them launched before the recording began" if count else ""
         also = f", or in {count_text(len(step.apart), 'step')} that {_TELLS} ({apart})" if apart else ""
         says = f"in no step{also}{early}"
-        yield LeftOut(says=says, calls=int(left.sum()), gpu_time_ns=int(self._asked.accounts.dur_ns[left].sum()))
+        yield LeftOut(says=says, calls=int(left.sum()), gpu_time_ns=int(self.accounts.dur_ns[left].sum()))
 
 
 def _known(values: Iterable[int | None]) -> int:

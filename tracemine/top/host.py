@@ -82,9 +82,9 @@ def _lines(origin: HostOrigin, time: HostTime) -> Grouping:
 def _line_of(origin: HostOrigin, time: HostTime) -> tuple[IntArray, list[Path]]:
     """Return which of these paths of lines leads to each segment; of a backward pass, to its forward operator."""
     stacks, of_ops = origin.timeline.stacks, rows_of(origin.timeline.ops["stack_row"])
-    paths = line_paths(stacks)
+    paths, of_stack = line_paths(stacks)
     stack = first_known(taken(of_ops, origin.forward(time.op_row)), time.stack_row)
-    return np.append(paths.codes, len(paths.values))[stack], [*paths.values, NOT_KNOWN]
+    return np.append(of_stack, len(paths))[stack], [*paths, NOT_KNOWN]
 
 
 def _modules(origin: HostOrigin, time: HostTime) -> Grouping:

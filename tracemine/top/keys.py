@@ -170,10 +170,10 @@ def _parts(path: str, ranges: Collection[str]) -> tuple[str, ...]:
 
 def _lines(activities: Rows, origin: Origin) -> Grouping:
     """Group by the user's own line; within it by the library's line that led on from there."""
-    paths = line_paths(origin.timeline.stacks)
-    values: list[Path] = [*paths.values, NOT_KNOWN, (f"({_COMMUNICATION})",)]
-    no_line = len(paths.values)
-    of = np.append(paths.codes, no_line)[origin.stack_row]
+    paths, of_stack = line_paths(origin.timeline.stacks)
+    values: list[Path] = [*paths, NOT_KNOWN, (f"({_COMMUNICATION})",)]
+    no_line = len(paths)
+    of = np.append(of_stack, no_line)[origin.stack_row]
     lost = np.array([each == NOT_KNOWN for each in values], np.bool_)[of]
     if not lost.all():
         of = np.where(lost & category(activities, "op_class").among("collective"), no_line + 1, of)

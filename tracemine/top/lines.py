@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,15 +24,9 @@ _STANDARD: Final = deferred(
 _CALLS_FORWARD: Final = deferred(r"(^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py$")
 
 
-class Lines(NamedTuple):
-    """Paths of lines, and which of them each row of `stacks` has; as many as there are: none."""
-
-    values: list[Path]
-    codes: IntArray
-
-
-def line_paths(stacks: pa.Table) -> Lines:
-    """Return the lines that each call path leads through: the user's own, and within it a library's.
+def line_paths(stacks: pa.Table) -> tuple[list[Path], IntArray]:
+    """Return the lines that call paths lead through, the user's own and within it a library's; and which of them each
+    row of `stacks` has.
 
     Where none is the user's, a library's alone; where all are the framework's, or none has a file: not known.
     """
@@ -50,7 +44,7 @@ def line_paths(stacks: pa.Table) -> Lines:
     for outer, within in zip(outer_text[sample].tolist(), inner_text[sample].tolist(), strict=True):
         names = [texts[each] for each in dict.fromkeys((outer, within)) if each >= 0]
         values.append(tuple(names) or NOT_KNOWN)
-    return Lines(values, pair)
+    return values, pair
 
 
 def _texts(stacks: pa.Table) -> tuple[IntArray, list[str]]:

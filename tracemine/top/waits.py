@@ -34,8 +34,8 @@ def wait_rows(timeline: Timeline, steps: Iterations | None, replayed: Steps) -> 
     if not len(inside):
         return []
     waiting_ns = _waiting_ns(timeline, host, waits)
-    paths = line_paths(timeline.stacks)
-    line = np.append(paths.codes, -1)[waits.stack_row]
+    paths, of_stack = line_paths(timeline.stacks)
+    line = np.append(of_stack, -1)[waits.stack_row]
     operator = np.append(categories(timeline.ops["name"]).codes, -1)[waits.op_row]
     told_by = np.where(line >= 0, -1, operator)  # an operator tells apart where no line does
     group = codes(*(column[inside].astype(np.int64) for column in (line, told_by, waits.kind, use)))
@@ -45,7 +45,7 @@ def wait_rows(timeline: Timeline, steps: Iterations | None, replayed: Steps) -> 
     rows = []
     for own, saving in zip(members, [*_savings(waits, members, replayed)], strict=True):
         of_line, of_operator, of_use = (int(each[own[0]]) for each in (line, operator, use))
-        path = () if of_line < 0 else paths.values[of_line]
+        path = () if of_line < 0 else paths[of_line]
         rows.append(
             WaitRow(
                 line=path[0] if path else None,

@@ -125,10 +125,10 @@ def _unnamed_texts(timeline: Timeline, by: HostBy) -> Iterator[str]:
 
 def _holders(timeline: Timeline) -> list[str]:
     """Return the lines of other threads that ran Python while one waited for its lock, for longest first."""
-    waits, paths = timeline.lock_waits, line_paths(timeline.stacks)
+    waits, (paths, codes) = timeline.lock_waits, line_paths(timeline.stacks)
     spent: dict[str, int] = {}
     for row, dur in zip(rows_of(waits["holder_stack_row"]).tolist(), rows_of(waits["dur_ns"]).tolist(), strict=True):
-        name = paths.values[paths.codes[row]][0] if row >= 0 and paths.codes[row] >= 0 else None
+        name = paths[codes[row]][0] if row >= 0 and codes[row] >= 0 else None
         if name is not None:  # of a thread of torch's no line is known
             spent[name] = spent.get(name, 0) + dur
     return sorted(spent, key=lambda name: -spent[name])[:_MOST_HOLDERS]

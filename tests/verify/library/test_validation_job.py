@@ -268,7 +268,7 @@ def test_a_reproduction_finds_the_call_right_and_a_wrong_one_wrong(
 
     made = module(CHAINS[name]())
     mutant: dict[str, Any] = {"torch": torch}
-    exec(replaced(CHAINS[name]()).mutants[0].text, mutant)  # noqa: S102
+    exec(replaced(CHAINS[name]()).mutants[0][1], mutant)  # noqa: S102
     variants = {"fused": made.library, "library": mutant["library"]}
     found = right(made.eager, variants, made.INPUTS, 8.0, device="cpu")
     assert found["fused"]["faults"] == []

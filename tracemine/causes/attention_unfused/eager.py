@@ -128,8 +128,8 @@ def fused_attention(
         if isinstance(took, Abstained):
             return took
         after += took
-    backend = backend_of(eager.call, chip, torch)
-    says = [_NOT_MEASURED] if amd else [f"the {backend.name} backend takes it", *backend.passed_over]
+    backend, passed_over = backend_of(eager.call, chip, torch)
+    says = [_NOT_MEASURED] if amd else [f"the {backend} backend takes it", *passed_over]
     if eager.other_scores:
         after = outwards(*(ns * times for ns, times in zip((after.low, after.mid, after.high), _FLEX, strict=True)))
         says = [

@@ -26,7 +26,7 @@ from tracemine.codegen.graph import (
     settled,
 )
 from tracemine.verify.fixes.by_rule import Maker
-from tracemine.verify.fixes.flex import FUSED, fused
+from tracemine.verify.fixes.flex import FUSED, FusedCall, fused
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import outputs_of, producers, signature
 from tracemine.verify.library import find
@@ -56,6 +56,7 @@ _SCALES: Mapping[str, Callable[[float], float]] = {
 MASK_ONCE = "the mask is made once, before the layers that read it"
 BLOCKS_ONCE = "so are the blocks that it hides: that took 0.2 ms of 2,048 keys and 0.9 of 8,192 on an H200"
 SCALED = "the number that scales scores is not recorded: it is taken as the root of the heads' width has it"
+_MASKS = "def masked("  # what makes the mask, where it stands in the source
 _LEAVES = ("leaf_0", "leaf_1", "leaf_2")  # queries, keys and values whose gradients are asked for
 
 
@@ -69,7 +70,7 @@ def attended(graph: Graph, around: Around) -> Fixed:
     backward = any(call.operator == _BEHIND for call in graph.calls)
     made = _trained(graph, around.unread) if backward else _inferred(graph, around.unread)
     delta = _delta_form(graph) if backward else None
-    source = made.source if delta is None else f"{made.source}\n\n\n{delta}"
+    source = made.text if delta is None else f"{made.text}\n\n\n{delta}"
     own = _ways(made)
     return Fixed(
         own=own,
@@ -81,12 +82,13 @@ def attended(graph: Graph, around: Around) -> Fixed:
     )
 
 
-def _ways(made: _Made) -> dict[str, str]:
+def _ways(made: FusedCall) -> dict[str, str]:
     """Return the fused operator by each of its backends, or flex_attention."""
-    if FUSED not in made.source:
+    masked = _MASKS in made.text
+    if FUSED not in made.text:
         blocks = {"flex, blocks": f'"{made.says}, without blocks that are hidden", masked, call=fixed'}
-        return {"flex": f'"{made.says}", call=fixed'} | (blocks if made.masked else {})
-    prepare = "masked, " if made.masked else ""
+        return {"flex": f'"{made.says}", call=fixed'} | (blocks if masked else {})
+    prepare = "masked, " if masked else ""
     return {
         name: f'"{made.says}, {kind}", {prepare}within=backend("{kind}"), call=fixed' for name, kind in BACKENDS.items()
     }
@@ -109,22 +111,13 @@ def _scales(graph: Graph) -> dict[str, float]:
     return {s.name: found[s.name] for s in graph.scalars if s.name in found and not s.recorded}
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    source: str
-    says: str
-    assumptions: tuple[str, ...]
-    masked: bool = False  # `masked` makes the mask, and stands in the source
-
-
-def _inferred(graph: Graph, unread: Collection[int]) -> _Made:
+def _inferred(graph: Graph, unread: Collection[int]) -> FusedCall:
     found = fused(graph, find(graph, unread), unread, apart=True)
     text = _COPIED.sub(r"\1.contiguous()", found.text)  # no copy, where the fused result lies so
     text = text.replace("def library(", "def fixed(", 1)
     text = (_mask_apart(text) if FUSED in text else None) or text
-    masked = "def masked(" in text
-    told = [MASK_ONCE, BLOCKS_ONCE][: 1 + (FUSED not in text)] if masked else []
-    return _Made(text, found.says, (*found.assumptions, *told), masked)
+    told = [MASK_ONCE, BLOCKS_ONCE][: 1 + (FUSED not in text)] if _MASKS in text else []
+    return FusedCall(text, found.says, (*found.assumptions, *told))
 
 
 def _mask_apart(text: str) -> str | None:
@@ -164,17 +157,17 @@ def _mask_apart(text: str) -> str | None:
 # -- forward and backward ----------------------------------------------------------------------------------------------
 
 
-def _trained(graph: Graph, unread: Collection[int]) -> _Made:
+def _trained(graph: Graph, unread: Collection[int]) -> FusedCall:
     """Return the fused operator, with its own gradient for the products of the backward pass."""
     parts, names = _parts(graph), _names(graph)
-    leaves, gradient = [_leaf(graph, v) for v in parts.operands], _leaf(graph, parts.gradient)
-    values = [leaf.value for leaf in leaves]
-    if gradient.turned or gradient.value in values:
+    leaves, (gradient, turned) = [_leaf(graph, v) for v in parts.operands], _leaf(graph, parts.gradient)
+    values = [value for value, _ in leaves]
+    if turned or gradient in values:
         raise NoFixedForm("the gradient of its result is not read as it was given")
     forward, inputs = _cut(graph, parts.result, values)
     found = fused(forward, find(forward, heads_apart=True))
     attend = found.text.replace("def library(", "def attend(", 1)
-    before = sorted(_before(graph, [*values, gradient.value, *inputs]))
+    before = sorted(_before(graph, [*values, gradient, *inputs]))
     spelled = dict(zip(values, _LEAVES, strict=True))
     arguments = [*(spelled.get(v, names[v]) for v in inputs), *(f"{s.name}={s.name}" for s in forward.scalars)]
     live = _live(graph, _results(parts, leaves), before, unread)
@@ -184,19 +177,19 @@ def _trained(graph: Graph, unread: Collection[int]) -> _Made:
         *(f"{name} = {names[v]}.detach().requires_grad_()" for v, name in zip(values, _LEAVES, strict=True)),
         "with torch.enable_grad():",
         f"    (out,) = attend({', '.join(arguments)})",
-        f"grads = torch.autograd.grad(out, [{', '.join(_LEAVES)}], {names[gradient.value]}.reshape(out.shape))",
+        f"grads = torch.autograd.grad(out, [{', '.join(_LEAVES)}], {names[gradient]}.reshape(out.shape))",
         f"return ({', '.join(live)},)",
     ]
-    return _Made(
+    return FusedCall(
         "\n".join([f"{attend}\n\n", signature(graph), *(f"    {line}" for line in body)]),
         f"{found.says} and its gradient",
         found.assumptions,
     )
 
 
-def _results(parts: _Products, leaves: Sequence[_Leaf]) -> dict[int, str]:
+def _results(parts: _Products, leaves: Sequence[tuple[int, bool]]) -> dict[int, str]:
     """Return how the fused operator's result and gradients are written, by the values that they replace."""
-    grads = [f"grads[{k}].mT" if leaf.turned else f"grads[{k}]" for k, leaf in enumerate(leaves)]
+    grads = [f"grads[{k}].mT" if turned else f"grads[{k}]" for k, (_, turned) in enumerate(leaves)]
     return {parts.result: "out.detach()", **dict(zip(parts.gradients, grads, strict=True))}
 
 
@@ -294,7 +287,7 @@ def _first(graph: Graph, operator: str) -> int | None:
 def _forward(graph: Graph, number: int, weights: Collection[int]) -> bool:
     """Return whether a product takes the probabilities as they are, first: turned, it is the gradient of the values."""
     first = _sides(graph, number)[0]
-    return first in weights and not _leaf(graph, first).turned
+    return first in weights and not _leaf(graph, first)[1]
 
 
 def _sides(graph: Graph, number: int) -> tuple[int, int]:
@@ -313,15 +306,9 @@ def _from(graph: Graph, value: int, through: Collection[str] | None) -> set[int]
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """A value that a product reads, as it was before views and copies; turned: with its last two axes exchanged."""
-
-    value: int
-    turned: bool
-
-
-def _leaf(graph: Graph, value: int) -> _Leaf:
+def _leaf(graph: Graph, value: int) -> tuple[int, bool]:
+    """Return a value that a product reads as it was before views and copies, and whether its last two axes have been
+    exchanged since."""
     by, turned = producers(graph), False
     while value in by:
         call = graph.calls[by[value]]
@@ -332,7 +319,7 @@ def _leaf(graph: Graph, value: int) -> _Leaf:
         if graph.specs[source.value].dtype != graph.specs[value].dtype:
             break
         value, turned = source.value, turned != swaps
-    return _Leaf(value, turned)
+    return value, turned
 
 
 def _exchanges(call: GraphCall, rank: int) -> bool:

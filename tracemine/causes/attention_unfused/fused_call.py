@@ -1,7 +1,7 @@
 """Time of `F.scaled_dot_product_attention` in place of eager attention, and which of its backends runs.
 
     call = Attention(batch=8, heads=16, queries=512, keys=512, width=64, dtype="bfloat16")
-    backend_of(call, (9, 0))         → Backend("cudnn", …)
+    backend_of(call, (9, 0))         → ("cudnn", why those before it do not)
     attention_ns(call, rates, (9, 0))  → Range, or the reason why there is none
     call.score_bytes                 what one tensor of scores takes, which no fused backend writes
 
@@ -89,13 +89,6 @@ def _flops(scores: float, width: float, wide: float, backward: bool) -> int:
 # --- backends --------------------------------------------------------------------------------------------------------
 
 
-class Backend(Struct, frozen=True):
-    """The backend that takes a call, and why those that would go before it do not: a sentence each."""
-
-    name: Name
-    passed_over: tuple[str, ...] = ()
-
-
 _FLASH_WIDEST, _CUDNN_WIDEST, _LOAD = 256, 128, 8
 _AMPERE, _OLDEST = (8, 0), (5, 0)
 _CUDNN_FIRST: Final = ((9, 0), (10, 0))  # where cuDNN goes before flash
@@ -126,11 +119,15 @@ _REFUSES: Final[dict[Name, tuple[tuple[str, _Test], ...]]] = {
 }
 
 
-def backend_of(call: Attention, capability: Capability, torch: tuple[int, int] | None = None) -> Backend:
+def backend_of(
+    call: Attention, capability: Capability, torch: tuple[int, int] | None = None
+) -> tuple[Name, tuple[str, ...]]:
     """Return the backend that takes a call on an NVIDIA GPU of this compute capability; `torch` None: a new one.
 
+    And why those that would go before it do not: a sentence each.
+
     >>> call = Attention(batch=8, heads=12, queries=512, keys=512, width=64, dtype="float16")
-    >>> backend_of(call, (9, 0)).name, backend_of(call, (9, 0), (2, 5)).name, backend_of(call, (7, 0)).name
+    >>> backend_of(call, (9, 0))[0], backend_of(call, (9, 0), (2, 5))[0], backend_of(call, (7, 0))[0]
     ('cudnn', 'flash', 'efficient')
     """
     cudnn = capability in _CUDNN_FIRST and (torch is None or torch >= _CUDNN_FIRST_SINCE)
@@ -139,9 +136,9 @@ def backend_of(call: Attention, capability: Capability, torch: tuple[int, int] |
     for name in order:
         why = next((text for text, fails in _REFUSES[name] if fails(call, capability)), None)
         if why is None:
-            return Backend(name, tuple(passed_over))
+            return name, tuple(passed_over)
         passed_over.append(f"{name}: {why}")
-    return Backend("math", tuple(passed_over))
+    return "math", tuple(passed_over)
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -159,7 +156,7 @@ def attention_ns(
     >>> attention_ns(gpt2, rates, (9, 0)).mid  # recorded: 19,000
     18643
     """
-    if backend_of(call, capability, torch).name == "math":
+    if backend_of(call, capability, torch)[0] == "math":
         return Abstained("no_fused_attention")
     rate = rates.of("attention_backward" if call.backward else "attention", "half" if call.dtype in _HALF else "fp32")
     if rate is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeGuard
 
 from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Scalar, Value, reads
@@ -58,23 +57,18 @@ def listed(graph: Graph, around: Around) -> Fixed:
     if averaged is not None:
         own["one pass"] = '"a weighted mean over lists of tensors", call=averaged'
         head = signature(graph).replace("def fixed(", "def averaged(", 1)
-        source = f"{source}\n\n\n{head}\n    {averaged.text}\n    return ()"
+        source = f"{source}\n\n\n{head}\n    {averaged[0]}\n    return ()"
     return Fixed(
         own=own,
         source=source,
-        numbers={} if averaged is None else averaged.numbers,
+        numbers={} if averaged is None else averaged[1],
         assumptions=(ONE_NUMBER, *([TO_ONE] if averaged else [])) if assumed else (),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Averaged:
-    text: str
-    numbers: dict[str, float]  # those that are not recorded, by name
-
-
-def _averaged(graph: Graph, steps: Sequence[Sequence[tuple[int, GraphCall]]]) -> _Averaged | None:
-    """Return one pass in place of two, where each tensor is scaled and what is added makes it a weighted mean."""
+def _averaged(graph: Graph, steps: Sequence[Sequence[tuple[int, GraphCall]]]) -> tuple[str, dict[str, float]] | None:
+    """Return one pass in place of two, where each tensor is scaled and what is added makes it a weighted mean; and by
+    name the numbers in it that are not recorded."""
     if [calls[0][1].label for calls in steps] != ["aten::mul_.Tensor", "aten::add_.Tensor"]:
         return None
     kept, weight = [call.given()["other"] for _, call in steps[0]], steps[1][0][1].given()["alpha"]
@@ -85,7 +79,7 @@ def _averaged(graph: Graph, steps: Sequence[Sequence[tuple[int, GraphCall]]]) ->
     both = [reads(call)[:2] for _, call in steps[1]]
     lists = (f"[{', '.join(names[v] for v in values)}]" for values in zip(*both, strict=True))
     given = weight.name if isinstance(weight, Scalar) else number_text(share)
-    return _Averaged(f"torch._foreach_lerp_({', '.join(lists)}, {given})", {each.name: 1.0 - share for each in unknown})
+    return f"torch._foreach_lerp_({', '.join(lists)}, {given})", {each.name: 1.0 - share for each in unknown}
 
 
 def _is_unknown(value: Value) -> TypeGuard[Scalar]:

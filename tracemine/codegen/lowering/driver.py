@@ -86,10 +86,10 @@ _TO_WHOLE = frozenset({"floor", "ceil", "trunc", "round"})  # of integers they c
 
 def _foreach(low: Lowering, given: CallArgs, name: str) -> tuple[Tensor, ...]:
     """Lower a foreach call member by member; a scalar or a lone tensor is the same for all."""
-    entry = table().foreach[name]
+    base, *names = table().foreach[name]
     first = given.members("self")
     columns: list[Sequence[Operand]] = []
-    for argument in entry.args:
+    for argument in names:
         places = (argument, *_FOREACH_NAMES.get(argument, ()))
         found = next((n for n in places if n in given), None)
         value = given.values.get(found) if found is not None else None
@@ -104,12 +104,12 @@ def _foreach(low: Lowering, given: CallArgs, name: str) -> tuple[Tensor, ...]:
     results: list[Tensor] = []
     for place, args in enumerate(zip(*columns, strict=True)):
         out = str(given.call.outputs[place].dtype) if given.call.outputs else args[0].dtype
-        if entry.base == "copy":
+        if base == "copy":
             assert isinstance(args[1], Tensor)  # noqa: S101  (its schema has a list there)
             results.append(low.cast(low.pointwise("identity", [args[1]], args[1].type), out))
             continue
-        row = pointwise_rows()[entry.base]
-        results.append(low.apply_row(row, *_without_default(row, entry.args, args, out)))
+        row = pointwise_rows()[base]
+        results.append(low.apply_row(row, *_without_default(row, names, args, out)))
     return tuple(results)
 
 

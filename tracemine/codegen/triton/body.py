@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.indexing import spans
 from tracemine.codegen.loop_ir import Axis, LoopNode
-from tracemine.codegen.online_reductions import ONLINE
-from tracemine.codegen.operators import table
+from tracemine.codegen.operators import ONLINE, table
 from tracemine.codegen.schedule import IN_TURN, LOOPED, PERSISTENT, POINTWISE, Schedule
 from tracemine.codegen.triton.expressions import TRITON_TYPE, Names, sizes
 from tracemine.codegen.triton.printer import COLUMN, Printer, grouped, least
@@ -249,11 +248,11 @@ class Body(Printer):
         text = self.value(arg)
         if kind in ONLINE:
             lower = least("values", "running_max[:, :, None]", arg)
-            for line in ONLINE[kind].step:
+            for line in ONLINE[kind]["step"]:
                 self.say(line.format(x=text, least=lower, **self._stride, **names))
         else:
             acc = names["acc"]
-            more = table().reductions[kind].lanes.format(acc, text)
+            more = table().reductions[kind]["lanes"].format(acc, text)
             self.say(f"{acc} = {more}" if self._nothing_beyond(node) else f"{acc} = tl.where(mask, {more}, {acc})")
 
     def _reduce_pass(self, found: list[ir.Reduce], stores: list[ir.Store]) -> None:
@@ -265,7 +264,7 @@ class Body(Printer):
             family = node.kind.partition("_")[0]
             jobs.setdefault((family if family in ONLINE else node.kind, node.arg), []).append(node)
         self._hoist([*(n.arg for n in found), *_stored(stores)])
-        if any("GROUP" in ONLINE[kind].lanes for kind, _ in jobs if kind in ONLINE):
+        if any("GROUP" in ONLINE[kind]["lanes"] for kind, _ in jobs if kind in ONLINE):
             self.say("GROUP: tl.constexpr = 8 if XBLOCK == 1 and RBLOCK > 8 else 1  # elements of a thread")
         lanes = {key: self._lanes(key[0], members[0]) for key, members in jobs.items()}
         with self._loop():
@@ -278,8 +277,8 @@ class Body(Printer):
     def _lanes(self, kind: str, node: ir.Reduce) -> dict[str, str]:
         """Start the running values of a reduction."""
         running = kind in ONLINE
-        parts = ONLINE[kind].start if running else {"acc": table().reductions[kind].other}
-        lanes = ONLINE[kind].lanes if running else "RBLOCK"
+        parts = ONLINE[kind]["start"] if running else {"acc": table().reductions[kind]["other"]}
+        lanes = ONLINE[kind]["lanes"] if running else "RBLOCK"
         names = {part: self._fresh(kind if running and part == "a" else part) for part in parts}
         for part, start in parts.items():
             self.say(f"{names[part]} = tl.full((XBLOCK, {lanes}), {start}, {TRITON_TYPE[node.type]})")
@@ -288,9 +287,9 @@ class Body(Printer):
     def _end(self, kind: str, members: list[ir.Reduce], names: dict[str, str]) -> None:
         """Reduce the lanes of a row to one."""
         if kind not in ONLINE:
-            self._named(members[0], table().reductions[kind].end.format(names["acc"]))
+            self._named(members[0], table().reductions[kind]["end"].format(names["acc"]))
             return
-        for line in ONLINE[kind].end:
+        for line in ONLINE[kind]["end"]:
             self.say(line.format(**self._stride, **names))
         for node in members:
             self._names[node] = f"{names['a']}_{node.kind.partition('_')[2]}"

@@ -11,8 +11,7 @@ from typing import Any, TypeGuard
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import BOOL, FLOAT, INT, Axis, KernelBuffer, LoopNode
-from tracemine.codegen.online_reductions import ONLINE
-from tracemine.codegen.operators import expression, spelled, table
+from tracemine.codegen.operators import ONLINE, expression, spelled, table
 from tracemine.codegen.schedule import POINTWISE, Schedule
 from tracemine.codegen.tensor_ir import CODES
 from tracemine.codegen.triton.expressions import Names, constant, index, sizes, tensor, typed
@@ -177,13 +176,13 @@ class Printer:
                 known = self._pairs[family, node.arg] = self._fresh(family)
                 kept = arg if self._zero(node.arg) else f"tl.where(column_mask, {arg}, 0.0)"
                 lower = least(arg, f"{known}_max", node.arg)
-                for line in ONLINE[family].whole:
+                for line in ONLINE[family]["whole"]:
                     self.say(line.format(a=known, x=arg, kept=kept, least=lower), node)
             self._names[node] = f"{known}_{part}"
             return self._names[node]
         row = table().reductions[node.kind]
-        kept = arg if self._nothing_beyond(node) else f"tl.where(column_mask, {arg}, {row.other})"
-        return self._named(node, row.end.format(kept))
+        kept = arg if self._nothing_beyond(node) else f"tl.where(column_mask, {arg}, {row['other']})"
+        return self._named(node, row["end"].format(kept))
 
     def _contract(self, node: ir.Contraction) -> str:
         """Return an element of a product: `ProductBody` makes them."""

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import LoopNode
-from tracemine.codegen.online_reductions import ONLINE
-from tracemine.codegen.operators import table
+from tracemine.codegen.operators import ONLINE, table
 from tracemine.codegen.products import FEW, held_columns, is_place, product_class, reduces
 from tracemine.codegen.schedule import Schedule
 from tracemine.codegen.triton.body import Body
@@ -152,7 +151,7 @@ class ProductBody(Body):
 
     def _begin_run(self, node: ir.Reduce, name: str) -> None:
         online = {"_max": "-float('inf')", "_sum": "0.0"}
-        for part, start in (online if _is_online(node) else {"": table().reductions[node.kind].other}).items():
+        for part, start in (online if _is_online(node) else {"": table().reductions[node.kind]["other"]}).items():
             self.say(f"{name}{part} = tl.full((XBLOCK, 1), {start}, {TRITON_TYPE[node.type]})")
 
     def _join(self, node: ir.Reduce, runs: dict[ir.Reduce, str], blocks: dict[ir.Reduce, str]) -> None:
@@ -165,7 +164,7 @@ class ProductBody(Body):
             names |= {"top": blocks[best], "best": runs[best], "than": ">" if best.kind == "max" else "<"}
             lines = _PLACED
         else:
-            lines = (f"{{run}} = {_JOINED.get(node.kind, table().reductions[node.kind].lanes)}",)
+            lines = (f"{{run}} = {_JOINED.get(node.kind, table().reductions[node.kind]['lanes'])}",)
             lines = tuple(line.replace("{0}", "{run}").replace("{1}", "{block}") for line in lines)
         for line in lines:
             self.say(line.format(**names))

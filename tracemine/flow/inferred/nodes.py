@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -176,7 +177,7 @@ class Running(Struct):
         if forward is None:
             return None
         took = forward.argument(need.name)
-        result = derivatives().results.get(need.name)
+        result = derivatives()["results"].get(need.name)
         found = took.token if took is not None else None
         if found is None and result is not None and result < len(forward.made):
             found = forward.made[result]
@@ -295,28 +296,21 @@ class GradientFormula(Struct, frozen=True):
     calls: tuple[tuple[str, tuple[str, ...]], ...]  # none: the node's own gradient is handed on
 
 
-class Derivatives(Struct, frozen=True):
-    """See derivatives.toml for what each means."""
-
-    formulas: dict[str, tuple[tuple[GradientFormula, ...], ...]]  # by node: by argument the ways
-    results: dict[str, int]
+@cache
+def derivatives() -> dict[str, Any]:
+    """Return derivatives.toml, read once, which says what each of it means."""
+    return table_beside(__file__, "derivatives.toml")
 
 
 @cache
-def derivatives() -> Derivatives:
-    """Return the formulas, read once.
+def formulas(kind: str) -> tuple[tuple[GradientFormula, ...], ...]:
+    """Return by argument the ways to compute the gradients of a kind of node; none where they are not known.
 
-    >>> [part.calls for part in derivatives().formulas["Bmm"][1]]
+    >>> [part.calls for part in formulas("Bmm")[1]]
     [(('transpose', ('mat2',)), ('bmm', ('grad', '#1')))]
     """
-    data = table_beside(__file__, "derivatives.toml")
-    return Derivatives(
-        formulas={
-            kind: tuple(tuple(_part(argument, text) for text in ways) for argument, ways in parts.items())
-            for kind, parts in data["formulas"].items()
-        },
-        results=data["results"],
-    )
+    parts = derivatives()["formulas"].get(kind, {})
+    return tuple(tuple(_part(argument, text) for text in ways) for argument, ways in parts.items())
 
 
 def _part(argument: str, text: str) -> GradientFormula:
@@ -334,7 +328,7 @@ def programs(
     >>> [[part.argument for part, _ in found] for found in programs("Mul", ["mul"], {"self": 0, "other": 0})]
     [['other'], ['self'], ['self']]
     """
-    choices = [[way for way in ways if way.argument in arguments] for ways in derivatives().formulas.get(kind, ())]
+    choices = [[way for way in ways if way.argument in arguments] for ways in formulas(kind)]
 
     def parts(number: int, at: int) -> Iterator[list[tuple[GradientFormula, int]]]:
         if number == len(choices):

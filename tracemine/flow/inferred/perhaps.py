@@ -51,7 +51,7 @@ def perhaps(
     (first, second), (storage, reader) = walk.pairs.distinct(), walk.may_read.distinct()
     earlier = first < second
     before, after = np.concatenate((before, first[earlier])), np.concatenate((after, second[earlier]))
-    return before, after, MayRead(storage=storage, reader=reader)
+    return before, after, (storage, reader)
 
 
 class _Pairs:

@@ -59,7 +59,7 @@ def _found(path: str) -> ReportAnswer:
 
 def _reading(action: Any) -> KernelReading:
     reading = KernelReading(action.name(action.NameBase_DEMANGLED) or action.name())
-    index = metrics().names
+    index = metrics()[0]
     for name in {*action.metric_names()} & {*index, DISPLAY_NAME}:
         metric = action.metric_by_name(name)
         value = metric.value() if metric is not None and metric.has_value() else None

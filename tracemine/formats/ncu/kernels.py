@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 
 from tracemine.counters.record import ProfiledKernel
-from tracemine.formats.ncu.metrics import FlopCounters, Sought, metrics
+from tracemine.formats.ncu.metrics import Sought, arithmetic
 
 _TENSOR_IDLE_PERCENT = 10.0  # matrix units less busy than this did no matrix product worth counting
 _MOST_RULES = 100_000  # characters of all rules of a kernel; ncu's own come to some thousands
@@ -68,8 +68,8 @@ def kernel_of(reading: KernelReading, order: int, number: Callable[[str], float 
     """Return the record of one kernel. `number` reads a number as text.
 
     >>> reading = KernelReading("k")
-    >>> reading.add(metrics().names["gpu__time_duration.sum"], "2.5", "us")
-    >>> reading.add(metrics().names["dram__bytes.sum.per_second"], "4", "Tbyte/s")
+    >>> reading.add(metrics()[0]["gpu__time_duration.sum"], "2.5", "us")
+    >>> reading.add(metrics()[0]["dram__bytes.sum.per_second"], "4", "Tbyte/s")
     >>> kernel = kernel_of(reading, 0, float)
     >>> kernel.dur_ns, kernel.dram_bytes, kernel.dram_bytes_from
     (2500, 10000000, 'rate')
@@ -128,23 +128,23 @@ def _flops(values: Mapping[str, float]) -> tuple[dict[str, int], bool]:
     """Return FLOPs by data type, and whether those are all."""
     flops: dict[str, int] = {}
     matrix: dict[str, int] = {}
-    for row in metrics().arithmetic:
-        into = matrix if row.matrix else flops
-        count = _counted(row, values)
-        if count is not None and row.dtype not in into:
-            into[row.dtype] = count
-    known = {row.dtype for row in metrics().arithmetic if row.matrix} <= set(matrix)
+    for dtype, on_matrix, counters in arithmetic():
+        into = matrix if on_matrix else flops
+        count = _counted(counters, values)
+        if count is not None and dtype not in into:
+            into[dtype] = count
+    known = {dtype for dtype, on_matrix, _ in arithmetic() if on_matrix} <= set(matrix)
     idle = values.get("tensor_percent", 100.0) < _TENSOR_IDLE_PERCENT
     complete = "fp32" in flops and (sum(matrix.values()) > 0 or idle or known)
     for dtype, count in matrix.items():
         flops[dtype] = flops.get(dtype, 0) + count
-    order = dict.fromkeys(row.dtype for row in metrics().arithmetic)
+    order = dict.fromkeys(dtype for dtype, *_ in arithmetic())
     return {dtype: flops[dtype] for dtype in order if flops.get(dtype)}, complete
 
 
-def _counted(row: FlopCounters, values: Mapping[str, float]) -> int | None:
+def _counted(counters: Sequence[tuple[str, int]], values: Mapping[str, float]) -> int | None:
     total = 0.0
-    for stem, weight in row.counters:
+    for stem, weight in counters:
         count = values.get(f"{stem}.sum")
         for unit in ("smsp", "sm") if count is None else ():
             terms = [values.get(name) for name in (f"{stem}.per_{unit}_cycle", f"{unit}_hz", "dur_ns")]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+
+from tracemine.tables import table_beside
 
 DISPLAY_NAME = "device__attribute_display_name"  # the only text that is read besides the kernel's name
 
@@ -19,30 +20,27 @@ class Sought(Struct, frozen=True):
     rank: int
 
 
-class FlopCounters(Struct, frozen=True):
-    """FLOPs of one data type: Σ counter × weight. `matrix`: done by the matrix units."""
-
-    dtype: str
-    matrix: bool
-    counters: tuple[tuple[str, int], ...]  # field stem and weight; fields are STEM.sum and STEM.per_cycle
-
-
-class Metrics(Struct, frozen=True):
-    """The whole table."""
-
-    names: dict[str, tuple[Sought, ...]]  # full metric names
-    labels: dict[str, tuple[Sought, ...]]  # what the details page prints instead
-    arithmetic: tuple[FlopCounters, ...]
+@cache
+def _table() -> dict[str, Any]:
+    return table_beside(__file__, "metrics.toml")
 
 
 @cache
-def metrics() -> Metrics:
-    """Read metrics.toml.
+def arithmetic() -> list[tuple[str, bool, list[tuple[str, int]]]]:
+    """Return data types, whether the matrix units do it, and of its counters field stem and weight: FLOPs are
+    Σ counter × weight. Fields are STEM.sum and STEM.per_cycle.
+    """
+    return [(row["dtype"], row["kind"] == "matrix", row["counters"]) for row in _table()["arithmetic"]]
 
-    >>> [sought.field for sought in metrics().labels["Memory Throughput"]]
+
+@cache
+def metrics() -> tuple[dict[str, tuple[Sought, ...]], dict[str, tuple[Sought, ...]]]:
+    """Return what full metric names mean, and the labels that the details page prints instead.
+
+    >>> [sought.field for sought in metrics()[1]["Memory Throughput"]]
     ['dram_bytes_per_s', 'memory_percent']
     """
-    table = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text("utf-8"))
+    table = _table()
     units: dict[str, dict[str, float]] = table["units"]
     names: dict[str, tuple[Sought, ...]] = {}
     labels: dict[str, tuple[Sought, ...]] = {}
@@ -64,8 +62,4 @@ def metrics() -> Metrics:
             add(names, f"{full}.sum", Sought(f"{stem}.sum", units["inst"], rank))
             # Per cycle of its own unit's clock: of sm and smsp, which differ.
             add(names, f"{full}.sum.per_cycle_elapsed", Sought(f"{stem}.per_{unit}_cycle", units["inst"], rank))
-    arithmetic = tuple(
-        FlopCounters(row["dtype"], row["kind"] == "matrix", tuple((stem, weight) for stem, weight in row["counters"]))
-        for row in table["arithmetic"]
-    )
-    return Metrics(names, labels, arithmetic)
+    return names, labels

@@ -146,7 +146,7 @@ def _opened(row: Sequence[str], line: int) -> _PrintedTable:
         columns.setdefault(name, at)  # of repeated names the first
     table = _PrintedTable(columns, len(row), line)
     if table.is_raw:
-        names = metrics().names
+        names, _ = metrics()
         table.sought = [(at, names[name]) for name, at in columns.items() if name in names]
     return table
 
@@ -210,7 +210,8 @@ def _add_detail(table: _PrintedTable, row: Sequence[str], reading: KernelReading
     if printed == DISPLAY_NAME:
         reading.gpu = row[table.columns[_VALUE]] or None
         return
-    sought = metrics().names.get(printed) or metrics().labels.get(printed)
+    names, labels = metrics()
+    sought = names.get(printed) or labels.get(printed)
     if sought:
         reading.add(sought, row[table.columns[_VALUE]], row[table.columns[_UNIT]] if _UNIT in table.columns else "")
 

@@ -15,7 +15,6 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
 
 from tracemine.columns import Array, sorted_unique
 from tracemine.formats.arrow import MISSING, table_of, take
@@ -49,13 +48,7 @@ NO_SIZES: Final = (
 )
 
 
-class Payload(Struct, frozen=True):
-    """What NCCL says of a call; None: not said."""
-
-    communicator: int | None = None
-    nbytes: int | None = None
-    peer: int | None = None
-    size: int | None = None
+Payload = dict[str, int]  # what NCCL says of a call, by the names of _FIELDS
 
 
 class Payloads:
@@ -78,15 +71,14 @@ class Payloads:
             data = bytes.fromhex(blob) if isinstance(blob, str) else bytes(blob or b"")
             domain, layout, nbytes, _ = _HEADER.unpack_from(data)
         except (ValueError, struct.error):
-            return Payload()
+            return {}
         part = data[_HEADER.size : _HEADER.size + nbytes]
         said = {
             name: struct.unpack_from(kind, part, offset)[0]
             for name, (kind, offset) in self._fields.get((domain, layout), {}).items()
             if offset + struct.calcsize(kind) <= len(part)
         }
-        known = {name: value for name, value in said.items() if name == "communicator" or 0 <= value < _LARGEST}
-        return Payload(**known)
+        return {name: value for name, value in said.items() if name == "communicator" or 0 <= value < _LARGEST}
 
 
 def collectives_table(
@@ -106,15 +98,15 @@ def collectives_table(
         return [payloads.read(blobs.get(row)) for row in ops.columns["row"][rows].tolist()]
 
     said = read(record)
-    if all(each.nbytes is None for each in said):
+    if not any("nbytes" in each for each in said):
         tables.warnings.append(NO_SIZES)
-    sizes = {each.communicator: each.size for each in read(_rows_of(_JOINED, ops))} | {None: None}
+    sizes = {each.get("communicator"): each.get("size") for each in read(_rows_of(_JOINED, ops))} | {None: None}
     kernel = _kernels(ops, record, gpu, api, launch)
     together: dict[tuple[bool, int], list[_Row]] = defaultdict(list)
     for at, op, own, each in zip(text[record].tolist(), record.tolist(), kernel.tolist(), said, strict=True):
         name = ops.parsed[at].name
-        if name not in _PAIRED or each.peer is not None:  # else the kernel says as much
-            row = _row(name, op, own, each, sizes.get(each.communicator))
+        if name not in _PAIRED or "peer" in each:  # else the kernel says as much
+            row = _row(name, op, own, each, sizes.get(each.get("communicator")))
             together[own < 0, own if own >= 0 else op].append(row)
     rows = [row for key in sorted(together) for row in _exchange(together[key])]
     types = TABLES["collectives"].schema
@@ -124,10 +116,11 @@ def collectives_table(
 
 def _row(name: str, op: int, kernel: int, said: Payload, size: int | None) -> _Row:
     """Return a row: of a reduce-scatter NCCL says what comes out, of an all-to-all what goes to each rank."""
-    whole = said.nbytes
+    nbytes, communicator = said.get("nbytes"), said.get("communicator")
+    whole = nbytes
     if name in (_PART_OF_OUTPUT, _EACH_PEER):
-        whole = None if said.nbytes is None or size is None else said.nbytes * size
-    group = None if said.communicator is None else f"communicator {said.communicator:x}"
+        whole = None if nbytes is None or size is None else nbytes * size
+    group = None if communicator is None else f"communicator {communicator:x}"
     return {
         "activity_row": kernel if kernel >= 0 else None,
         "op_row": op,
@@ -135,10 +128,10 @@ def _row(name: str, op: int, kernel: int, said: Payload, size: int | None) -> _R
         "group_name": group,
         "group_description": group,  # the same on all ranks: what they are matched by
         "group_size": size,
-        "peer": said.peer,
+        "peer": said.get("peer"),
         "elements_in": whole,
-        "elements_out": said.nbytes if name == _PART_OF_OUTPUT else None,
-        "dtype": None if said.nbytes is None else "Byte",
+        "elements_out": nbytes if name == _PART_OF_OUTPUT else None,
+        "dtype": None if nbytes is None else "Byte",
     }
 
 

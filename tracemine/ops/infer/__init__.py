@@ -18,7 +18,7 @@ from tracemine.ops.infer.outputs import outputs
 from tracemine.ops.infer.tensor import TensorSpec
 from tracemine.ops.infer.traffic import traffic
 
-__all__ = ["Inference", "TensorSpec", "infer"]
+__all__ = ["TensorSpec", "infer"]
 
 
 class Inference(Struct, frozen=True):

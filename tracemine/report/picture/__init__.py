@@ -228,10 +228,10 @@ def _lane(title: str, table: pa.Table, rows: IntArray, begin_ns: int) -> HostLan
 
 def _python(title: str, timeline: Timeline, rows: IntArray, begin_ns: int) -> HostLane:
     """Return the user's lines that operators come from: one span for as long as one leads to the next."""
-    paths = line_paths(timeline.stacks)
+    paths, of_rows = line_paths(timeline.stacks)
     texts: dict[str, int] = {}
-    of_path = [-1 if path == NOT_KNOWN else texts.setdefault(path[0] or "", len(texts)) for path in paths.values]
-    of_stack = np.append(np.array(of_path, np.int64)[paths.codes], -1)
+    of_path = [-1 if path == NOT_KNOWN else texts.setdefault(path[0] or "", len(texts)) for path in paths]
+    of_stack = np.append(np.array(of_path, np.int64)[of_rows], -1)
     name = of_stack[rows_of(timeline.ops["stack_row"])[rows]]
     known = name >= 0
     rows, name = rows[known], name[known]

@@ -35,35 +35,24 @@ class Ways:
         return tuple(way for way in ways if way not in _OF_PRODUCTS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Other:
-    """Another call in place of a convolution: where it fits, and its text. {names} are the call's arguments."""
-
-    says: str
-    text: str
-    function: str
-
-    def fits(self, given: Mapping[str, Any]) -> bool:
-        if given.get("transposed") or not all(name in given for name in ("stride", "padding", "dilation", "groups")):
-            return False
-        if self.function == "patches_multiplied":
-            patches = list(given["stride"]) == list(given["window"]) and not any(given["padding"])
-            return patches and given["groups"] == 1 and set(given["dilation"]) == {1}
-        return bool(
-            1 < given["groups"] < given["channels"]
-        )  # of one channel a group cuDNN has kernels, which memory limits
-
-
-OTHERS: Final[Mapping[str, _Other]] = {
-    "unfold, bmm": _Other(
-        "windows unfolded, and one batched product for all groups",
+# Other calls in place of a convolution, and what they do. {names} are the call's arguments.
+OTHERS: Final[Mapping[str, tuple[str, str]]] = {
+    "unfold, bmm": (
         "unfolded_product({input}, {weight}, {bias}, {stride}, {padding}, {dilation}, {groups})",
-        "unfolded_product",
+        "windows unfolded, and one batched product for all groups",
     ),
-    "patches, linear": _Other(
-        "patches laid out, and one product", "patches_multiplied({input}, {weight}, {bias})", "patches_multiplied"
-    ),
+    "patches, linear": ("patches_multiplied({input}, {weight}, {bias})", "patches laid out, and one product"),
 }
+
+
+def _fits(name: str, given: Mapping[str, Any]) -> bool:
+    """Return whether one of OTHERS fits a convolution."""
+    if given.get("transposed") or not all(name in given for name in ("stride", "padding", "dilation", "groups")):
+        return False
+    if name == "patches, linear":
+        patches = list(given["stride"]) == list(given["window"]) and not any(given["padding"])
+        return patches and given["groups"] == 1 and set(given["dilation"]) == {1}
+    return bool(1 < given["groups"] < given["channels"])  # else cuDNN has kernels, which memory limits
 
 
 def fixed_call(
@@ -87,12 +76,11 @@ def fixed_call(
         weight, x = shapes[names["weight"]], shapes[names["input"]]
         facts = {**given, "window": weight[2:], "channels": x[1]}
         texts = {"bias": "None", **{name: repr(value) for name, value in given.items()}, **names}
-        for number, (name, other) in enumerate(OTHERS.items()):
-            if name in ways.others and other.fits(facts) and len(x) == len(weight):
-                call = other.text.format_map(texts)
-                source.append(f"def fixed_{number}({', '.join(shapes)}):\n    return {call}")
-                own[name] = f'"{other.says}", call=fixed_{number}'
-                uses.append(other.function)
+        for number, (name, (text, says)) in enumerate(OTHERS.items()):
+            if name in ways.others and _fits(name, facts) and len(x) == len(weight):
+                source.append(f"def fixed_{number}({', '.join(shapes)}):\n    return {text.format_map(texts)}")
+                own[name] = f'"{says}", call=fixed_{number}'
+                uses.append(text.partition("(")[0])
     return Fixed(
         ways=ways.of(operator), own=own, source="\n\n\n".join(source), uses=tuple(uses), assumptions=ways.assumes
     )

@@ -110,10 +110,10 @@ def _written(
             words.append(name)
             named[argument.name] = name
             continue
-        value = given(argument, place, facts)
-        assumptions.update(dict.fromkeys(value.assumptions))
-        plain[argument.name] = value.value
-        words.append("None" if value.value is None else literal_text(argument.type.removesuffix("?"), value.value))
+        value, assumed = given(argument, place, facts)
+        assumptions.update(dict.fromkeys(assumed))
+        plain[argument.name] = value
+        words.append("None" if value is None else literal_text(argument.type.removesuffix("?"), value))
         if place >= overload.positional:
             words[-1] = f"{argument.name}={words[-1]}"
     operator = facts.operator.removeprefix("aten::")

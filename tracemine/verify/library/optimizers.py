@@ -7,12 +7,13 @@ them. The table says what each number of the graph is in their terms, so graph a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 
 from tracemine.codegen.graph import Scalar
+from tracemine.validate.record import Mutant
 from tracemine.verify.library.pattern import Binding, names, parse
-from tracemine.verify.library.record import CallMutant, Found, Replacement
+from tracemine.verify.library.record import Found, Replacement
 from tracemine.verify.library.source import head, substituted
 from tracemine.verify.library.table import Row, number, table
 from tracemine.verify.library.terms import INPUT, Terms
@@ -23,12 +24,7 @@ LET_GO = "what it computes on the way is let go of: it has no known consumer"
 _NEAR = 1e-5  # numbers are recorded in full, but what they follow from went through a subtraction
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """The step of one parameter: which input each name is, and the graph's numbers by the table's names."""
-
-    tensors: Mapping[str, int]
-    scalars: Mapping[str, Scalar]
+_Step = Binding  # the step of one parameter; `tensors`: which input each name is
 
 
 def find(terms: Terms, unread: Collection[int] = ()) -> Found:
@@ -106,7 +102,7 @@ def _step(row: Row, terms: Terms, value: int) -> _Step | None:
         rest = [name for name in row.roots if name != "p"]
         same = (next(pattern[n].at(terms, terms.written.get(places[n], -1), bound), None) for n in rest)
         if all(places[n] in terms.written for n in rest) and all(b is not None for b in same):
-            return _Step(places, bound.scalars)
+            return replace(bound, tensors=places)
     return None
 
 
@@ -216,9 +212,11 @@ def _assumptions(row: Row, unknown: bool, lets_go: bool) -> Iterator[str]:
         yield "the optimizer keeps its count of steps on the device, as fused=True does"
 
 
-def _mutants(row: Row, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]) -> Iterator[CallMutant]:
+def _mutants(
+    row: Row, terms: Terms, steps: Sequence[_Step], known: Mapping[str, float]
+) -> Iterator[tuple[Mutant, str]]:
     for way in row.wrong:
         call = row.forms[0].call.replace(way.text, way.becomes, 1)
         if call != row.forms[0].call:
             name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
-            yield CallMutant(name, call, _text(row, call, terms, steps, known))
+            yield Mutant(name, call), _text(row, call, terms, steps, known)

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True)
-class CallMutant:
-    """A function with a planted mistake."""
-
-    name: str
-    line: str
-    text: str
-    equivalent: str | None = None  # why it may compute the same
+from tracemine.validate.record import Mutant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +29,7 @@ class Replacement:
     # Kinds of values, and layouts: why the two may differ there.
     differs: Mapping[str, str] = field(default_factory=dict)
     gpu_only: str | None = None  # why a CPU can validate nothing of it
-    mutants: tuple[CallMutant, ...] = ()
+    mutants: tuple[tuple[Mutant, str], ...] = ()  # planted mistakes, and the functions that have them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from tracemine.codegen.graph import Graph, Scalar
 from tracemine.ops import is_view
+from tracemine.validate.record import Mutant
 from tracemine.verify.library import optimizers
 from tracemine.verify.library.checks import reason
-from tracemine.verify.library.record import CallMutant, Found, Replacement
+from tracemine.verify.library.record import Found, Replacement
 from tracemine.verify.library.source import Pick, copied, function, pick, reads, shown
 from tracemine.verify.library.table import table
 from tracemine.verify.library.terms import INPUT, RESHAPES, Opaque, Terms, terms
@@ -137,16 +138,16 @@ class _Finding:
         mask = self.terms.terms[self.terms.peeled(one.reads["mask"], RESHAPES | {"expand"})]
         return "the mask is one number" if mask.operator in ("full", "zeros") else None
 
-    def _mutants(self) -> Iterator[CallMutant]:
+    def _mutants(self) -> Iterator[tuple[Mutant, str]]:
         """Generate functions with a mistake in one call, for each mistake of the table."""
-        for place, one in enumerate(self.picks):
-            for way in one.row.wrong:
-                call = one.call.replace(way.text, way.becomes, 1)
-                if call != one.call and not (way.unless and way.unless in one.call):
-                    changed = replace(one, call=call)
+        for place, picked in enumerate(self.picks):
+            for way in picked.row.wrong:
+                call = picked.call.replace(way.text, way.becomes, 1)
+                if call != picked.call and not (way.unless and way.unless in picked.call):
+                    changed = replace(picked, call=call)
                     text = function(self.terms, [*self.picks[:place], changed, *self.picks[place + 1 :]])
                     name = f"{way.text.strip(', ')} becomes {way.becomes.strip(', ')}"
-                    yield CallMutant(name, call, text, self._equivalent(one, way.text))
+                    yield Mutant(name, call, equivalent=self._equivalent(picked, way.text)), text
 
 
 def _free(operator: str) -> bool:

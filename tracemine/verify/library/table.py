@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import math
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 import msgspec
 
+from tracemine.tables import table_beside
 from tracemine.verify.library.pattern import Pattern, parse
 
 
@@ -69,8 +68,7 @@ def table() -> dict[str, Row]:
     >>> "F.rms_norm" in table()["rms_norm"].forms[0].call
     True
     """
-    text = Path(__file__).with_name("table.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(text), dict[str, Row])
+    return msgspec.convert(table_beside(__file__, "table.toml"), dict[str, Row])
 
 
 def number(text: str, known: Mapping[str, float]) -> float:

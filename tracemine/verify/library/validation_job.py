@@ -25,12 +25,8 @@ _SMALL = (33, 17, 9, 5, 3, 2, 4, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16), (7, 5, 3,
 _ENOUGH = 1 << 14  # elements of the largest tensor, for the first
 
 
-class CallJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph, as JSON of the record, whose library call is to be validated. unread: as in `find`."""
-
-    graph: bytes  # as MessagePack, for JSON has no infinities
-    unread: tuple[int, ...] = ()
-    mutants: bool = True
+# What is asked for: a graph as MessagePack, for JSON has no infinities; `unread` as in `find`; whether with mutants.
+CallJob = tuple[bytes, tuple[int, ...], bool]
 
 
 class Sizes:
@@ -61,4 +57,4 @@ class Sizes:
 
 def job(graph: Graph, unread: tuple[int, ...] = (), mutants: bool = True) -> bytes:
     """Return a line that the process reads."""
-    return msgspec.json.encode(CallJob(graph=msgspec.msgpack.encode(graph), unread=unread, mutants=mutants))
+    return msgspec.json.encode((msgspec.msgpack.encode(graph), unread, mutants))

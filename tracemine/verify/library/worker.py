@@ -50,8 +50,9 @@ class _Case:
 def validate(job: CallJob) -> Validation:
     """Return all trials of a library call in place of one graph, and of mutants of it."""
     started = time.process_time()
-    graph = msgspec.msgpack.decode(job.graph, type=Graph)
-    validator = _Validator(graph, job.unread)
+    packed, unread, with_mutants = job
+    graph = msgspec.msgpack.decode(packed, type=Graph)
+    validator = _Validator(graph, unread)
     if (large := elements(validator.sizes.graph)) > MOST_ELEMENTS:
         return refused(graph, f"the graph has {large:,} elements that no size makes fewer")
     faults: list[Fault] = []
@@ -78,7 +79,7 @@ def validate(job: CallJob) -> Validation:
         exact=False,
         bytes_read=0,
         bytes_written=0,
-        mutants=mutants if job.mutants else (),
+        mutants=mutants if with_mutants else (),
         seconds=time.process_time() - started,
     )
 
@@ -164,13 +165,13 @@ class _Validator:
 
     def mutant(self, number_: int, cases: list[_Case]) -> Mutant:
         """Return a mutant with the first fault that kills it."""
-        mutant = self.right.mutants[number_]
+        mutant, _ = self.right.mutants[number_]
         for case in cases:
             mutants = case.replacement.mutants
-            found = self.faults(mutants[number_].text, case) if number_ < len(mutants) else []
+            found = self.faults(mutants[number_][1], case) if number_ < len(mutants) else []
             if found:
                 return Mutant(mutant.name, mutant.line, killed_by=f"{case.trial.says}: {found[0]}")
-        return Mutant(mutant.name, mutant.line, equivalent=mutant.equivalent)
+        return mutant
 
 
 def _changed(case: _Case, inputs: Sequence[torch.Tensor]) -> list[str]:

@@ -25,13 +25,8 @@ class NotRecorded(Exception):
     """An argument's value is not in the trace; its text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentValue:
-    """An argument's value."""
-
-    value: Plain
-    recorded: bool = True
-    assumptions: tuple[str, ...] = ()
+# An argument's value, and what is assumed of it: with NUMBER, that it is not recorded.
+ArgumentValue = tuple[Plain, tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -107,14 +102,14 @@ def told(facts: CallFacts, place: int) -> float | int | bool | None:
 def given(argument: Argument, place: int, facts: CallFacts) -> ArgumentValue:
     """Return what was given for an argument that is no tensor. Raises NotRecorded."""
     if argument.name in _PLACEMENT or (argument.has_default and place >= len(facts.types)):
-        return ArgumentValue(None)
+        return None, ()
     if place >= len(facts.types):  # recorded by a version whose schema has no such argument, or not at all
         raise NotRecorded(f"the value of {argument.name} is not recorded")
     kind = argument.type.removesuffix("?")
     if kind == "str":
         return _word(argument, facts)
     if text := "".join((facts.texts or ())[place : place + 1]):
-        return ArgumentValue(_parsed(kind, text, argument.name))
+        return _parsed(kind, text, argument.name), ()
     return _not_recorded(argument, kind, place, facts)
 
 
@@ -122,9 +117,9 @@ def _not_recorded(argument: Argument, kind: str, place: int, facts: CallFacts) -
     """Return what an argument without a recorded value must have been. Raises NotRecorded."""
     # Without values a list that was given looks like one that was not.
     if not facts.types[place] and argument.is_optional and (facts.texts is not None or "[" not in kind):
-        return ArgumentValue(None)
+        return None, ()
     if kind in ("Scalar", "float") and not is_shaping(argument):
-        return ArgumentValue(2 if _all_whole(facts) else 0.5, recorded=False, assumptions=(NUMBER,))
+        return 2 if _all_whole(facts) else 0.5, (NUMBER,)
     if kind == "bool":
         return _by_kernels(argument, facts, _FLAGS)
     raise NotRecorded(f"the value of {argument.name} is not recorded")
@@ -138,12 +133,12 @@ def _all_whole(facts: CallFacts) -> bool:
 def _word(argument: Argument, facts: CallFacts) -> ArgumentValue:
     """Return a string: profilers do not record it, but kernels may tell."""
     try:
-        read = _by_kernels(argument, facts, _WORDS)
+        word, assumptions = _by_kernels(argument, facts, _WORDS)
     except NotRecorded:
         if argument.type.endswith("?"):
             raise NotRecorded(f"whether {argument.name} was given is not recorded") from None
         raise NotRecorded(f"{argument.name}, a word, is not recorded") from None
-    return ArgumentValue(None, assumptions=read.assumptions) if read.value == "" else read
+    return word or None, assumptions
 
 
 def _by_kernels(argument: Argument, facts: CallFacts, told_by: _ByKernels) -> ArgumentValue:
@@ -153,7 +148,7 @@ def _by_kernels(argument: Argument, facts: CallFacts, told_by: _ByKernels) -> Ar
     found = {value for mark, value in marks for kernel in facts.kernels if mark in kernel}
     if len(found) != 1:
         raise NotRecorded(f"the value of {argument.name} is not recorded")
-    return ArgumentValue(found.pop(), assumptions=(f"{argument.name} of {operator} is read off its kernel's name",))
+    return found.pop(), (f"{argument.name} of {operator} is read off its kernel's name",)
 
 
 _ByKernels = Mapping[tuple[str, str], tuple[tuple[str, Plain], ...]]

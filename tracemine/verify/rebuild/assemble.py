@@ -72,14 +72,14 @@ class Assembly:
         if argument.type == "Scalar[]" and (facts.texts or ())[place : place + 1] == ("",):
             return self._unknown_list(argument, facts)
         try:
-            read = given(argument, place, facts)
+            value, assumptions = given(argument, place, facts)
         except NotRecorded as reason:
             raise NotRebuilt(f"{facts.operator}: {reason}") from None
-        self.making.assumptions += read.assumptions
+        self.making.assumptions += assumptions
         row = pointwise_rows().get(base_name(form.operator).removeprefix("_foreach_"))
-        if row is not None and argument.name == row.unless and read.value == row.defaults[row.unless]:
+        if row is not None and argument.name == row.unless and value == row.defaults[row.unless]:
             return None  # as if not given: kernels are simpler without it
-        return self.making.numbers.value(argument, read.value, self.making.names, recorded=read.recorded)
+        return self.making.numbers.value(argument, value, self.making.names, recorded=NUMBER not in assumptions)
 
     def _members(self, argument: Argument, seen: Sequence[RecordedTensor], facts: CallFacts, form: Form) -> Refs:
         """Return a list of tensors; members that an optional list leaves out are None."""

@@ -251,9 +251,7 @@ class Recorded:
     def _guessers(self) -> dict[int, list[int]]:
         """By storage the nodes that may read it: it is a guess what they read."""
         found: dict[int, list[int]] = {}
-        for storage, node in zip(
-            self._guessed_reads.storage.tolist(), self._guessed_reads.reader.tolist(), strict=True
-        ):
+        for storage, node in zip(*(each.tolist() for each in self._guessed_reads), strict=True):
             found.setdefault(storage, []).append(node)
         return found
 
@@ -283,7 +281,8 @@ class Recorded:
         guessing = np.unique(flow.reads.node[np.isin(flow.reads.node, members) & self._guessed])
         if not len(guessing):
             return False
-        alike = self._guessed_reads.storage[np.isin(self._guessed_reads.reader, guessing)]
+        storage, reader = self._guessed_reads
+        alike = storage[np.isin(reader, guessing)]
         rows = flow.writes.tensor_row[np.isin(flow.writes.node, members)]
         return bool(np.isin(alike, self._numbers["storage_id"][rows]).any())
 

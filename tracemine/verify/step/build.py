@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,9 @@ from tracemine.verdicts.step import Left
 from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.rebuild.view_recovery import Layout
-from tracemine.verify.step.calls import Argument, Cover, LeftOut, Taken, Tree
+from tracemine.verify.step.calls import Argument, Cover, Taken, Tree
 from tracemine.verify.step.program import Argument as Operand
-from tracemine.verify.step.program import Buffer, Program, StepCall, TensorRef, TensorRefs
+from tracemine.verify.step.program import Buffer, Program, StepCall, TensorRef
 
 _LARGEST_BUFFER_BYTES = 1 << 37  # more memory than a GPU has: such a tensor is not allocated
 _MOST_OPERATORS = 200_000
@@ -35,19 +35,6 @@ _DRAWS = frozenset({"random", "attention", "rnn"})
 
 class NoStep(TracemineError):
     """Why no step of a trace can be replayed, in words for a user."""
-
-
-@dataclass(slots=True)
-class _Memory:
-    """One buffer in the making."""
-
-    outside: bool
-    on_host: bool
-    itemsize: int
-    elements: int = 0
-    below: int | None = None
-    positive: bool = False
-    givers: list[int] = field(default_factory=list)  # calls that make or write it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +85,15 @@ def build(flow: Flow, recorded: Recorded, together: Mapping[int, int]) -> Built:
         if isinstance(part, Taken):
             making.add(part)
         else:
-            making.leave(part)
+            making.leave(*part)
     return making.done(name, flow, begin, end)
 
 
 class _Making:
     def __init__(self, recorded: Recorded, cover: Cover) -> None:
         self.recorded, self.cover = recorded, cover
-        self.memory: list[_Memory] = []
+        self.memory: list[Buffer] = []
+        self.givers: list[list[int]] = []  # of each, calls that make or write it
         self.current: dict[int, int] = {}  # of a storage its buffer
         self.calls: list[StepCall] = []
         self.storages: list[dict[int, int]] = []
@@ -120,7 +108,7 @@ class _Making:
         try:
             self._add(taken)
         except NoStep as reason:
-            self.leave(LeftOut(reason.message, taken.activities, taken.facts.outputs))
+            self.leave(reason.message, taken.activities, taken.facts.outputs)
 
     def _add(self, taken: Taken) -> None:
         facts, storage = taken.facts, self.recorded.storage
@@ -132,7 +120,7 @@ class _Making:
         outputs: list[tuple[int, int, TensorRef]] = []
         for seen in sorted(facts.outputs, key=lambda s: (s.position, s.member)):
             if seen.dtype is None or len(seen.layout.strides) != len(seen.layout.shape):
-                del self.memory[before:]
+                del self.memory[before:], self.givers[before:]
                 raise NoStep("the dtype or the strides of what it gives are not recorded")
             key = storage(seen.row)
             if key not in took and here.get(key) not in makes:
@@ -160,15 +148,15 @@ class _Making:
         self.calls.append(call)
         self.storages.append(here)
         for buffer in dict.fromkeys((*makes, *(p.buffer for p in writes))):
-            self.memory[buffer].givers.append(number)
+            self.givers[buffer].append(number)
         self._hint(taken, arguments, here)
 
     def _taken_places(self, taken: Taken, arguments: Sequence[Operand]) -> Iterable[tuple[TensorRef, int]]:
         for given, operand in zip(taken.arguments, arguments, strict=True):
             if isinstance(given, RecordedTensor) and isinstance(operand, TensorRef):
                 yield operand, self.recorded.storage(given.row)
-            elif isinstance(given, tuple) and isinstance(operand, TensorRefs):
-                for seen, place in zip(given, operand.values, strict=True):
+            elif isinstance(given, tuple) and isinstance(operand, tuple):
+                for seen, place in zip(given, operand, strict=True):
                     if seen is not None and place is not None:
                         yield place, self.recorded.storage(seen.row)
 
@@ -176,7 +164,7 @@ class _Making:
     def _marked(taken: Taken, place: TensorRef, arguments: Sequence[Operand]) -> bool:
         for at in taken.overload.mutates:
             value = arguments[at]
-            if value == place or (isinstance(value, TensorRefs) and place in value.values):
+            if value == place or (isinstance(value, tuple) and place in value):
                 return True
         return False
 
@@ -184,7 +172,7 @@ class _Making:
         if isinstance(given, RecordedTensor):
             return self._taken(given, here)
         if isinstance(given, tuple):
-            return TensorRefs(tuple(None if s is None else self._taken(s, here) for s in given))
+            return tuple(None if s is None else self._taken(s, here) for s in given)
         return given
 
     def _taken(self, seen: RecordedTensor, here: dict[int, int]) -> TensorRef:
@@ -208,7 +196,8 @@ class _Making:
         nbytes = seen.layout.reach[1] * _size(seen)
         if nbytes > _LARGEST_BUFFER_BYTES or seen.layout.offset < 0 or min(seen.layout.strides, default=0) < 0:
             raise NoStep("a tensor is larger than any memory")
-        self.memory.append(_Memory(outside, seen.on_host, _size(seen)))
+        self.memory.append(Buffer(outside=outside, on_host=seen.on_host, elements=0, itemsize=_size(seen)))
+        self.givers.append([])
         return len(self.memory) - 1
 
     def _place(self, seen: RecordedTensor, buffer: int) -> TensorRef:
@@ -222,12 +211,12 @@ class _Making:
 
     # What is not.
 
-    def leave(self, part: LeftOut) -> None:
+    def leave(self, reason: str, activities: Sequence[int], gave: Sequence[RecordedTensor]) -> None:
         """Leave out a call: from here on, what it gave comes from outside."""
-        if part.activities:
-            self.left[part.reason] += 1
-            self.left_activities.setdefault(part.reason, []).extend(part.activities)
-        for seen in part.gave:
+        if activities:
+            self.left[reason] += 1
+            self.left_activities.setdefault(reason, []).extend(activities)
+        for seen in gave:
             self.current.pop(self.recorded.storage(seen.row), None)
 
     # What memory from outside holds.
@@ -236,7 +225,7 @@ class _Making:
         base = taken.facts.operator.removeprefix("aten::")
         for argument, operand in zip(taken.overload.arguments, arguments, strict=True):
             if (base, argument.name) in NOT_NEGATIVE:
-                for place in operand.values if isinstance(operand, TensorRefs) else (operand,):
+                for place in operand if isinstance(operand, tuple) else (operand,):
                     if isinstance(place, TensorRef):
                         self.memory[place.buffer].positive = True
         for row in taken.inside:
@@ -262,7 +251,7 @@ class _Making:
             memory = self.memory[buffer]
             if memory.outside:
                 memory.below = below if memory.below is None else min(below, memory.below)
-            for number in memory.givers:
+            for number in self.givers[buffer]:
                 call = self.calls[number]
                 keeps = base_name(call.operator) in keeping_values() | {"copy"}
                 places = [p for p in call.reads if p.dtype in ("int64", "int32") and p.buffer != buffer]
@@ -289,17 +278,7 @@ class _Making:
         replayed_ns = int(dur[replayed].sum())
         program = Program(
             step=name,
-            buffers=tuple(
-                Buffer(
-                    outside=m.outside,
-                    on_host=m.on_host,
-                    elements=m.elements,
-                    itemsize=m.itemsize,
-                    below=m.below,
-                    positive=m.positive,
-                )
-                for m in self.memory
-            ),
+            buffers=tuple(self.memory),
             calls=tuple(self.calls),
             live=self._live(),
             left=tuple(lost),

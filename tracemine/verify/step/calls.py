@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tracemine.codegen.graph import LiteralArg
 from tracemine.columns import numbers
 from tracemine.flow.effects import effects
 from tracemine.ops import Overload, overload_of
+from tracemine.verify.rebuild.arguments import NUMBER as UNRECORDED
 from tracemine.verify.rebuild.arguments import NotRecorded, given, is_number, told
 from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 from tracemine.verify.rebuild.recorded import Recorded
-from tracemine.verify.step.program import Literal
 
 # What these call depends on whether a gradient is asked for, which a replay does not; or on what no trace records.
 _APART = frozenset({"aten::matmul", "aten::scaled_dot_product_attention", "aten::einsum", "aten::_sdp_attention"})
@@ -39,7 +40,7 @@ INTEGER, NUMBER = 2, 0.02
 UNKNOWN = f"Python numbers that are not recorded are taken to be {NUMBER}, and {INTEGER} where they are integers"
 _SHAPING = ("exponent", "ord", "correction")  # as in graph.py: kernels have them as constants
 
-Argument = RecordedTensor | tuple[RecordedTensor | None, ...] | Literal | None
+Argument = RecordedTensor | tuple[RecordedTensor | None, ...] | LiteralArg | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,8 @@ class Taken:
     inside: tuple[int, ...]  # rows of `ops`: it, and what is inside it
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Something that is not replayed. `gave`: tensors of which nothing here says what they hold."""
-
-    reason: str
-    activities: tuple[int, ...]
-    gave: tuple[RecordedTensor, ...]
+# Why something is not replayed, its activities, and what it gave: tensors of which nothing here says what they hold.
+LeftOut = tuple[str, Sequence[int], Sequence[RecordedTensor]]
 
 
 @dataclass(slots=True)
@@ -157,12 +153,12 @@ class Cover:
     def _left(self, row: int, reason: str) -> Iterator[LeftOut]:
         facts, launched = self.facts(row), self.tree.launched.get(row, ())
         if reason and (launched or facts.outputs):
-            yield LeftOut(reason, tuple(launched), tuple(self._own(row)))
+            yield reason, launched, self._own(row)
 
     def _around(self, row: int) -> Iterator[LeftOut]:
         """Yield, after what is inside an operator, the results that none of these made."""
         if not self.tree.launched.get(row) and (own := self._own(row)):
-            yield LeftOut("it makes results of its own", (), tuple(own))
+            yield "it makes results of its own", (), own
 
     def _own(self, row: int) -> list[RecordedTensor]:
         return [s for s in self.facts(row).outputs if self.maker.get((row, self.recorded.storage(s.row))) == row]
@@ -211,10 +207,10 @@ class Cover:
             return _listed(seen, place, facts)
         number = is_number(seen[0] if seen else None, facts, overload, place)
         if number and (known := told(facts, place)) is not None:
-            return Literal(known)
+            return LiteralArg(known)
         if number and argument.name not in _NO_NUMBERS:
             self.assumptions[UNKNOWN] = None
-            return Literal(INTEGER if facts.types[place] in _INTEGERS else NUMBER)
+            return LiteralArg(INTEGER if facts.types[place] in _INTEGERS else NUMBER)
         if not seen:
             if facts.types[place : place + 1] in ((), ("",)):  # not given, or undefined as autograd leaves them
                 return None
@@ -225,21 +221,20 @@ class Cover:
         argument = overload.arguments[place]
         if argument.type.startswith("Device"):
             where = [*facts.outputs, *facts.inputs]
-            return Literal("cpu" if where and where[0].on_host else "cuda") if where else None
+            return LiteralArg("cpu" if where and where[0].on_host else "cuda") if where else None
         try:
-            read = given(argument, place, facts)
+            value, assumptions = given(argument, place, facts)
         except NotRecorded:
             text = (facts.texts or ())[place : place + 1]
             if argument.type == "Scalar[]" and text == ("",):
                 self.assumptions[UNKNOWN] = None
-                return Literal((NUMBER,) * len({s.member for s in facts.inputs if s.position == 0}))
+                return LiteralArg((NUMBER,) * len({s.member for s in facts.inputs if s.position == 0}))
             raise
-        if not read.recorded and argument.name not in _SHAPING:
+        if UNRECORDED in assumptions and argument.name not in _SHAPING:
             self.assumptions[UNKNOWN] = None
-            return Literal(NUMBER)
-        if read.assumptions:
-            self.assumptions.update(dict.fromkeys(read.assumptions))
-        return None if read.value is None else Literal(read.value)
+            return LiteralArg(NUMBER)
+        self.assumptions.update(dict.fromkeys(assumptions))
+        return None if value is None else LiteralArg(value)
 
     # Lifetimes. A storage is new at the end of the operator that gives it and did not take it.
 

@@ -62,7 +62,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 def summary(placed: Placed) -> Summary:
     """Return the summary of a step with findings in place."""
     counts: list[dict[str, int]] = [{} for _ in placed.kernels]
-    for group in sorted(placed.plan.placed):
+    for group in sorted(placed.placed):
         one = placed.fused[group]
         mark = placed.findings[one.finding].fingerprint
         counts[one.kernel][mark] = counts[one.kernel].get(mark, 0) + 1

@@ -37,7 +37,7 @@ def step_file(placed: Placed, counts: Sequence[dict[str, int]], recorded: Sequen
     program = placed.program
     says = [
         f"One recorded step, replayed call by call: {program.replayed_launches} of {program.launches} launches,",
-        f"{program.share:.1%} of its GPU time; again with kernels in place of {len(placed.plan.placed)} subgraphs.",
+        f"{program.share:.1%} of its GPU time; again with kernels in place of {len(placed.placed)} subgraphs.",
         *(f"Assumed: {text}." for text in program.assumptions),
         "",
         "    python THIS_FILE          checks and times it, on a GPU",
@@ -145,7 +145,7 @@ def _elements(place: TensorRef) -> int:
 
 
 def _kernels(placed: Placed) -> str:
-    used = {placed.fused[group].kernel for group in placed.plan.placed}
+    used = {placed.fused[group].kernel for group in placed.placed}
     texts = [_quoted(module_text(*kernel)) if k in used else '""' for k, kernel in enumerate(placed.kernels)]
     return "SOURCES = [\n" + "".join(f"{text},\n" for text in texts) + "]"
 

@@ -26,14 +26,6 @@ class Touch:
     writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Numbers of calls, and of groups as −1 − group, in the order in which they run."""
-
-    order: tuple[int, ...]
-    placed: frozenset[int]  # groups; the others' calls stay as they are
-
-
 def touches(call: StepCall, buffers: Sequence[Buffer]) -> list[Touch]:
     """Return what a call reads and writes. A view reads nothing, but memory that it looks at must have been made."""
 
@@ -82,8 +74,9 @@ def follows(touched: Sequence[Sequence[Touch]]) -> list[set[int]]:
     return found
 
 
-def schedule(before: Sequence[set[int]], groups: Mapping[int, Sequence[int]]) -> Schedule:
-    """Return an order that keeps all that `before` asks for, with as many groups in one piece as it allows.
+def schedule(before: Sequence[set[int]], groups: Mapping[int, Sequence[int]]) -> tuple[tuple[int, ...], frozenset[int]]:
+    """Return an order that keeps all that `before` asks for, with as many groups in one piece as it allows: numbers of
+    calls, and of groups as −1 − group; and which groups are placed, as the others' calls stay as they are.
 
     before: of each call the earlier ones that it must come after. groups: of each, its calls; no call is in two.
     """
@@ -91,7 +84,7 @@ def schedule(before: Sequence[set[int]], groups: Mapping[int, Sequence[int]]) ->
     while True:
         found = _sorted(before, left)
         if isinstance(found, tuple):
-            return Schedule(found, frozenset(left))
+            return found, frozenset(left)
         del left[found]
 
 

@@ -18,7 +18,7 @@ from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.step.build import Built, build, step_of
 from tracemine.verify.step.calls import INTEGER, NUMBER
-from tracemine.verify.step.order import Schedule, follows, schedule, touches
+from tracemine.verify.step.order import follows, schedule, touches
 from tracemine.verify.step.program import Program, TensorRef
 
 _MOST_KERNELS = 200
@@ -44,12 +44,13 @@ class Placed:
     findings: tuple[Finding, ...]
     kernels: tuple[tuple[Graph, SourceText], ...]  # of each graph that is replaced
     fused: tuple[Fused, ...]
-    plan: Schedule  # groups are positions in `fused`
+    order: tuple[int, ...]  # numbers of calls, and of what is fused as −1 − its position, as they run
+    placed: frozenset[int]  # positions in `fused`; the others' calls stay as they are
     refused: Mapping[str, int]
 
     def occurrences(self, finding: int) -> int:
         """Return how often a finding's kernel stands in the step."""
-        return sum(self.fused[group].finding == finding for group in self.plan.placed)
+        return sum(self.fused[group].finding == finding for group in self.placed)
 
 
 def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
@@ -87,15 +88,16 @@ def place(findings: Sequence[Finding], rebuilder: Rebuilder) -> Placed:
         else:
             refused[made] += 1
     before = follows([touches(call, built.program.buffers) for call in built.program.calls])
-    plan = schedule(before, {k: each.calls for k, each in enumerate(fused)})
-    if apart := len(fused) - len(plan.placed):
+    order, placed = schedule(before, {k: each.calls for k, each in enumerate(fused)})
+    if apart := len(fused) - len(placed):
         refused["something in between needs a part of it and is needed by another"] += apart
     return Placed(
         program=built.program,
         findings=tuple(findings),
         kernels=tuple(kernels.values()),
         fused=tuple(fused),
-        plan=plan,
+        order=order,
+        placed=placed,
         refused=dict(refused),
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from tracemine.codegen.graph import LiteralArg
 from tracemine.ops import Overload, overload_of
 from tracemine.verdicts.step import Left
 from tracemine.verify.rebuild.view_recovery import Layout
@@ -32,22 +33,11 @@ class TensorRef(msgspec.Struct, frozen=True):
         return Layout(self.offset, self.shape, self.strides)
 
 
-class TensorRefs(msgspec.Struct, frozen=True):
-    """A list of tensors; None where an optional member is not given."""
-
-    values: tuple[TensorRef | None, ...]
+# A list has None where an optional tensor is not given; a literal is all that is no tensor.
+Argument = TensorRef | tuple[TensorRef | None, ...] | LiteralArg | None
 
 
-class Literal(msgspec.Struct, frozen=True):
-    """What is no tensor: a number, a flag, a word, a dtype's name, or a list of such."""
-
-    value: bool | int | float | str | tuple[bool | int | float, ...]
-
-
-Argument = TensorRef | TensorRefs | Literal | None
-
-
-class Buffer(msgspec.Struct, frozen=True, kw_only=True):
+class Buffer(msgspec.Struct, kw_only=True):
     """Memory. From outside the step: a parameter, an input, what an earlier step left; else a call makes it."""
 
     outside: bool
@@ -84,8 +74,8 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
         for value in self.arguments:
             if isinstance(value, TensorRef):
                 yield value
-            elif isinstance(value, TensorRefs):
-                yield from (v for v in value.values if v is not None)
+            elif isinstance(value, tuple):
+                yield from (v for v in value if v is not None)
 
     @property
     def is_view(self) -> bool:

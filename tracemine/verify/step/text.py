@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tracemine.codegen.graph import LiteralArg
 from tracemine.verify.repro.eager import literal_text, number_text
 from tracemine.verify.step.placing import Fused, Placed
-from tracemine.verify.step.program import Argument, Literal, Program, StepCall, TensorRef, TensorRefs
+from tracemine.verify.step.program import Argument, Program, StepCall, TensorRef
 
 _OPERATOR = re.compile(r"aten::[a-z_][a-z0-9_]*", re.IGNORECASE)
 _WIDTH = 116
@@ -179,9 +180,9 @@ class _Function:
     def _value(self, kind: str, value: Argument) -> str:
         if isinstance(value, TensorRef):
             return self._name(value)
-        if isinstance(value, TensorRefs):
-            return f"[{', '.join('None' if v is None else self._name(v) for v in value.values)}]"
-        assert isinstance(value, Literal)  # noqa: S101  (None is not written)
+        if isinstance(value, tuple):
+            return f"[{', '.join('None' if v is None else self._name(v) for v in value)}]"
+        assert isinstance(value, LiteralArg)  # noqa: S101  (None is not written)
         plain, kind = value.value, kind.removesuffix("?")
         if kind.startswith("Device"):
             return '"cpu"' if plain == "cpu" else "DEVICE"
@@ -190,7 +191,7 @@ class _Function:
 
 def items_of(placed: Placed) -> list[Item]:
     """Return what runs, in order: calls, and occurrences in place."""
-    return [placed.program.calls[number] if number >= 0 else placed.fused[-1 - number] for number in placed.plan.order]
+    return [placed.program.calls[number] if number >= 0 else placed.fused[-1 - number] for number in placed.order]
 
 
 def _buffers(item: Item) -> list[int]:
