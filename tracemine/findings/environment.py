@@ -115,7 +115,7 @@ def environment_of(timeline: Timeline, activities: Rows, waits: Waits) -> Enviro
         ),
         model_calls=max(calls_of_model, timeline.steps.num_rows, 1),
         repeated=bool(timeline.steps.num_rows) and calls_of_model >= 2 * timeline.steps.num_rows,
-        half="float16" if oldest_generation(timeline) < _AMPERE else "bfloat16",
+        half=_half(timeline),
         derived_twice=derived_twice(timeline, backward),
         blockers=tuple(blockers(obstacles, model)),
         beside=tuple(blockers(obstacles, ~model)),
@@ -126,6 +126,10 @@ def oldest_generation(timeline: Timeline) -> float:
     """Return the least major number of the recorded compute capabilities; infinite where none is recorded."""
     recorded = (device.compute_capability or "" for device in timeline.meta.devices)
     return min((int(first) for each in recorded if (first := each.partition(".")[0]).isdecimal()), default=math.inf)
+
+
+def _half(timeline: Timeline) -> str:
+    return "float16" if oldest_generation(timeline) < _AMPERE else "bfloat16"
 
 
 def library_of(files: Iterable[str]) -> str | None:

@@ -121,14 +121,14 @@ class _Facts:
                     name=row["name"],
                     kind=op["name"].removeprefix("xla::"),
                     body=frozenset(row["body"].split()),
-                    library=row["library"] or "",
-                    precision=row["precision"] or "",
+                    library=row["library"],
+                    precision=row["precision"],
                     dtypes=frozenset(row["dtypes"].split()),
-                    multiplies=row["multiplies"] or "",
-                    trains=_BACKWARD in (op["module"] or ""),
-                    flops=row["flops"] or 0,
-                    loop=row["loop"] or "",
-                    trips=row["trips"] or 0,
+                    multiplies=row["multiplies"],
+                    trains=_BACKWARD in op["module"],
+                    flops=row["flops"],
+                    loop=row["loop"],
+                    trips=row["trips"],
                     needs_turn=row["needs_turn"] or not row["loop"],
                     gives_result=row["gives_result"],
                     takes=tuple(array for array, given in arrays if not given),
@@ -150,5 +150,13 @@ class _Facts:
 
 
 def _records(table: pa.Table, rows: Iterable[int], names: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return rows as dictionaries; of what is null 0 where it is a number, else an empty text."""
     columns = {name: table.column(name) for name in names or table.column_names}
-    return [{name: column[int(row)].as_py() for name, column in columns.items()} for row in rows]
+    nothing = {name: 0 if pa.types.is_integer(column.type) else "" for name, column in columns.items()}
+    return [
+        {
+            name: nothing[name] if (value := column[int(row)].as_py()) is None else value
+            for name, column in columns.items()
+        }
+        for row in rows
+    ]

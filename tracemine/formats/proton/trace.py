@@ -110,11 +110,22 @@ def _events(content: bytes | bytearray) -> list[_ProtonEvent]:
 
 
 def _host(events: Sequence[_ProtonEvent], kernels: Sequence[ScopedKernel]) -> _Host:
-    """Return scopes and launches.
+    """Return scopes and launches."""
+    ran = [e for e in events if e.cat in ("scope", "metric") and e.ph == "X" and e.args.call_stack]
+    launches, ends = _flows(events, ran)
+    calling = set(map(id, launches))
+    scopes = [event for event in ran if id(event) not in calling and not event.kernel.own]
+    scopes.sort(key=lambda e: (e.start_ns, -e.dur_ns, len(e.args.call_stack)))
+    return _Host(scopes, launches, _launched(kernels, launches, ends))
+
+
+def _flows(
+    events: Sequence[_ProtonEvent], ran: Sequence[_ProtonEvent]
+) -> tuple[list[_ProtonEvent], dict[tuple[int, int], int]]:
+    """Return the launches in order, and by thread and time where the flow of which of them ends.
 
     A flow leads from the begin of a launch to the begin of its kernel, and of a graph's replay to the first one.
     """
-    ran = [e for e in events if e.cat in ("scope", "metric") and e.ph == "X" and e.args.call_stack]
     at: dict[tuple[int, int], _ProtonEvent] = {}
     for event in sorted(ran, key=lambda e: len(e.args.call_stack)):  # of several the innermost
         at[event.tid, event.start_ns] = event
@@ -122,12 +133,8 @@ def _host(events: Sequence[_ProtonEvent], kernels: Sequence[ScopedKernel]) -> _H
     calls = {e.id: at[e.tid, e.start_ns] for e in flows if e.ph == "s" and (e.tid, e.start_ns) in at}
     order = sorted(calls, key=lambda number: (calls[number].start_ns, -calls[number].dur_ns, number))
     row = {number: at for at, number in enumerate(order)}
-    launches = [calls[number] for number in order]
     ends = {(e.tid, e.start_ns): row[e.id] for e in flows if e.ph == "f" and e.id in row}
-    calling = set(map(id, launches))
-    scopes = [event for event in ran if id(event) not in calling and not event.kernel.own]
-    scopes.sort(key=lambda e: (e.start_ns, -e.dur_ns, len(e.args.call_stack)))
-    return _Host(scopes, launches, _launched(kernels, launches, ends))
+    return [calls[number] for number in order], ends
 
 
 def _launched(

@@ -44,12 +44,7 @@ def read_tree(content: bytes | bytearray, path: str) -> Timeline:
     if not kernels or sum(kernel.dur_ns for kernel in kernels) >= _MOST_NS:
         what = "is a tree of Triton's Proton, without times of kernels"
         raise InputError(what, where=Location(path), hint='record what runs on the GPU, without mode="pcsampling"')
-    described = [
-        _device(number, facts)
-        for kind in ("CUDA", "HIP")
-        for ordinal, facts in _object(_object(others[:1] and others[0]).get(kind)).items()
-        if (number := _ordinal(ordinal)) is not None and isinstance(facts, dict)
-    ]
+    described = _devices(_object(others[:1] and others[0]))
     contexts, begins = Contexts(), accumulate((leaf.dur_ns for leaf in kernels), initial=0)
     rows = [
         leaf.row(contexts)
@@ -99,6 +94,16 @@ def _leaves(root: _Node) -> list[ScopedKernel]:
         if len(of_scope := inside[scope.stack]) == 1:
             of_scope[0].metrics = scope.metrics | of_scope[0].metrics
     return timed
+
+
+def _devices(described: dict[str, Any]) -> list[tuple[RecordedDevice, str]]:
+    """Return the devices of each kind, and what is to say of each."""
+    return [
+        _device(number, facts)
+        for kind in ("CUDA", "HIP")
+        for ordinal, facts in _object(described.get(kind)).items()
+        if (number := _ordinal(ordinal)) is not None and isinstance(facts, dict)
+    ]
 
 
 def _device(ordinal: int, facts: dict[str, Any]) -> tuple[RecordedDevice, str]:

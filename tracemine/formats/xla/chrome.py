@@ -110,15 +110,7 @@ def _host(
 
 def _columns(events: list[_ChromeEvent], kind: EventKind, strings: Strings) -> Columns:
     names = [event_name(_text(event.args, "long_name") or event.name, kind) for event in events]
-    times = np.array([(event.ts, event.dur) for event in events], np.float64).reshape(-1, 2)
-    if not np.isfinite(times).all() or (np.abs(times) > 1e15).any():
-        raise InputError("holds what is no time", hint="pass the .xplane.pb of the same run")
-    nanoseconds = np.rint(times * 1000).astype(np.int64)
-    columns: Columns = {
-        "name": np.array([strings[name] for name in names], np.int32),
-        "start_ns": nanoseconds[:, 0],
-        "dur_ns": np.maximum(nanoseconds[:, 1], 0),
-    }
+    columns: Columns = {"name": np.array([strings[name] for name in names], np.int32), **_times_ns(events)}
     columns |= {name: _int64([_whole(event.args.get(key)) for event in events]) for name, key in kind.numbers.items()}
     for name, key in kind.doubles.items():
         columns[name] = np.array([_float(event.args.get(key)) for event in events], np.float64)
@@ -126,6 +118,14 @@ def _columns(events: list[_ChromeEvent], kind: EventKind, strings: Strings) -> C
         found = [_text(event.args, key) for event in events]
         columns[name] = np.array([strings[text] if text else -1 for text in found], np.int32)
     return columns
+
+
+def _times_ns(events: list[_ChromeEvent]) -> Columns:
+    times = np.array([(event.ts, event.dur) for event in events], np.float64).reshape(-1, 2)
+    if not np.isfinite(times).all() or (np.abs(times) > 1e15).any():
+        raise InputError("holds what is no time", hint="pass the .xplane.pb of the same run")
+    start, dur = np.rint(times * 1000).astype(np.int64).T
+    return {"start_ns": start, "dur_ns": np.maximum(dur, 0)}
 
 
 def _text(args: dict[str, Any], key: str) -> str:

@@ -16,7 +16,7 @@ from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.stacks import CallPaths
 from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
 from tracemine.formats.xla.host import enclosing
-from tracemine.formats.xla.instructions import Item
+from tracemine.formats.xla.instructions import ScheduledInstruction
 from tracemine.formats.xla.join import joined, programs_of, repeated
 from tracemine.formats.xla.recording import Columns, Recording, Strings
 from tracemine.formats.xla.repeats import first_of
@@ -140,7 +140,7 @@ def _kernels(recording: Recording) -> Columns:
     return gpu | {"node": node, "commands": commands, "execution": execution}
 
 
-def _texts(item: Item) -> dict[str, str | None]:
+def _texts(item: ScheduledInstruction) -> dict[str, str | None]:
     """Return the texts of an instruction's rows of `ops`."""
     instruction, kind = item.instruction, item.body.kind
     given: list[TakenArray | None] = [None] * len(instruction.operands)
@@ -166,7 +166,7 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _stacks(items: Sequence[Item], strings: Strings) -> tuple[Array, CallPaths]:
+def _stacks(items: Sequence[ScheduledInstruction], strings: Strings) -> tuple[Array, CallPaths]:
     """Return of each instruction the row of its stack (−1: none), and the stacks."""
     known: dict[tuple[int, int], int] = {}  # of a caller and a frame
     last = list[int]()

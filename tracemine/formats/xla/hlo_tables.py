@@ -11,7 +11,7 @@ import pyarrow as pa
 from tracemine.columns import Array, ranges, texts
 from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers
 from tracemine.formats.xla.hlo import Shape
-from tracemine.formats.xla.instructions import Item, trips
+from tracemine.formats.xla.instructions import ScheduledInstruction, trips
 from tracemine.formats.xla.join import Joined
 from tracemine.formats.xla.recording import Strings
 from tracemine.formats.xla.repeats import EqualRuns
@@ -82,7 +82,7 @@ def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
 
 
 def instruction_columns(
-    items: Sequence[Item], needed: Array, of: Array, found: Joined, runs: EqualRuns
+    items: Sequence[ScheduledInstruction], needed: Array, of: Array, found: Joined, runs: EqualRuns
 ) -> dict[str, pa.Array]:
     """Return columns of what instruction each run is of, without `op_row`; `of`: which of the items that is, of which
     some are `needed` of the iteration before.
@@ -105,7 +105,7 @@ def instruction_columns(
     return columns | {"execution": row_numbers(found.execution)}
 
 
-def _facts(item: Item) -> dict[str, str | int | None]:
+def _facts(item: ScheduledInstruction) -> dict[str, str | int | None]:
     body, module = item.body, item.values.module
     loop = module.instructions.get(item.loop) if item.loop else None
     return {

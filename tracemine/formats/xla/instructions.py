@@ -58,7 +58,7 @@ class InstructionBody(Struct, frozen=True):
     multiplies: str  # type of a product's operands, the wider where they differ; "": none, or not known
 
 
-class Item(Struct, frozen=True, dict=True):
+class ScheduledInstruction(Struct, frozen=True, dict=True):
     """An instruction that starts work, at its place in the schedule of its module."""
 
     program: int  # number of its module
@@ -82,9 +82,9 @@ class Item(Struct, frozen=True, dict=True):
         return self.values.results(self.instruction)
 
 
-def items_of(module: HloModule, program: int = 0) -> list[Item]:
+def items_of(module: HloModule, program: int = 0) -> list[ScheduledInstruction]:
     """Return what starts work in the order of the schedule; a loop's body stands there once."""
-    values, items, seen = Values(module), list[Item](), {module.entry}
+    values, items, seen = Values(module), list[ScheduledInstruction](), {module.entry}
     left = [(0, iter(module.in_order(module.entry)))]  # loops, and what is still to come in them
     while left:
         loop, following = left[-1]
@@ -97,7 +97,7 @@ def items_of(module: HloModule, program: int = 0) -> list[Item]:
             seen.update(called)  # each is called from one place
             left += [(one.id if is_loop else loop, iter(module.in_order(each))) for each in reversed(called)]
         elif one.opcode not in _SILENT:
-            items.append(Item(program, values, one, loop))
+            items.append(ScheduledInstruction(program, values, one, loop))
     return items
 
 
@@ -111,19 +111,27 @@ def body_of(module: HloModule, instruction: HloInstruction) -> InstructionBody:
     """Return what an instruction computes, by what is in it and never by its name."""
     inside = list(_inside(module, instruction))
     opcodes = frozenset(inner.opcode for inner in inside)
-    backend = instruction.setting("fusion_backend_config", "kind") if instruction.fusion_kind == "kCustom" else ""
-    library = instruction.target or str(backend or "")
+    library = instruction.target or _custom_fusion(instruction)
     products = [inner for inner in inside if inner.opcode in _PRODUCTS]
     flops = sum(_flops(module, inner, inner.dot[0]) for inner in products if inner.opcode == "dot")
     kind = _kind(instruction, opcodes, library)
     if instruction.opcode == "custom-call" and kind == "product":
         flops = _call_flops(module, instruction)
-    asked = instruction.setting("gemm_backend_config", "precision_config", "operand_precision")
-    precision = str(asked[0]) if isinstance(asked, list) and asked else ""
-    precision = precision or max((inner.precision for inner in products), default="")
+    precision = _asked_precision(instruction) or max((inner.precision for inner in products), default="")
     dtypes = frozenset(leaf.dtype for inner in inside for _, leaf in inner.shape.leaves)
     multiplies = _multiplied(module, products or [instruction]) if kind in _PRODUCTS.values() else ""
     return InstructionBody(kind, opcodes, library, flops, precision, dtypes, multiplies)
+
+
+def _custom_fusion(instruction: HloInstruction) -> str:
+    """Return what makes a fusion that XLA does not emit itself; "": of any other instruction."""
+    custom = instruction.fusion_kind == "kCustom"
+    return str((custom and instruction.setting("fusion_backend_config", "kind")) or "")
+
+
+def _asked_precision(instruction: HloInstruction) -> str:
+    asked = instruction.setting("gemm_backend_config", "precision_config", "operand_precision")
+    return str(asked[0]) if isinstance(asked, list) and asked else ""
 
 
 def _multiplied(module: HloModule, products: list[HloInstruction]) -> str:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from tracemine.columns import Array, codes, is_among, ranges
 from tracemine.formats.xla.hlo import HloInstruction, HloModule
-from tracemine.formats.xla.instructions import LIBRARY, Item, items_of
+from tracemine.formats.xla.instructions import LIBRARY, ScheduledInstruction, items_of
 from tracemine.formats.xla.recording import Columns
 from tracemine.formats.xla.repeats import EqualRuns, equal_segments, first_of
 
@@ -50,7 +50,7 @@ class HloProgram(Struct, frozen=True, dict=True):
     """A module, with what its instructions are."""
 
     module: HloModule
-    items: list[Item]  # what starts work, in order
+    items: list[ScheduledInstruction]  # what starts work, in order
     first: int  # position of the first of these among those of all programs
 
     @cached_property
@@ -115,9 +115,9 @@ class HloProgram(Struct, frozen=True, dict=True):
         return found
 
 
-def programs_of(modules: dict[int, HloModule]) -> tuple[dict[int, HloProgram], list[Item]]:
+def programs_of(modules: dict[int, HloModule]) -> tuple[dict[int, HloProgram], list[ScheduledInstruction]]:
     """Return the modules with what their instructions are, by their numbers, and the items of all."""
-    programs, items = dict[int, HloProgram](), list[Item]()
+    programs, items = dict[int, HloProgram](), list[ScheduledInstruction]()
     for number, module in modules.items():
         programs[number] = HloProgram(module, items_of(module, number), len(items))
         items += programs[number].items
@@ -280,7 +280,7 @@ def _of_nodes(program: HloProgram, nodes: dict[int, str], commands: int, begin: 
     return own | {number: calls[call] for number, call in zip(rest, shared, strict=True)}
 
 
-def _executions(items: Sequence[Item], kernels: Columns, item: Array, apart: int) -> Joined:
+def _executions(items: Sequence[ScheduledInstruction], kernels: Columns, item: Array, apart: int) -> Joined:
     """Number executions of modules, iterations of loops, and runs of instructions."""
     rows = np.flatnonzero(item >= 0).astype(np.int32)
     rows = rows[_order(kernels["launch"][rows], item[rows])]

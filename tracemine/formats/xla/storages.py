@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracemine.columns import Array
 from tracemine.formats.xla.hlo import Index, Shape
-from tracemine.formats.xla.instructions import Item
+from tracemine.formats.xla.instructions import ScheduledInstruction
 from tracemine.formats.xla.join import Joined
 from tracemine.formats.xla.repeats import EqualRuns
 from tracemine.formats.xla.values import ArrayPart, GivenArray, Value, Values
@@ -49,7 +49,7 @@ class _Execution(Struct):
 class Storages:
     """Storages of runs, given in order."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[ScheduledInstruction]) -> None:
         self._items = items
         self._executions: dict[int, _Execution] = {}
         self._constants: dict[tuple[int, int], dict[Value, int]] = {}  # of a module on a device
@@ -213,7 +213,7 @@ def _updated(state: _Execution, storage: int, whole: Shape, part: ArrayPart | No
     return ArrayPart(offset if fits else 0, part.dims, part.strides)
 
 
-def depends(items: Sequence[Item]) -> list[bool]:
+def depends(items: Sequence[ScheduledInstruction]) -> list[bool]:
     """Return of each item in a loop whether it needs what the iteration before made; outside of loops it does not."""
     carried: dict[tuple[int, int], frozenset[Index]] = {}
     needs, needing = dict[tuple[int, int], bool](), list[bool]()

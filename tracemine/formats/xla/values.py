@@ -238,10 +238,11 @@ class Values(Struct, frozen=True, dict=True):
         """Return what slices, lookups and updates read of the array that they take first."""
         if any(user.opcode not in _PARTIAL and user.opcode not in _UPDATES for user in users):
             return None
-        first = users[0]
-        if len(users) == 1 and len(first.slices) == len(whole.dims) > 0 and max(step for *_, step in first.slices) <= 1:
-            offset = sum(start * stride for (start, *_), stride in zip(first.slices, whole.strides, strict=True))
-            return ArrayPart(offset, first.shape.dims, whole.strides) if 0 <= offset < max(whole.elements, 1) else None
+        if len(users) == 1 and _is_dense(users[0], whole):
+            slices = zip(users[0].slices, whole.strides, strict=True)
+            offset = sum(start * stride for (start, *_), stride in slices)
+            inside = 0 <= offset < max(whole.elements, 1)
+            return ArrayPart(offset, users[0].shape.dims, whole.strides) if inside else None
         count = 0
         for user in users:
             part: HloInstruction | None = user
@@ -249,3 +250,8 @@ class Values(Struct, frozen=True, dict=True):
                 part = self.module.instructions.get(user.operands[_UPDATES[user.opcode]])
             count += whole.elements if part is None else part.shape.elements
         return ArrayPart(0, (count,), (1,)) if count < whole.elements else None
+
+
+def _is_dense(user: HloInstruction, whole: Shape) -> bool:
+    """Return whether an instruction slices an array along each axis, without leaving elements out between."""
+    return len(user.slices) == len(whole.dims) > 0 and max(step for *_, step in user.slices) <= 1
