@@ -104,7 +104,7 @@ def _may_name(folder: str, group: bytes) -> bool:
     """
     try:
         with os.scandir(folder or ".") as entries:
-            about = [each.path for each in entries if each.name.endswith((".dist-info", ".egg-info"))]
+            about = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
         return any(group in _content(f"{each}/entry_points.txt") for each in about)
     except NotADirectoryError:
         return True  # an archive

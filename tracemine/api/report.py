@@ -109,8 +109,8 @@ class Report:
         threshold = threshold_of(least, "least")
         step_ns, gpu_ns = threshold.of(self._unprofiled_ns()), threshold.of(self.summary.gpu_time_ns)
         marked = (
-            replace(one, reported=one.step_saving_ns.mid >= step_ns or one.gpu_saving_ns.mid >= gpu_ns)
-            for one in self.scan.findings
+            replace(finding, reported=finding.step_saving_ns.mid >= step_ns or finding.gpu_saving_ns.mid >= gpu_ns)
+            for finding in self.scan.findings
         )
         scan = replace(self.scan, findings=tuple(ordered(marked, self.summary.gpu_time_ns)))
         return Report(scan, self.picture)

@@ -42,7 +42,7 @@ def paths_of(given: Paths | None, name: str) -> tuple[Path, ...]:
 def names_of(given: Names, name: str) -> tuple[str, ...]:
     """Return one name or several. Raises UsageError for what is neither."""
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
-    if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in names):
+    if not isinstance(given, Iterable) or not all(isinstance(name, str) for name in names):
         raise UsageError(f"{name}={given!r} is neither a name nor several"[:200])
     return names
 

@@ -64,7 +64,7 @@ def _by_call(finding: Finding, variants: Mapping[str, Reported]) -> Iterator[Rep
 
 
 def _of_gaps(finding: Finding, variants: Mapping[str, Reported]) -> Claim:
-    saving = sum((variants[one.identity.finding].finding.step_saving_ns for one in finding.variants), NOTHING)
+    saving = sum((variants[variant.identity.finding].finding.step_saving_ns for variant in finding.variants), NOTHING)
     return Claim(saving, Range(finding.measured_ns, finding.measured_ns, finding.measured_ns), None)
 
 

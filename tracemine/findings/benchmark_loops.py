@@ -83,7 +83,7 @@ def _alike(graph: NodeGraph, call: IntArray, loop: BoolArray) -> BoolArray:
     alike = loop.copy()
     for at in np.flatnonzero(loop).tolist():
         reads = [_reads(graph, node) for node in np.flatnonzero(call == at).tolist()]
-        if all(evidence == Evidence.PROVEN for each in reads for *_, evidence in each):
+        if all(evidence == Evidence.PROVEN for read in reads for *_, evidence in read):
             alike[at] = len(set(reads)) == 1
     return alike
 

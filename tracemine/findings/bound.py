@@ -82,7 +82,7 @@ def idle_share(unprofiled: Unprofiled, busy_ns: int) -> Share:
 def communication_share(parts: Parts | None) -> float:
     """Return the share of an unprofiled step in which nothing but collectives runs."""
     return (
-        0.0 if parts is None else sum(each.ns for each in parts.parts if each.name == COMMUNICATION) / max(parts.ns, 1)
+        0.0 if parts is None else sum(part.ns for part in parts.parts if part.name == COMMUNICATION) / max(parts.ns, 1)
     )
 
 

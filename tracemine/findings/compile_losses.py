@@ -37,7 +37,7 @@ _OF_CAUSAL = (
 
 def compile_losses(timeline: Timeline, flow: Flow, findings: Iterable[Finding]) -> tuple[str, ...]:
     """Return a sentence for each loss; none where no reported finding is to be fixed by torch.compile."""
-    if not any(one.reported and COMPILE in one.fix for one in findings):
+    if not any(finding.reported and COMPILE in finding.fix for finding in findings):
         return ()
     return (*_joins(flow), *_causal(timeline))
 

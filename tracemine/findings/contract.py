@@ -53,7 +53,7 @@ def breaches(scan: Scan) -> list[str]:
 
 def _shares(scan: Scan) -> bool:
     bound, parts = scan.summary.bound, scan.summary.parts
-    shares = [one.per_step.share_of_unprofiled for one in scan.findings if one.per_step is not None]
+    shares = [finding.per_step.share_of_unprofiled for finding in scan.findings if finding.per_step is not None]
     if bound is not None:
         shares += [bound.idle_share, bound.cause_share or 0.0, bound.bare_communication_share]
         shares += [bound.work_share, bound.unclassified_share]
@@ -65,13 +65,15 @@ def _shares(scan: Scan) -> bool:
 
 def _parts_add_up(scan: Scan) -> bool:
     parts = scan.summary.parts
-    return parts is None or (all(one.ns >= 0 for one in parts.parts) and sum(one.ns for one in parts.parts) == parts.ns)
+    return parts is None or (
+        all(part.ns >= 0 for part in parts.parts) and sum(part.ns for part in parts.parts) == parts.ns
+    )
 
 
 def _variants_add_up(scan: Scan) -> bool:
     return all(
-        not one.variants or sum(variant.measured_ns for variant in one.variants) == one.measured_ns
-        for one in scan.findings
+        not finding.variants or sum(variant.measured_ns for variant in finding.variants) == finding.measured_ns
+        for finding in scan.findings
     )
 
 
@@ -114,7 +116,7 @@ def _no_more_than_it_cost(scan: Scan) -> bool:
 
 
 def _each_step(findings: Iterable[Finding]) -> Sequence[PerStep]:
-    return [one.per_step for one in findings if one.per_step is not None]
+    return [finding.per_step for finding in findings if finding.per_step is not None]
 
 
 def _leaves_the_work(scan: Scan) -> bool:
@@ -127,8 +129,8 @@ def _leaves_the_work(scan: Scan) -> bool:
 
 def _gaps_are_idle(scan: Scan) -> bool:
     room = room_of_step(scan.summary)
-    gaps = _each_step(one for one in scan.findings if not one.on_gpu)
-    return room is None or sum(one.step_saving_ns.mid for one in gaps) <= room.idle.mid
+    gaps = _each_step(finding for finding in scan.findings if not finding.on_gpu)
+    return room is None or sum(gap.step_saving_ns.mid for gap in gaps) <= room.idle.mid
 
 
 def _alone(scan: Scan) -> Iterator[tuple[Finding, Finding | PerStep, Range]]:

@@ -179,7 +179,7 @@ def _variants(
     launch_ns = _LAUNCH_NS if context.unprofiled_gaps_ns[1].sum() > context.accounts.gpu_time_ns else 0
     for found in by_priority:
         for variants in _by_finding(_of_rule(context, found)):
-            exposed_ns = sum(one.finding.measured_ns for one in variants) if found.rule.saving == "overlap" else 0
+            exposed_ns = sum(v.finding.measured_ns for v in variants) if found.rule.saving == "overlap" else 0
             if exposed_ns >= max(heavy_ns, 1) or _saves_enough(variants, threshold_ns, launch_ns):
                 claim(context, variants)
                 reported += variants
@@ -188,7 +188,7 @@ def _variants(
     more, unfelt = split_by_gain(context, reported, little, threshold_ns)
     reported += more
     if judge is not None:
-        reported = _lowered([_judged(one, judge) for one in reported])
+        reported = _lowered([_judged(variant, judge) for variant in reported])
     known = {one.finding.fingerprint: one for one in (*little, *reported)}
     return with_steps(context, reported, unfelt, threshold_ns), known
 
@@ -208,9 +208,9 @@ def _ranked(
     accounts = context.accounts
     # High ends of variants do not add up: all of them together save no more than there is.
     findings = [
-        replace(one, step_saving_ns=said.at_most(most_saved_by(one, accounts)))
-        for one in findings
-        for said in [corrected(one.step_saving_ns, MEASURED.get(one.rule))]
+        replace(finding, step_saving_ns=said.at_most(most_saved_by(finding, accounts)))
+        for finding in findings
+        for said in [corrected(finding.step_saving_ns, MEASURED.get(finding.rule))]
     ]
     scale = RankScale(
         steps=accounts.steps,
@@ -241,7 +241,7 @@ def _ranked(
         )
         for chosen, unprofiled_ns in (
             (findings, context.unprofiled_gaps_ns),
-            ([one for one in findings if not one.on_gpu], gaps_ns),
+            ([finding for finding in findings if not finding.on_gpu], gaps_ns),
         )
     )
     return with_alone(context, ranked(findings, scale, inside), variants, scale, inside | alone)
@@ -341,9 +341,9 @@ def _saves_enough(variants: Sequence[Reported], threshold_ns: int, launch_ns: in
 
     launch_ns: of the host, for each launch that one library call takes the place of; 0 where the device sets the pace.
     """
-    gpu_ns = sum(one.finding.gpu_saving_ns.mid for one in variants)
-    step_ns = sum(one.finding.step_saving_ns.mid for one in variants)
-    fewer = [m[:, 1:].size for one in variants if one.call in ("operator", "loop", "step") for m in one.matrices]
+    gpu_ns = sum(variant.finding.gpu_saving_ns.mid for variant in variants)
+    step_ns = sum(variant.finding.step_saving_ns.mid for variant in variants)
+    fewer = [m[:, 1:].size for v in variants if v.call in ("operator", "loop", "step") for m in v.matrices]
     return max(gpu_ns, step_ns, launch_ns * sum(fewer)) >= threshold_ns
 
 
@@ -360,7 +360,7 @@ def _judged(one: Reported, judge: Judge) -> Reported:
 
 def _lowered(reported: Sequence[Reported]) -> list[Reported]:
     """Lower what those claim that are like one which lost."""
-    lost, found = losing([one.finding for one in reported]), []
+    lost, found = losing([variant.finding for variant in reported]), []
     for one in reported:
         like = like_lost(one.finding, lost)
         if like is not None:

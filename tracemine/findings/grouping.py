@@ -33,7 +33,7 @@ def grouped(variants: Iterable[Finding], places: Mapping[str, Place]) -> list[Fi
     of_place = [list(members) for _, members in groupby(sorted(variants, key=mark), key=mark)]
     for members in _to_change(of_place):
         parts = sorted(members, key=_worth)
-        every = [places[one.fingerprint] for one in parts]
+        every = [places[part.fingerprint] for part in parts]
         own = min(place.mark for place in every)
         aliases = {alias for place in every for alias in (place.mark, *place.aliases)} - {own}
         names = list(dict.fromkeys(place.name for place in every))
@@ -117,28 +117,30 @@ def _worth(one: Finding) -> tuple[int, int, int, str]:
 def _finding_of(parts: Sequence[Finding], identity: Identity, title: str) -> Finding:
     first = parts[0]
     sums = totals(parts)
-    of_parts = [one.arithmetic_intensity for one in parts]
+    of_parts = [part.arithmetic_intensity for part in parts]
     ridge = common(None if each is None else each.ridge for each in of_parts)
     return replace(
         first,
         fingerprint=identity.finding,
         identity=identity,
         title=title,
-        occurrences=sum(one.occurrences for one in parts),
-        activities=tuple(occurrence for one in parts for occurrence in one.activities),
-        shapes=common(one.shapes for one in parts),
-        dtype=common(one.dtype for one in parts),
+        occurrences=sum(part.occurrences for part in parts),
+        activities=tuple(occurrence for part in parts for occurrence in part.activities),
+        shapes=common(part.shapes for part in parts),
+        dtype=common(part.dtype for part in parts),
         arithmetic_intensity=of_parts[0] if len(parts) == 1 else intensity(sums["flops"], sums["traffic_bytes"], ridge),
-        reported=any(one.reported for one in parts),
+        reported=any(part.reported for part in parts),
         counters=first.counters if len(parts) == 1 else None,
         verdict=_verdict(parts),
-        variants=tuple(Variant(identity=one.identity, **{name: getattr(one, name) for name in _OWN}) for one in parts),
+        variants=tuple(
+            Variant(identity=part.identity, **{name: getattr(part, name) for name in _OWN}) for part in parts
+        ),
         **sums,
     )
 
 
 def _verdict(parts: Sequence[Finding]) -> Verified | None:
-    verdicts = [one.verdict for one in parts if one.verdict is not None]
+    verdicts = [part.verdict for part in parts if part.verdict is not None]
     standing = [verdict for verdict in verdicts if verdict.basis != "refuted"]
     if len(verdicts) < len(parts) and not standing:
         return None  # some of it is refuted, and the rest stands

@@ -38,7 +38,7 @@ def like_lost(finding: Finding, losing: Iterable[Finding]) -> Finding | None:
 
 def losing(findings: Sequence[Finding]) -> list[Finding]:
     """Return those of which the fused form lost."""
-    return [one for one in findings if lost(one.verdict)]
+    return [finding for finding in findings if lost(finding.verdict)]
 
 
 def lowered(finding: Finding, like: Finding) -> Finding:

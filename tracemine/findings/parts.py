@@ -86,7 +86,7 @@ def parts_of(context: ScanContext, findings: Sequence[Finding]) -> Parts | None:
 
 def fixed(parts: Parts, unprofiled_ns: int, findings: Sequence[Finding], *, devices: int) -> Parts:
     """Return the parts with the time left once all findings are fixed. No two save the same, so savings add up."""
-    saved = [one.per_step or one for one in findings]
+    saved = [finding.per_step or finding for finding in findings]
     step = sum((one.step_saving_ns for one in saved), NOTHING)
     gpu = sum((one.gpu_saving_ns for one in saved), NOTHING) // max(devices, 1)
     spent = sum(part.gpu_time_ns for part in parts.parts)

@@ -18,7 +18,11 @@ _SOURCE = "27 models, H100"
 
 def payback(findings: Iterable[Finding]) -> Payback | None:
     """Return when compiling has paid for itself by what it fixes (mid); None: never, or no steps are known."""
-    saved = [one.per_step.step_saving_ns.mid for one in findings if COMPILE in one.fix and one.per_step is not None]
+    saved = [
+        finding.per_step.step_saving_ns.mid
+        for finding in findings
+        if COMPILE in finding.fix and finding.per_step is not None
+    ]
     saving_ns = sum(saved)
     if saving_ns <= 0:
         return None

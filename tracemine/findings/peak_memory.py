@@ -119,7 +119,11 @@ def _freed(events: Events) -> IntArray:
 
 def _claimed(groups: Groups, findings: Sequence[Finding]) -> BoolArray:
     """Return the groups of which a finding that one kernel replaces has all activities."""
-    fused = [one for one in findings if one.on_gpu and one.intermediate_bytes is not None and not one.refuted]
+    fused = [
+        finding
+        for finding in findings
+        if finding.on_gpu and finding.intermediate_bytes is not None and not finding.refuted
+    ]
     found = np.zeros(len(groups), np.bool_)
     of = groups.activity_group[activity_rows(fused)]
     found[of[of >= 0]] = True

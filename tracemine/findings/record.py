@@ -282,5 +282,5 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
 
 def activity_rows(findings: Iterable[Finding]) -> IntArray:
     """Return the rows of all occurrences of findings, in their order."""
-    occurrences = chain.from_iterable(one.activities for one in findings)
+    occurrences = chain.from_iterable(finding.activities for finding in findings)
     return np.fromiter(chain.from_iterable(occurrences), np.int64)

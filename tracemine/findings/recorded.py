@@ -116,11 +116,11 @@ def work_of(context: ScanContext) -> tuple[WorkOfClass, ...]:
     steps = max(accounts.steps, 1)
     kept: BoolArray = accounts.in_step if accounts.steps else np.ones(rows.count, np.bool_)
     op_class = category(rows, "op_class")
-    part_of = [*(_PART_OF.get(each, OTHER) for each in op_class.values), OTHER]
+    part_of = [*(_PART_OF.get(value, OTHER) for value in op_class.values), OTHER]
     part = np.array([list(PARTS).index(each) for each in part_of])[op_class.codes]
     held, texts = _operations(context)
     part[_only_moves(context)] = list(PARTS).index(_PART_OF["copy"])
-    several = np.array([*(len(each) > 1 for each in texts), False], np.bool_)[held]
+    several = np.array([*(len(text) > 1 for text in texts), False], np.bool_)[held]
     found = []
     for at, name in enumerate(PARTS):
         chosen = kept & (part == at)

@@ -184,7 +184,7 @@ def _upgraded(scan: dict[str, Any]) -> dict[str, Any]:
     findings = scan.get("findings")
     if not isinstance(findings, list):
         return scan  # the schema's check says so
-    return scan | {"schema_version": 2, "findings": [_upgraded_finding(each) for each in findings]}
+    return scan | {"schema_version": 2, "findings": [_upgraded_finding(finding) for finding in findings]}
 
 
 def _upgraded_finding(finding: Any) -> Any:

@@ -14,18 +14,18 @@ _EVIDENCE = ("adjacent", "consistent", "proven")
 
 def totals(parts: Sequence[ClassEstimate] | Sequence[Finding]) -> dict[str, Any]:
     """Return the fields of a finding that its parts add up to."""
-    fused_ns = _known(one.fused_ns for one in parts)
-    intermediate_bytes = _known(one.intermediate_bytes for one in parts)
+    fused_ns = _known(part.fused_ns for part in parts)
+    intermediate_bytes = _known(part.intermediate_bytes for part in parts)
     return {
-        "evidence": min((one.evidence for one in parts), key=_rank),
-        "measured_ns": sum(one.measured_ns for one in parts),
+        "evidence": min((part.evidence for part in parts), key=_rank),
+        "measured_ns": sum(part.measured_ns for part in parts),
         "fused_ns": None if fused_ns is None else sum(fused_ns, NOTHING),
-        "traffic_bytes": _traffic([one.traffic_bytes for one in parts]),
-        "flops": _sum_of(one.flops for one in parts),
+        "traffic_bytes": _traffic([part.traffic_bytes for part in parts]),
+        "flops": _sum_of(part.flops for part in parts),
         "intermediate_bytes": None if intermediate_bytes is None else max(intermediate_bytes),
-        "gpu_saving_ns": sum((one.gpu_saving_ns for one in parts), NOTHING),
-        "step_saving_ns": sum((one.step_saving_ns for one in parts), NOTHING),
-        "assumptions": tuple(dict.fromkeys(text for one in parts for text in one.assumptions)),
+        "gpu_saving_ns": sum((part.gpu_saving_ns for part in parts), NOTHING),
+        "step_saving_ns": sum((part.step_saving_ns for part in parts), NOTHING),
+        "assumptions": tuple(dict.fromkeys(text for part in parts for text in part.assumptions)),
     }
 
 

@@ -84,8 +84,8 @@ def with_verdicts(scan: Scan, judge: Judge) -> Scan:
     did. What gap findings gain stays, also where a fusion that was to close part of them is refuted.
     """
     each = [[_with(one, judge) for one in variants_of(finding)] for finding in scan.findings]
-    lost = losing([one for variants in each for one in variants])
-    each = [[_lowered(one, lost) for one in variants] for variants in each]
+    lost = losing([variant for variants in each for variant in variants])
+    each = [[_lowered(variant, lost) for variant in variants] for variants in each]
     findings = ranked_again(scan, [with_variants(*one) for one in zip(scan.findings, each, strict=True)])
     summary = joined(scan.summary, findings)
     if summary.gpu_saving_ns != scan.summary.gpu_saving_ns:

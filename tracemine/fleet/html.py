@@ -91,10 +91,10 @@ def _findings(count: int) -> str:
 
 
 def _causes(report: FleetReport) -> Table:
-    most = max(one.gpu_hours_high for one in report.causes)
+    most = max(cause.gpu_hours_high for cause in report.causes)
     money = (("money", True),) if report.price is not None else ()
     columns = (("saves GPU-hours", True), *money, ("cause", False), ("jobs", True), ("most in", False))
-    rows = tuple(_cause(one, most) for one in report.causes)
+    rows = tuple(_cause(cause, most) for cause in report.causes)
     says = "What fixing each cause saves over all jobs. A line is the interval, the dot its middle."
     return Table("causes", "What costs most", says, (*columns, ("finding", False)), rows)
 

@@ -46,12 +46,12 @@ def together(
         folders[(source.uri,) if is_alone else (PurePath(source.uri).parent, read(source))].append(source)
     found: list[tuple[TraceSource, tuple[TraceSource, ...]]] = []
     for members in folders.values():
-        ranks = {_rank(each) for each in members}
+        ranks = {_rank(member) for member in members}
         if len(members) < 2 or len(ranks) < len(members):
-            found += [(each, ()) for each in members]
+            found += [(member, ()) for member in members]
             continue
-        changed = [each.modified_ns for each in members if each.modified_ns is not None]
-        size = sum(each.size_bytes for each in members)
+        changed = [member.modified_ns for member in members if member.modified_ns is not None]
+        size = sum(member.size_bytes for member in members)
         found.append((replace(members[0], size_bytes=size, modified_ns=max(changed, default=None)), tuple(members)))
     return found
 
@@ -112,7 +112,7 @@ def _scan_job(task: Task) -> TaskOutcome | None:
 
 def _together(job: Job, found: Scan) -> dict[str, int]:
     """Return what all fixes save of the steps: one may need another, so it is what the best of them saves."""
-    every = [one.step_saving_ns for one in job.findings if one.step_saving_ns is not None]
+    every = [finding.step_saving_ns for finding in job.findings if finding.step_saving_ns is not None]
     alone, steps = found.summary.step_saving_ns, found.trace.steps or job.steps
     return {
         f"step_saving{end}": max(getattr(alone, name), *(getattr(one, name) * steps for one in every), 0)
@@ -123,7 +123,9 @@ def _together(job: Job, found: Scan) -> dict[str, int]:
 def _of_rank_alone(found: Scan, analysis: Analysis) -> Scan:
     """Return what one rank finds, less what collectives do on its device: of these all ranks tell."""
     sends = set(collectives_of(analysis.timeline).activity.tolist())
-    own = tuple(one for one in found.findings if not one.on_gpu or sends.isdisjoint(chain(*one.activities)))
+    own = tuple(
+        finding for finding in found.findings if not finding.on_gpu or sends.isdisjoint(chain(*finding.activities))
+    )
     return replace(found, findings=own)
 
 

@@ -103,7 +103,7 @@ def _causes(console: Console, report: FleetReport) -> None:
     head += [("money", True)] if report.price is not None else []
     head += [("cause", False), ("jobs", True)] + [("most in", False)] * (console.width >= _WIDE)
     table = _table(*head, ("finding", False))
-    rows = (_cause(one, console.width >= _WIDE) for one in report.causes)
+    rows = (_cause(cause, console.width >= _WIDE) for cause in report.causes)
     _draw(console, "What costs most: GPU-hours that fixes save", table, rows)
     if not report.causes:
         console.print(Text("Nothing worth fixing was found."))

@@ -105,11 +105,11 @@ def _local(path: Path) -> TraceSource:
     try:
         files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
         if path.is_dir() and recording_in(path) is not None:
-            files = [one for one in files if one.parent == path and one.name in _RECORDING]
-        stats = [one.stat() for one in files]
+            files = [file for file in files if file.parent == path and file.name in _RECORDING]
+        stats = [file.stat() for file in files]
     except OSError:
         return TraceSource(uri=str(path), names=(), size_bytes=0, modified_ns=None)
-    names = tuple(one.relative_to(path).as_posix() for one in files) if path.is_dir() else ()
+    names = tuple(file.relative_to(path).as_posix() for file in files) if path.is_dir() else ()
     modified = max((one.st_mtime_ns for one in stats), default=None)
     return TraceSource(uri=str(path), names=names, size_bytes=sum(one.st_size for one in stats), modified_ns=modified)
 
@@ -131,11 +131,11 @@ def _remote(given: str) -> Iterator[TraceSource]:
             "no trace lies there", where=Location(shown(given)), hint=f"traces end in {', '.join(_SUFFIXES)}"
         )
     for path, members in found:
-        modified = [one.mtime_ns for one in members if one.mtime_ns is not None]
+        modified = [member.mtime_ns for member in members if member.mtime_ns is not None]
         yield TraceSource(
             uri=f"{start}{path}{mark}{query}",
-            names=tuple(one.base_name for one in members) if members[0].path != path else (),
-            size_bytes=sum(one.size or 0 for one in members),
+            names=tuple(member.base_name for member in members) if members[0].path != path else (),
+            size_bytes=sum(member.size or 0 for member in members),
             modified_ns=max(modified, default=None),
         )
 

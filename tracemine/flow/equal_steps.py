@@ -80,7 +80,7 @@ def periods(timeline: Timeline, order: Order) -> Iterator[Period]:
             copied = first + inferred - 1
             ends = [copied, copied + copies + 1]
             rows = order.row[slice(*begin[ends])], activity[slice(*activity_begin[ends])]
-            yield Period(Numbered(begin, copied, copies), *(each.reshape(copies + 1, -1) for each in rows))
+            yield Period(Numbered(begin, copied, copies), *(row.reshape(copies + 1, -1) for row in rows))
 
 
 def _operators(timeline: Timeline, order: Order, step: IntArray, begin: IntArray) -> list[IntArray]:

@@ -208,14 +208,14 @@ def _table(whole: _Window, light: _Window, shift: int) -> pa.Table:
 
 
 def _rows(told: dict[str, list[tuple[int, int, int]]]) -> pa.Table:
-    rows = [(column, *each) for column, members in told.items() for each in members]
+    rows = [(column, *member) for column, members in told.items() for member in members]
     rows.sort(key=lambda each: each[2])
     schema = TABLES["light"].schema
     columns = []
     for field in schema:
         if field.name in _TIMES:
-            values = np.array([each[2 + _TIMES.index(field.name)] for each in rows], np.int64)
+            values = np.array([row[2 + _TIMES.index(field.name)] for row in rows], np.int64)
         else:
-            values = np.array([each[1] if each[0] == field.name else MISSING for each in rows], np.int64)
+            values = np.array([row[1] if row[0] == field.name else MISSING for row in rows], np.int64)
         columns.append(from_numbers(values, field.type, None if field.name in _TIMES else values != MISSING))
     return pa.Table.from_arrays(columns, schema=schema)

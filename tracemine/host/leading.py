@@ -46,7 +46,7 @@ class Helper(Struct, frozen=True):
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
     """Return all pieces as one record."""
-    return Pieces(*(np.concatenate([getattr(one, name) for one in parts]) for name in Pieces.__struct_fields__))
+    return Pieces(*(np.concatenate([getattr(part, name) for part in parts]) for name in Pieces.__struct_fields__))
 
 
 def own_pieces(begin: IntArray, end: IntArray, step: IntArray, thread: int, segments: Segments) -> Pieces:

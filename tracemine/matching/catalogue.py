@@ -124,7 +124,7 @@ def _matched(rule: Rule) -> str:
     lines.append(f"after     {rule.after_match}")
     lines.append(f"grouped   {', '.join(rule.group_by) or 'all matches together'}")
     lines.append(f"priority  {rule.priority}")
-    return "```text\n" + "\n".join("".join(map(_seen, one)) for one in lines) + "\n```"
+    return "```text\n" + "\n".join("".join(map(_seen, line)) for line in lines) + "\n```"
 
 
 def _lines(match: GraphPattern) -> Iterable[tuple[int, str]]:

@@ -166,15 +166,15 @@ def _tensors(lines: _Lines, axis: IntArray) -> NodeTensors:
             of[place][node] = len(entries)
             entries.append(tensor)
     entries.append(_CellTensor())  # none's
-    dtypes = tuple(dict.fromkeys(each.dtype for each in entries if each.dtype is not None))
-    rank = np.array([-1 if each.shape is None else len(each.shape) for each in entries], np.int64)
+    dtypes = tuple(dict.fromkeys(entry.dtype for entry in entries if entry.dtype is not None))
+    rank = np.array([-1 if entry.shape is None else len(entry.shape) for entry in entries], np.int64)
     return NodeTensors(
         of=of,
-        shape=np.array([_padded(each.shape or ()) for each in entries], np.int64),
+        shape=np.array([_padded(entry.shape or ()) for entry in entries], np.int64),
         rank=rank,
-        strides=np.array([_padded(_strides(each.shape or (), each.layout)) for each in entries], np.int64),
+        strides=np.array([_padded(_strides(entry.shape or (), entry.layout)) for entry in entries], np.int64),
         has_strides=rank >= 0,
-        dtype=np.array([-1 if each.dtype is None else dtypes.index(each.dtype) for each in entries], np.int64),
+        dtype=np.array([-1 if entry.dtype is None else dtypes.index(entry.dtype) for entry in entries], np.int64),
         dtypes=dtypes,
         axes_of=lambda: axis,
     )

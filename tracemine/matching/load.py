@@ -259,7 +259,7 @@ def _wanted(file: RuleFile, name: str, value: object, fact: FactDoc) -> bool | t
     if isinstance(value, bool):
         return value
     key, values = f"advice.when.{name}", [value] if isinstance(value, str) else value
-    texts = isinstance(values, list) and values and all(isinstance(one, str) for one in values)
+    texts = isinstance(values, list) and values and all(isinstance(value, str) for value in values)
     if not fact.text or not texts:
         kind = "true, false, a string, or a list of strings" if fact.text else "true or false"
         raise file.wrong(key, f"this is {toml_type(value)}; it must be {kind}")

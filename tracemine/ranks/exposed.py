@@ -226,7 +226,7 @@ def _buckets(nbytes: IntArray) -> int:
 
 def _is_host_the_limit(job: JobReplay, transfer_ns: int) -> bool:
     """Return whether hosts work for longer than their devices compute and send."""
-    ahead = [one.hosting_ns - float(one.by_step.busy.mean()) for one in job.ranks]
+    ahead = [rank.hosting_ns - float(rank.by_step.busy.mean()) for rank in job.ranks]
     return bool(np.mean(ahead) >= transfer_ns)
 
 

@@ -112,18 +112,18 @@ def _slower(
 def _below_rate(
     job: JobReplay, without: JobUnprofiled, kind: str, size: int, groups: Sequence[_LinkRates]
 ) -> Iterator[SlowLink]:
-    rows = np.concatenate([each.rows[each.nbytes >= _LARGE_BYTES] for each in groups])
-    nbytes = np.concatenate([each.nbytes[each.nbytes >= _LARGE_BYTES] for each in groups])
+    rows = np.concatenate([group.rows[group.nbytes >= _LARGE_BYTES] for group in groups])
+    nbytes = np.concatenate([group.nbytes[group.nbytes >= _LARGE_BYTES] for group in groups])
     rate = _link(job.ranks[0].device)
     if len(rows) < _LEAST_MESSAGES or rate is None or not 1 < size <= 8:
         return
     best = float(np.quantile(nbytes / np.maximum(job.transfer[rows], 1) * bus_factor(kind, size), _BEST))
     if best * 1e9 >= _OF_LINK * rate:
         return
-    every = np.concatenate([each.rows for each in groups])
+    every = np.concatenate([group.rows for group in groups])
     saving = gain_of_transfers(job, without, every, best * 1e9 / (0.8 * rate))
     fact = f"The best of {len(rows)} messages of 16 MB and more; the link is sold for {rate / 1e9:.0f} GB/s each way."
-    named = tuple(sorted({rank for each in groups for rank in each.group.ranks or ()}))
+    named = tuple(sorted({rank for group in groups for rank in group.group.ranks or ()}))
     yield SlowLink("link_below_rate", kind, named, every, best, saving, (fact,))
 
 

@@ -203,10 +203,10 @@ def _reasons(timeline: Timeline, marks: Marks, before: IntArray, after: IntArray
     caller = rows_of(timeline.stacks.column("parent_row"))
     holds = []
     for _, operators, frames in _REASONS:
-        shown = np.array([*(each in operators for each in name.values), False], np.bool_)[name.codes[rows]]
+        shown = np.array([*(value in operators for value in name.values), False], np.bool_)[name.codes[rows]]
         if frames is not None:
             pattern = re.compile(frames)
-            found = np.array([*(pattern.search(each) is not None for each in frame.values), False], np.bool_)
+            found = np.array([*(pattern.search(value) is not None for value in frame.values), False], np.bool_)
             marked = nearest(caller, found[frame.codes])
             shown |= (taken(marked, path) >= 0) & (taken(marked, path) != taken(marked, base))
         holds.append(np.bincount(inside[rows[shown]], minlength=len(after)) > 0)

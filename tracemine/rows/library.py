@@ -154,7 +154,7 @@ class _Calls:
 
     def __init__(self, timeline: Timeline, op_row: IntArray, dur: IntArray) -> None:
         name = take(categories(timeline.ops["name"]), op_row)
-        library = np.array([*(_is_library(each) for each in name.values), False], np.bool_)
+        library = np.array([*(_is_library(value) for value in name.values), False], np.bool_)
         self.inside: BoolArray = library[name.codes]
         self.number: IntArray = np.where(self.inside, op_row + 1, 0)
         self.total = (
@@ -177,7 +177,7 @@ class _Calls:
         same = np.bincount(self.number, weights=names.codes == main.codes, minlength=1)[self.number]
         count = np.minimum(same, _MOST_KERNELS).astype(np.int64)
         calls, call = calls_of(timeline).distinct(self.op_row)
-        asked = [*(of_arguments(one.arguments) for one in calls), None]
+        asked = [*(of_arguments(call.arguments) for call in calls), None]
         kind = codes(call, main.codes, count)
         rows = examples(kind)
         columns = (call[rows].tolist(), main.codes[rows].tolist(), count[rows].tolist())
@@ -230,7 +230,7 @@ def _in_tf32(call: LibraryCall, kernel: str) -> bool:
 
 def _device_of(timeline: Timeline) -> Device | None:
     """Return the GPU of the trace, where all of its devices are of one kind."""
-    found = [recorded_device(each.name, each.sm_count, each.memory_bytes) for each in timeline.meta.devices]
+    found = [recorded_device(device.name, device.sm_count, device.memory_bytes) for device in timeline.meta.devices]
     return found[0] if found and all(each is found[0] for each in found) else None
 
 

@@ -140,7 +140,7 @@ def device_of(timeline: Timeline, kernel: ProfiledKernel) -> Device | None:
     """Return the GPU that was profiled, by the report, else by the timeline where it has but one kind."""
     if kernel.gpu is not None:
         return find_device(kernel.gpu)
-    found = [find_device(each.name, each.sm_count, each.memory_bytes) for each in timeline.meta.devices]
+    found = [find_device(device.name, device.sm_count, device.memory_bytes) for device in timeline.meta.devices]
     return found[0] if found and all(each is found[0] for each in found) else None
 
 

@@ -24,7 +24,11 @@ _NEXT = 100  # characters of what to do
 def message(limits: StepLimits, found: MeasuredStep) -> str:
     """Return what a test fails with; "" where the step is within its limits."""
     scan = None if found.report is None else found.report.scan
-    counted = () if scan is None else tuple(one for one in scan.reported if limits.counts(one.rule, one.severity))
+    counted = (
+        ()
+        if scan is None
+        else tuple(variant for variant in scan.reported if limits.counts(variant.rule, variant.severity))
+    )
     exceeded = [*_slow(limits, found), *_unjudged(limits, scan), *_many(limits, counted)]
     if not exceeded:
         return ""

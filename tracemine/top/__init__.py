@@ -65,7 +65,7 @@ def top_table(top: Top) -> pa.Table:
     those that say something of it, most time first.
     """
     times = {"per_step_ns": of_values([row.gpu_time_ns // top.steps for row in top.rows], _INT)}
-    claims = of_values([[one.fingerprint for one in row.findings] for row in top.rows], pa.list_(_TEXT))
+    claims = of_values([[finding.fingerprint for finding in row.findings] for row in top.rows], pa.list_(_TEXT))
     return pa.table(_names(top) | times | _columns(top.rows, _FIELDS) | {"findings": claims})
 
 

@@ -174,7 +174,7 @@ def _lines(activities: Rows, origin: Origin) -> Grouping:
     values: list[Path] = [*paths, NOT_KNOWN, (f"({_COMMUNICATION})",)]
     no_line = len(paths)
     of = np.append(of_stack, no_line)[origin.stack_row]
-    lost = np.array([each == NOT_KNOWN for each in values], np.bool_)[of]
+    lost = np.array([value == NOT_KNOWN for value in values], np.bool_)[of]
     if not lost.all():
         of = np.where(lost & category(activities, "op_class").among("collective"), no_line + 1, of)
     return by_path(values, of)

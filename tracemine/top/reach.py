@@ -94,7 +94,7 @@ def _known(values: IntArray) -> FloatArray:
 
 def _spread(values: Sequence[float | None], of: IntArray) -> FloatArray:
     """Return `values[of]`; NaN where that is None, and of −1."""
-    found: FloatArray = np.array([*(np.nan if one is None else one for one in values), np.nan], np.float64)[of]
+    found: FloatArray = np.array([*(np.nan if value is None else value for value in values), np.nan], np.float64)[of]
     return found
 
 

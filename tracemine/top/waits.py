@@ -83,5 +83,5 @@ def _savings(waits: Waits, members: Sequence[IntArray], replayed: Steps) -> Iter
     """Yield what each group saves where the timeline is run again without it and those before; None: not asked."""
     asked = members[:_MOST_ASKED]
     calls = (waits.call_row[is_among(waits.call_of, rows)] for rows in asked)
-    yield from replayed.gains([Fix([], [], "each", unwaited=each) for each in calls])
+    yield from replayed.gains([Fix([], [], "each", unwaited=call) for call in calls])
     yield from [None] * (len(members) - len(asked))

@@ -186,7 +186,7 @@ def in_text(content: bytes, path: Path) -> tuple[list[Entry], list[str]]:
     gathers such. Raises InputError for what is no JSON, and for verdicts of another version.
     """
     values, notes = _values(content, path)
-    found, wrong = _entries(pair for each in values for pair in _within(each, path))
+    found, wrong = _entries(pair for value in values for pair in _within(value, path))
     notes += [f"{path}: left out, {count_text(count, 'verdict')}: {text}" for text, count in wrong.items()]
     return found, notes
 

@@ -33,7 +33,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
         return Abstained("attention_sizes_unknown" if eager is None else "device_unknown")
     function = score_function(context, members)
     eager = replace(eager, other_scores=function is not None)
-    capability = next((each.compute_capability for each in context.timeline.meta.devices), None)
+    capability = next((device.compute_capability for device in context.timeline.meta.devices), None)
     written = number(context.rows["activities"], "bytes_written", null=0)[members]
     scores = int(written[written >= eager.call.score_bytes].sum())
     environment = context.environment

@@ -67,7 +67,9 @@ def _alike(timeline: Timeline, outer: IntArray) -> IntArray:
     varies = names.that(_varies)
     columns = (op, rows_of(tensors["storage_id"]), booleans(tensors["is_output"]), host)
     made, known = dict[int, int](), dict[tuple[int, ...], int]()
-    for at, entries in groupby(zip(*(each[rows].tolist() for each in columns), strict=True), lambda entry: entry[0]):
+    for at, entries in groupby(
+        zip(*(column[rows].tolist() for column in columns), strict=True), lambda entry: entry[0]
+    ):
         tensors_of = list(entries)
         takes = [made.get(storage, -1) if on_host else -1 for _, storage, gives, on_host in tensors_of if not gives]
         call = (int(names.codes[at]), int(arguments.codes[at]), *takes)

@@ -80,12 +80,12 @@ class _Moved:
 
     def add(self, call: Call, tensors: Sequence[Tensor]) -> bool:
         """Add a call; return whether its inputs were recorded."""
-        inputs = [each for each in tensors if not each.is_output]
+        inputs = [tensor for tensor in tensors if not tensor.is_output]
         overload = call.overload
         for each in inputs:
             reads = overload is None or each.position not in overload.overwrites
             self._take(each, reads=reads, writes=overload is not None and each.position in overload.mutates)
-        own = {each.memory for each in inputs}
+        own = {given.memory for given in inputs}
         for each in tensors:
             if each.is_output and each.memory not in own:
                 self.nbytes += each.nbytes

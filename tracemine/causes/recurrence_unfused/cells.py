@@ -122,7 +122,7 @@ def reads_of(graph: NodeGraph, node: int) -> list[tuple[int, int, int, int]]:
     """Return what a node reads: buffer, write, first and last byte."""
     span = slice(int(graph.read_begin[node]), int(graph.read_begin[node + 1]))
     columns = (graph.read_buffer, graph.read_writer, graph.read_first, graph.read_last)
-    return list(zip(*(each[span].tolist() for each in columns), strict=True))
+    return list(zip(*(column[span].tolist() for column in columns), strict=True))
 
 
 def one_weight(graph: NodeGraph, loop: ProductLoop, slot: int) -> bool:

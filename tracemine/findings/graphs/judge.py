@@ -237,12 +237,12 @@ def stretches(program: Program, member: BoolArray, call: IntArray, stops: Obstac
     step = program.step_at(moment)
     edge = (np.diff(cut) != 0) | (np.diff(step) != 0) | (np.diff(call) != 0) | ~held[:-1] | ~held[1:]
     parts = np.split(np.arange(len(moment)), np.flatnonzero(edge) + 1)
-    return [program.activity[each] for each in parts if len(each) >= _FEWEST and held[each].all()]
+    return [program.activity[part] for part in parts if len(part) >= _FEWEST and held[part].all()]
 
 
 def listed(program: Program, parts: Sequence[IntArray]) -> list[tuple[SpanPart, list[IntArray]]]:
     """Return stretches by the lines that they begin and end at, most launches first."""
-    ends = np.array([(each[0], each[-1]) for each in parts], np.int64).reshape(-1, 2)
+    ends = np.array([(part[0], part[-1]) for part in parts], np.int64).reshape(-1, 2)
     first, last = (lines_of(program.timeline, program.path[ends[:, side]]) for side in (0, 1))
     groups: dict[tuple[str | None, str | None], list[IntArray]] = {}
     for *lines, part in zip(first, last, parts, strict=True):

@@ -49,7 +49,7 @@ class Obstacles(Struct, frozen=True):
     def of(self, chosen: BoolArray) -> Obstacles:
         """Return some of them."""
         columns = (self.code, self.begin_ns, self.stack_row, self.op_row)
-        return Obstacles(self.kind, self.what, *(each[chosen] for each in columns))
+        return Obstacles(self.kind, self.what, *(column[chosen] for column in columns))
 
 
 class _Some(Struct, frozen=True):
@@ -67,13 +67,13 @@ def find_obstacles(timeline: Timeline, activities: Rows, waits: Waits) -> Obstac
     parts = [*_waits(timeline, waits), *_of_activities(timeline, activities), *_of_operators(timeline, activities)]
     releases = named(categories(timeline.api["name"]), _RELEASES)
     parts.append(_of_calls(timeline, "released", np.flatnonzero(releases)))
-    parts = [each for each in parts if len(each.begin_ns)]
+    parts = [part for part in parts if len(part.begin_ns)]
     columns = [
-        np.concatenate([np.zeros(0, np.int64), *(getattr(each, name) for each in parts)])
+        np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
         for name in ("begin_ns", "stack_row", "op_row")
     ]
-    code = np.repeat(np.arange(len(parts)), [len(each.begin_ns) for each in parts])
-    found = Obstacles(tuple(each.kind for each in parts), tuple(each.what for each in parts), code, *columns)
+    code = np.repeat(np.arange(len(parts)), [len(part.begin_ns) for part in parts])
+    found = Obstacles(tuple(part.kind for part in parts), tuple(part.what for part in parts), code, *columns)
     return found.of(~_of_recorder(timeline, found.stack_row))
 
 

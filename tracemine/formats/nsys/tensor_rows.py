@@ -34,7 +34,7 @@ def tensors_table(rows: Sequence[TensorRow]) -> pa.Table | None:
         return None
     *numbers, tensors, on_device = zip(*rows, strict=True)
     op, is_output, position, index = map(np.array, numbers)
-    storage, shapes = np.array([each.storage for each in tensors]), [each.shape or () for each in tensors]
+    storage, shapes = np.array([tensor.storage for tensor in tensors]), [tensor.shape or () for tensor in tensors]
     devices = sorted(set(on_device))
     count = len(rows)
     missing = np.full(count, MISSING)

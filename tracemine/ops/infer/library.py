@@ -105,7 +105,7 @@ def _library_call(call: Arguments, operation: str) -> LibraryCall | None:
 
 
 def _tensors(call: Arguments) -> Iterator[TensorSpec]:
-    return (one for one in call.inputs if isinstance(one, TensorSpec))
+    return (given for given in call.inputs if isinstance(given, TensorSpec))
 
 
 def _is_backward(call: Arguments) -> bool:
