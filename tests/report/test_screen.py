@@ -22,6 +22,7 @@ from tracemine.documents.finding import where
 from tracemine.documents.next_step import next_step
 from tracemine.documents.own_code import DeeperFrames
 from tracemine.documents.screen import first_screen, sure_of
+from tracemine.documents.words import all_of
 from tracemine.documents.words import cause_of
 from tracemine.findings.compile_losses import LOSES
 from tracemine.findings.grouping import one_kernel_fixes
@@ -152,6 +153,16 @@ def test_rows_save_a_hundredth_at_least_and_the_rest_is_counted() -> None:
     found = first_screen(SCAN)
     assert all(not row.share.startswith("<") and row.share != "0%" for row in found.rows)
     assert found.total.startswith(f"Together with {3 - len(found.rows)} smaller (--all): ")
+
+
+def test_what_is_hidden_is_in_no_sum() -> None:
+    scan = fixed("Call it once.", "Call it so.", 1_000_000, 500_000)
+    one, other = scan.findings
+    hidden = msgspec.structs.replace(other, fingerprint="hidden", reported=False)
+    found = msgspec.structs.replace(scan, findings=(one, other, hidden))
+    for each in (scan, found):
+        assert first_screen(each).total.startswith("Both findings together: 1,500 µs (30%)")
+        assert all_of(each, "step_saving_ns").mid == 1_500_000
 
 
 NORM_BY_COMPILE = "Compile it:\n\n    block.forward = torch.compile(block.forward)"

@@ -174,14 +174,18 @@ def payback_text(scan: Scan) -> str:
 
 
 def all_of(scan: Scan, name: str) -> Range:
-    """Return what all findings save together, a step where steps are known: `gpu_saving_ns` or `step_saving_ns`."""
-    if scan.summary.per_step is None or any(finding.per_step is None for finding in scan.findings):
-        whole: Range = getattr(scan.summary, name)
-        return whole
-    joint = scan.summary.per_step.step_saving_ns
-    if name == "step_saving_ns" and joint is not None:
-        return joint  # high ends do not add up
-    return sum((of_finding(finding, name) for finding in scan.findings), NOTHING)
+    """Return what all findings that reports show save together: `gpu_saving_ns` or `step_saving_ns`.
+
+    It is a step's where steps are known. High ends do not add up: together they save no more than all there are.
+    """
+    most: Range | None = getattr(scan.summary, name)
+    if (step := scan.summary.per_step) is None or any(finding.per_step is None for finding in scan.findings):
+        each = [getattr(finding, name) for finding in scan.reported]
+    else:
+        most = step.step_saving_ns if name == "step_saving_ns" else None
+        each = [of_finding(finding, name) for finding in scan.reported]
+    shown: Range = sum(each, NOTHING)
+    return shown if most is None else shown.at_most(most.high)
 
 
 def of_finding(finding: Finding, name: str) -> Range:
