@@ -120,18 +120,19 @@ def ceiling_text(scan: Scan) -> str:
     >>> print(_ceiling(parts, findings=True))
     roofline floor of GPU time 3.00 µs (20% of it as it is); these fixes reach 5.00 µs (now 8.00 µs)
     """
-    parts = scan.summary.parts
-    return "" if parts is None else _ceiling(parts, findings=bool(scan.findings))
+    parts, devices = scan.summary.parts, 1 if scan.recorded is None else max(scan.recorded.devices, 1)
+    hidden = sum(of_finding(one, "gpu_saving_ns").mid for one in scan.findings if not one.reported)
+    return "" if parts is None else _ceiling(parts, findings=bool(scan.reported), hidden_ns=hidden // devices)
 
 
-def _ceiling(parts: Parts, *, findings: bool) -> str:
+def _ceiling(parts: Parts, *, findings: bool, hidden_ns: int = 0) -> str:
     after, least = parts.gpu_time_after_ns, parts.least_gpu_time_ns
     spent = sum(part.gpu_time_ns for part in parts.parts)
     if after is None or least is None or not spent:
         return ""
     not_known = 1 - parts.least_known_share
     rest = f" ({share_text(not_known)} of it as it is)" if not_known >= _WORTH_A_WORD else ""
-    reach = f"; these fixes reach {time_text(after.mid)}" if findings else ""
+    reach = f"; these fixes reach {time_text(after.mid + hidden_ns)}" if findings else ""
     by = _by_part(parts, spent - least)
     return f"roofline floor of GPU time {time_text(least)}{rest}{by}{reach} (now {time_text(spent)})"
 
