@@ -245,9 +245,10 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
     """Return how often a finding, or a variant of it, occurs and what that takes; a step where steps are known."""
     one = finding if variant is None else variant
     if finding.per_step is None or outside_steps(finding):
-        times = "once" if one.occurrences == 1 else f"{one.occurrences:,} times"
+        times = "once, " if one.occurrences == 1 else f"{one.occurrences:,} times, "
         where = "" if finding.per_step is None else ", outside of the steps"
-        return f"{times}, {time_text(one.measured_ns)} in all{where}"
+        each = "" if is_sums(scan.summary) else times  # a sum is of as many runs as there were
+        return f"{each}{time_text(one.measured_ns)} in all{where}"
     apart = () if scan.summary.per_step is None else scan.summary.per_step.apart
     steps = max(scan.trace.steps + len(apart), 1)
     each, left = divmod(one.occurrences, steps)
