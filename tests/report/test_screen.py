@@ -236,8 +236,8 @@ def test_what_to_do_is_cut_only_where_there_is_no_room() -> None:
 def test_an_idle_step_without_a_finding_leads_to_the_host() -> None:
     bound = SCAN.summary.bound
     assert bound is not None
-    for low, first in ((0.4, "top FILE --host"), (0.0, "top FILE")):
-        idle = msgspec.structs.replace(bound, unprofiled_idle_share=Share(low, 0.5, 0.6))
+    for low, by, first in ((0.4, bound.by, "top FILE --host"), (0.0, bound.by, "top FILE"), (0.4, "unknown", "top FILE")):
+        idle = msgspec.structs.replace(bound, unprofiled_idle_share=Share(low, 0.5, 0.6), by=by, held=None)
         summary = msgspec.structs.replace(SCAN.summary, bound=idle)
         assert first_screen(msgspec.structs.replace(SCAN, findings=(), summary=summary)).commands[0] == first
 

@@ -327,9 +327,11 @@ def _sentence(text: str) -> str:
 
 
 def _idles(scan: Scan) -> bool:
-    """Return whether idle time is what bounds the step."""
+    """Return whether idle time is what bounds the step, and the host may say why."""
     bound = scan.summary.bound
-    return bound is not None and bound.unprofiled_idle_share is not None and bound.unprofiled_idle_share.low > _IDLE
+    if bound is None or (bound.by == "unknown" and bound.held is None):
+        return False
+    return bound.unprofiled_idle_share is not None and bound.unprofiled_idle_share.low > _IDLE
 
 
 def _verified(scan: Scan, saved: _Saved) -> str:
