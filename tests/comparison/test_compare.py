@@ -104,7 +104,7 @@ def test_two_findings_are_not_fixed_by_one_nanosecond_twice() -> None:
 
 
 def test_what_runs_in_place_of_a_fixed_finding_leaves_the_rest_to_others() -> None:
-    saving = {"gpu_saving_ns": Range(50_000, 55_000, 60_000)}
+    saving: dict[str, Any] = {"gpu_saving_ns": Range(50_000, 55_000, 60_000)}
     before = side(item(A, 100, **saving), item(B, 90, rule="norm", **saving), gpu={"aten::mul": 190})
     for left, status in ((90, "fixed"), (91, "unknown")):  # the first needs 55 less, half of the second 45
         assert statuses(compared(before, side(gpu={"aten::mul": left}))) == {A: "fixed", B: status}

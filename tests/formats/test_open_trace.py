@@ -93,7 +93,9 @@ def test_a_trace_of_which_nothing_is_known_is_refused_and_one_of_the_host_alone_
     path, named = tmp_path / "t.json", {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "x"}}
     other = {"ph": "X", "name": "entangle", "ts": 1, "dur": 2, "pid": 1, "tid": 1} | event
     path.write_text(json.dumps({"traceEvents": [named, other]}))
-    with pytest.raises(InputError, match=rf"a writer that tracemine does not know.*{event.get('cat', 'phase X')} \(1\)"):
+    with pytest.raises(
+        InputError, match=rf"a writer that tracemine does not know.*{event.get('cat', 'phase X')} \(1\)"
+    ):
         open_trace(path)
     path.write_text(json.dumps({"traceEvents": [named, other, other | {"cat": "cpu_op", "name": "aten::mul"}]}))
     assert open_trace(path).ops.num_rows == 1

@@ -22,8 +22,7 @@ from tracemine.documents.finding import where
 from tracemine.documents.next_step import next_step
 from tracemine.documents.own_code import DeeperFrames
 from tracemine.documents.screen import first_screen, sure_of
-from tracemine.documents.words import all_of
-from tracemine.documents.words import cause_of
+from tracemine.documents.words import all_of, cause_of
 from tracemine.findings.compile_losses import LOSES
 from tracemine.findings.grouping import one_kernel_fixes
 from tracemine.findings.payback import AS_GRAPH
@@ -236,7 +235,11 @@ def test_what_to_do_is_cut_only_where_there_is_no_room() -> None:
 def test_an_idle_step_without_a_finding_leads_to_the_host() -> None:
     bound = SCAN.summary.bound
     assert bound is not None
-    for low, by, first in ((0.4, bound.by, "top FILE --host"), (0.0, bound.by, "top FILE"), (0.4, "unknown", "top FILE")):
+    for low, by, first in (
+        (0.4, bound.by, "top FILE --host"),
+        (0.0, bound.by, "top FILE"),
+        (0.4, "unknown", "top FILE"),
+    ):
         idle = msgspec.structs.replace(bound, unprofiled_idle_share=Share(low, 0.5, 0.6), by=by, held=None)
         summary = msgspec.structs.replace(SCAN.summary, bound=idle)
         assert first_screen(msgspec.structs.replace(SCAN, findings=(), summary=summary)).commands[0] == first

@@ -247,8 +247,8 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
     if finding.per_step is None or outside_steps(finding):
         times = "once, " if one.occurrences == 1 else f"{one.occurrences:,} times, "
         where = "" if finding.per_step is None else ", outside of the steps"
-        each = "" if is_sums(scan.summary) else times  # a sum is of as many runs as there were
-        return f"{each}{time_text(one.measured_ns)} in all{where}"
+        often = "" if is_sums(scan.summary) else times  # a sum is of as many runs as there were
+        return f"{often}{time_text(one.measured_ns)} in all{where}"
     apart = () if scan.summary.per_step is None else scan.summary.per_step.apart
     steps = max(scan.trace.steps + len(apart), 1)
     each, left = divmod(one.occurrences, steps)

@@ -19,12 +19,7 @@ _WITHOUT_ROWS = frozenset(
     [
         *("ac2g", "async_gpu", "async", "async_cpu_to_gpu", "fwdbwd", "forward_backward", "cpu_to_cuda"),
         *("trace", "overhead", "gpu_user_annotation", "cuda_event", "cuda_profiler_range"),
-        *(
-            "external_correlation",
-            "collective_comm",
-            "hardware_counters",
-            "xpu_scope_profiler",
-        ),
+        *("external_correlation", "collective_comm", "hardware_counters", "xpu_scope_profiler"),
         *_OF_ANY,
     ]
 )
