@@ -114,7 +114,8 @@ def _holds_events(path: Path) -> bool:
         return True
     with source:
         try:
-            listed = format_of(source).name != "kineto" or b'"ph"' in source.head  # a list of anything is no trace
+            # A list of objects, none of which is an event, is no trace.
+            listed = format_of(source).name != "kineto" or b'"ph"' in source.head or b"}" not in source.head
         except TracemineError:
             return False
         head = source.head.lstrip()
