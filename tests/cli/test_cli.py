@@ -344,7 +344,7 @@ def test_a_folder_stands_for_the_traces_and_timelines_below_it(run: Run, tmp_pat
     found = [json.loads(one)["trace"]["path"] for one in out.splitlines()]
     assert code == 0
     assert found == [str(tmp_path / name) for name in ("b.json", "deep/a.pt.trace.json.gz", "timeline")]
-    assert err == f"{tmp_path}: left out, no traces: settings.json (1 of 3 files)\n"
+    assert err == f"{tmp_path}: left out, no traces: settings.json (1 file)\n"
     assert run("scan", tmp_path, "--quiet", "--format", "json")[2] == ""
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.comparison.build import BUSY_NS, RECORDED, STEP_NS, US, gap, item, side, sides
 from tracemine.comparison import STATUSES, Difference, compared, diff
 from tracemine.comparison.record import ComparedSide
-from tracemine.findings.record import Scan
+from tracemine.findings.record import Range, Scan
 from tracemine.pipeline import scan
 
 A, B, C, U = (digit * 16 for digit in "abce")
@@ -101,6 +101,13 @@ def test_two_findings_are_not_fixed_by_one_nanosecond_twice() -> None:
     before = side(item(A, 100), item(B, 90, rule="norm"), gpu={"aten::mul": 190})
     found = compared(before, side(gpu={"aten::mul": 120}))  # 70 less: half of the first, then 20 of the 45 needed
     assert statuses(found) == {A: "fixed", B: "unknown"}
+
+
+def test_what_runs_in_place_of_a_fixed_finding_leaves_the_rest_to_others() -> None:
+    saving: dict[str, Any] = {"gpu_saving_ns": Range(50_000, 55_000, 60_000)}
+    before = side(item(A, 100, **saving), item(B, 90, rule="norm", **saving), gpu={"aten::mul": 190})
+    for left, status in ((90, "fixed"), (91, "unknown")):  # the first needs 55 less, half of the second 45
+        assert statuses(compared(before, side(gpu={"aten::mul": left}))) == {A: "fixed", B: status}
 
 
 def test_a_finding_that_only_the_second_recording_has_is_new_where_its_operators_take_more() -> None:

@@ -58,12 +58,13 @@ def test_what_should_be_a_trace_and_is_damaged_is_listed_and_other_json_is_told(
         "noise.json.gz": b"\x8a" * 99,
     }
     contents |= {"short.json.gz": b"\x1f\x8b", "text.json": b"hello", "config.json": b'{"lr": 1}', "list.json": b"[1]"}
+    contents["rows.json"] = b'[{"lr": 1}]'
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     told = list[str]()
     names = {Path(one.uri).name for one in sources(str(tmp_path), told.append)}
-    assert names == {*contents} - {"config.json"}
-    assert told == [f"{tmp_path}: left out, no traces: config.json (1 file)"]
+    assert names == {*contents} - {"config.json", "rows.json"}
+    assert told == [f"{tmp_path}: left out, no traces: config.json, rows.json (2 files)"]
 
 
 def test_a_folder_of_damaged_traces_alone_has_rows(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import subprocess
 import sys
@@ -83,3 +84,18 @@ def test_in_our_own_recordings_nesting_and_the_profilers_ids_name_the_same_opera
     of_op = t.ops["external_id"].to_pylist()
     owned = [row for row in t.activities.to_pylist() if row["op_row"] is not None]
     assert [of_op[row["op_row"]] for row in owned] == [row["external_id"] for row in owned]
+
+
+@pytest.mark.parametrize("event", [{"cat": "quantum_op"}, {}])
+def test_a_trace_of_which_nothing_is_known_is_refused_and_one_of_the_host_alone_is_read(
+    tmp_path: Path, event: dict[str, str]
+) -> None:
+    path, named = tmp_path / "t.json", {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "x"}}
+    other = {"ph": "X", "name": "entangle", "ts": 1, "dur": 2, "pid": 1, "tid": 1} | event
+    path.write_text(json.dumps({"traceEvents": [named, other]}))
+    with pytest.raises(
+        InputError, match=rf"a writer that tracemine does not know.*{event.get('cat', 'phase X')} \(1\)"
+    ):
+        open_trace(path)
+    path.write_text(json.dumps({"traceEvents": [named, other, other | {"cat": "cpu_op", "name": "aten::mul"}]}))
+    assert open_trace(path).ops.num_rows == 1

@@ -22,7 +22,7 @@ from tracemine.documents.finding import where
 from tracemine.documents.next_step import next_step
 from tracemine.documents.own_code import DeeperFrames
 from tracemine.documents.screen import first_screen, sure_of
-from tracemine.documents.words import cause_of
+from tracemine.documents.words import all_of, cause_of
 from tracemine.findings.compile_losses import LOSES
 from tracemine.findings.grouping import one_kernel_fixes
 from tracemine.findings.payback import AS_GRAPH
@@ -154,6 +154,16 @@ def test_rows_save_a_hundredth_at_least_and_the_rest_is_counted() -> None:
     assert found.total.startswith(f"Together with {3 - len(found.rows)} smaller (--all): ")
 
 
+def test_what_is_hidden_is_in_no_sum() -> None:
+    scan = fixed("Call it once.", "Call it so.", 1_000_000, 500_000)
+    one, other = scan.findings
+    hidden = msgspec.structs.replace(other, fingerprint="hidden", reported=False)
+    found = msgspec.structs.replace(scan, findings=(one, other, hidden))
+    for each in (scan, found):
+        assert first_screen(each).total.startswith("Both findings together: 1,500 µs (30%)")
+        assert all_of(each, "step_saving_ns").mid == 1_500_000
+
+
 NORM_BY_COMPILE = "Compile it:\n\n    block.forward = torch.compile(block.forward)"
 GRAPH = 'Compile it as a graph:\n\n    model = torch.compile(model, mode="reduce-overhead")'
 CHAIN = "Compile it:\n\n    chain = torch.compile(chain)"
@@ -225,8 +235,12 @@ def test_what_to_do_is_cut_only_where_there_is_no_room() -> None:
 def test_an_idle_step_without_a_finding_leads_to_the_host() -> None:
     bound = SCAN.summary.bound
     assert bound is not None
-    for low, first in ((0.4, "top FILE --host"), (0.0, "top FILE")):
-        idle = msgspec.structs.replace(bound, unprofiled_idle_share=Share(low, 0.5, 0.6))
+    for low, by, first in (
+        (0.4, bound.by, "top FILE --host"),
+        (0.0, bound.by, "top FILE"),
+        (0.4, "unknown", "top FILE"),
+    ):
+        idle = msgspec.structs.replace(bound, unprofiled_idle_share=Share(low, 0.5, 0.6), by=by, held=None)
         summary = msgspec.structs.replace(SCAN.summary, bound=idle)
         assert first_screen(msgspec.structs.replace(SCAN, findings=(), summary=summary)).commands[0] == first
 

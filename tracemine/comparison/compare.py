@@ -4,7 +4,8 @@ Kernels of two recordings by class, where they are made by different compilers: 
 
 A finding may be missing because another one claims its activities, or because what the rule needs was not recorded.
 Its operators then take as long as before. So a change is believed where they take less by half of it at least, and
-what they take less, up to all of it, is used up: no two changes rest on one nanosecond.
+what they take less, up to all of it, is used up: no two changes rest on one nanosecond. Of what is on one side alone
+that is what its fix saves, for in its place something runs still.
 """
 
 from __future__ import annotations
@@ -319,7 +320,8 @@ def _confirmed(
         room = sum(map(left.__getitem__, ops))
         if not 0 < need <= _ENOUGH * min(room, left_in_all if idle and one.one_sided else room):
             continue
-        used = min(need, room)
+        saved = one.saved_ns if one.one_sided and not idle else 0
+        used = min(max(saved, need // _ENOUGH) if saved else need, need, room)
         left_in_all -= used
         for op in sorted(ops, key=lambda each: (wanted[each], each)):  # what no other needs first
             part = min(left[op], used)

@@ -41,6 +41,11 @@ class Matched:
         return min(before.high - after.low, 0)
 
     @property
+    def saved_ns(self) -> int:
+        """What its fixes were said to save of GPU time; 0: that is not known."""
+        return sum(item.gpu_saving_ns.mid for item in self.items)
+
+    @property
     def ops(self) -> tuple[str, ...]:
         """In an order that is the same whichever side is which."""
         return tuple(sorted({op for item in self.items for op in item.ops}))

@@ -38,9 +38,12 @@ def _name(path: str) -> str:
 
     >>> _name("/home/me/runs/before.json.gz"), _name("/home/me/runs/before/trace.json.gz"), _name("/home/me/runs/both")
     ('before.json.gz', 'before/trace.json.gz', 'runs/both')
+    >>> _name("/home/me/profile/2026_11_30/node7.xplane.pb")
+    '2026_11_30/node7.xplane.pb'
     """
     parts = PurePath(path).parts
-    alone = parts and "." in parts[-1] and not parts[-1].startswith("trace.json")
+    named = parts and "." in parts[-1]
+    alone = named and not (parts[-1].startswith("trace.json") or ".xplane.pb" in parts[-1])  # called as the host is
     return "/".join(parts[-1:] if alone else parts[-2:]).lstrip("/")
 
 

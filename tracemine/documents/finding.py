@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from tracemine.documents.own_code import own_first
 from tracemine.documents.screen import sure_of
+from tracemine.documents.step_words import is_sums
 from tracemine.documents.verdict_words import error_text, not_tested_text, said_text, times_text, unprofiled_ns
 from tracemine.documents.words import (
     EVIDENCE,
@@ -111,7 +112,11 @@ def saves(finding: Finding, scan: Scan) -> Iterator[Line]:
         basis = f", {text}" if (text := basis_text(finding)) else ""
         yield Line(f"GPU {_interval(gpu)}{each}, {gpu_text(gpu.mid, scan)}{basis}", saves=gpu)
     if gpu.high and not step.mid:
-        yield Line("nothing of the step alone: something else sets its pace")
+        yield Line(
+            "what the step gains is not known: times are sums"
+            if is_sums(scan.summary)
+            else "nothing of the step alone: something else sets its pace"
+        )
 
 
 def _interval(saving: Range) -> str:

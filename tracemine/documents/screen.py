@@ -53,6 +53,7 @@ _WORTH = 0.01  # of the step, or of GPU time: a row
 _IDLE = 0.2  # of the step, at least: so much bounds it
 _LATER = 2  # times what it saves alone: its part once others are done
 _APART = 0.1  # of what all save together: rows that do not add up to it
+_ONCE = "the step gains it once nothing else sets its pace"
 _SURE = 0.3  # of the middle: ends of an interval that is sure
 _UNPROFILED = {"captured": "unprofiled, timed", "estimated": "unprofiled", "recorded": "as recorded"}
 
@@ -281,7 +282,8 @@ def _total(scan: Scan, saved: _Saved) -> str:
         lead = f"Together with {_others(scan, saved, smaller, unit.text(together) == unit.text(each))} (--all)"
     text = f"{unit.text(together)} {unit.name} ({whole_percent(together, saved.whole_ns)})"
     if saved.name == "gpu_saving_ns":
-        return f"{lead}: {text} of GPU time; the step gains it once nothing else sets its pace.{behind}"
+        gains = "what the step gains, sums do not say" if is_sums(scan.summary) else _ONCE
+        return f"{lead}: {text} of GPU time; {gains}.{behind}"
     after = unit.text(max(saved.whole_ns - together, 0))
     per = " per step" if saved.whole == "step" else ""
     alone = "; each row: its fix alone" if abs(each - together) > _APART * together else ""
@@ -325,9 +327,11 @@ def _sentence(text: str) -> str:
 
 
 def _idles(scan: Scan) -> bool:
-    """Return whether idle time is what bounds the step."""
+    """Return whether idle time is what bounds the step, and the host may say why."""
     bound = scan.summary.bound
-    return bound is not None and bound.unprofiled_idle_share is not None and bound.unprofiled_idle_share.low > _IDLE
+    if bound is None or (bound.by == "unknown" and bound.held is None):
+        return False
+    return bound.unprofiled_idle_share is not None and bound.unprofiled_idle_share.low > _IDLE
 
 
 def _verified(scan: Scan, saved: _Saved) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tracemine.documents.words import all_of
 from tracemine.findings.record import CALL, IN_STEP, KERNEL, PINNED
 from tracemine.units import count_text, range_text, time_text
 
@@ -36,11 +37,11 @@ def refuted_ns(finding: Finding) -> int:
 
 
 def saved_text(scan: Scan) -> str:
-    """Return how long a step takes as it is and once all findings are fixed; "" where that is not known."""
-    before, parts = unprofiled_ns(scan.summary), scan.summary.parts
-    if before is None or parts is None:
+    """Return how long a step takes as it is and once all findings shown are fixed; "" where that is not known."""
+    before = unprofiled_ns(scan.summary)
+    if before is None or scan.summary.parts is None:
         return ""
-    return f"{time_text(before)} → {time_text(parts.after_ns.mid)}"
+    return f"{time_text(before)} → {time_text(max(before - all_of(scan, 'step_saving_ns').mid, 0))}"
 
 
 def said_text(verified: Verified) -> str:

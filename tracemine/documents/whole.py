@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracemine.documents import verdict_words, words
 from tracemine.documents.serving_words import serving_texts
-from tracemine.documents.step_words import device_texts, nothing_text, step_texts
+from tracemine.documents.step_words import device_texts, is_sums, nothing_text, step_texts
 from tracemine.documents.trust import is_unusable
 from tracemine.units import bytes_text, percent_text, range_text, time_text
 
@@ -35,10 +35,13 @@ def facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _together(scan: Scan) -> str:
-    """Return what all findings save together, shown or not."""
-    if not scan.findings or not scan.summary.step_saving_ns.high:
-        return ""
+    """Return what all findings shown save together; what hidden ones do, stands with their number."""
     step, whole_ns = words.all_of(scan, "step_saving_ns"), verdict_words.unprofiled_ns(scan.summary)
+    if is_sums(scan.summary):
+        gpu = words.all_of(scan, "gpu_saving_ns")
+        return f"GPU {time_text(gpu.mid)} ({range_text(gpu.low, gpu.high)}) together, {words.gpu_text(gpu.mid, scan)}"
+    if not step.high:
+        return ""
     share = "" if whole_ns is None else f", {percent_text(step.mid, whole_ns)} of {words.share_of_text(scan)}"
     after = f": {text}" if (text := verdict_words.saved_text(scan)) else ""
     return f"{time_text(step.mid)} ({range_text(step.low, step.high)}) together{share}{after}"

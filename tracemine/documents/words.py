@@ -120,18 +120,19 @@ def ceiling_text(scan: Scan) -> str:
     >>> print(_ceiling(parts, findings=True))
     roofline floor of GPU time 3.00 µs (20% of it as it is); these fixes reach 5.00 µs (now 8.00 µs)
     """
-    parts = scan.summary.parts
-    return "" if parts is None else _ceiling(parts, findings=bool(scan.findings))
+    parts, devices = scan.summary.parts, 1 if scan.recorded is None else max(scan.recorded.devices, 1)
+    hidden = sum(of_finding(one, "gpu_saving_ns").mid for one in scan.findings if not one.reported)
+    return "" if parts is None else _ceiling(parts, findings=bool(scan.reported), hidden_ns=hidden // devices)
 
 
-def _ceiling(parts: Parts, *, findings: bool) -> str:
+def _ceiling(parts: Parts, *, findings: bool, hidden_ns: int = 0) -> str:
     after, least = parts.gpu_time_after_ns, parts.least_gpu_time_ns
     spent = sum(part.gpu_time_ns for part in parts.parts)
     if after is None or least is None or not spent:
         return ""
     not_known = 1 - parts.least_known_share
     rest = f" ({share_text(not_known)} of it as it is)" if not_known >= _WORTH_A_WORD else ""
-    reach = f"; these fixes reach {time_text(after.mid)}" if findings else ""
+    reach = f"; these fixes reach {time_text(after.mid + hidden_ns)}" if findings else ""
     by = _by_part(parts, spent - least)
     return f"roofline floor of GPU time {time_text(least)}{rest}{by}{reach} (now {time_text(spent)})"
 
@@ -174,14 +175,18 @@ def payback_text(scan: Scan) -> str:
 
 
 def all_of(scan: Scan, name: str) -> Range:
-    """Return what all findings save together, a step where steps are known: `gpu_saving_ns` or `step_saving_ns`."""
-    if scan.summary.per_step is None or any(finding.per_step is None for finding in scan.findings):
-        whole: Range = getattr(scan.summary, name)
-        return whole
-    joint = scan.summary.per_step.step_saving_ns
-    if name == "step_saving_ns" and joint is not None:
-        return joint  # high ends do not add up
-    return sum((of_finding(finding, name) for finding in scan.findings), NOTHING)
+    """Return what all findings that reports show save together: `gpu_saving_ns` or `step_saving_ns`.
+
+    It is a step's where steps are known. High ends do not add up: together they save no more than all there are.
+    """
+    most: Range | None = getattr(scan.summary, name)
+    if (step := scan.summary.per_step) is None or any(finding.per_step is None for finding in scan.findings):
+        each = [getattr(finding, name) for finding in scan.reported]
+    else:
+        most = step.step_saving_ns if name == "step_saving_ns" else None
+        each = [of_finding(finding, name) for finding in scan.reported]
+    shown: Range = sum(each, NOTHING)
+    return shown if most is None else shown.at_most(most.high)
 
 
 def of_finding(finding: Finding, name: str) -> Range:
@@ -240,9 +245,10 @@ def cost_text(finding: Finding, scan: Scan, variant: Variant | None = None) -> s
     """Return how often a finding, or a variant of it, occurs and what that takes; a step where steps are known."""
     one = finding if variant is None else variant
     if finding.per_step is None or outside_steps(finding):
-        times = "once" if one.occurrences == 1 else f"{one.occurrences:,} times"
+        times = "once, " if one.occurrences == 1 else f"{one.occurrences:,} times, "
         where = "" if finding.per_step is None else ", outside of the steps"
-        return f"{times}, {time_text(one.measured_ns)} in all{where}"
+        often = "" if is_sums(scan.summary) else times  # a sum is of as many runs as there were
+        return f"{often}{time_text(one.measured_ns)} in all{where}"
     apart = () if scan.summary.per_step is None else scan.summary.per_step.apart
     steps = max(scan.trace.steps + len(apart), 1)
     each, left = divmod(one.occurrences, steps)

@@ -137,7 +137,7 @@ def with_steps(
     return [
         *(_unfelt(one.finding) for one in unfelt if one.finding.on_gpu),
         *(replace(candidate.finding, step_saving_ns=NOTHING) for candidate in reported if candidate.finding.refuted),
-        *(_gaining(one, step) for one, step in zip(on_gpu, given, strict=False)),
+        *(_gaining(one, step, untimed=context.timeline.untimed) for one, step in zip(on_gpu, given, strict=False)),
         *_still_idle(context, zip(idle, given[len(on_gpu) :], strict=True), counted, threshold_ns),
     ]
 
@@ -274,9 +274,11 @@ def _unfelt(finding: Finding) -> Finding:
     return replace(finding, step_saving_ns=NOTHING, assumptions=(*finding.assumptions, note))
 
 
-def _gaining(one: Reported, gained: Range) -> Finding:
+def _gaining(one: Reported, gained: Range, *, untimed: bool) -> Finding:
     note = (
-        "saving = the step's critical path after the findings above; low end: no launch time comes back"
+        "GPU times are sums, and what the step gains of them is not known"
+        if untimed
+        else "saving = the step's critical path after the findings above; low end: no launch time comes back"
         if gained.mid
         else "something else sets the pace here, and the step gains nothing before that is fixed"
     )

@@ -13,6 +13,7 @@ from tracemine.formats.source import FileSource
 from tracemine.formats.tensorrt.files import profile_of
 from tracemine.formats.xla.read import xplane_of
 from tracemine.timeline import Timeline
+from tracemine.units import count_text
 
 _REMOTE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _SUFFIXES = (".json", ".json.gz", ".hatchet", ".chrome_trace")  # the last two: of Triton's Proton
@@ -75,7 +76,7 @@ def _below(folder: Path, note: Callable[[str], None] | None) -> Sequence[Path]:
         )
     if others and note is not None:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
-        note(f"{folder}: left out, no traces: {names} ({len(others)} of {len(files)} files)")
+        note(f"{folder}: left out, no traces: {names} ({count_text(len(others), 'file')})")
     return found
 
 
@@ -113,8 +114,9 @@ def _holds_events(path: Path) -> bool:
         return True
     with source:
         try:
-            format_of(source)
+            # A list of objects, none of which is an event, is no trace.
+            listed = format_of(source).name != "kineto" or b'"ph"' in source.head or b"}" not in source.head
         except TracemineError:
             return False
         head = source.head.lstrip()
-    return head.startswith(b"[") or any(key in head for key in _KEYS)
+    return (head.startswith(b"[") and listed) or any(key in head for key in _KEYS)

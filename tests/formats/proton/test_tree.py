@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,23 @@ def test_the_first_screen_says_that_times_are_summed(tmp_path: Path, capsys: pyt
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("GPU time summed (a tree has no timeline): ")
     assert "274 µs of GPU time in all" in text
+
+
+def test_no_report_says_when_kernels_ran_how_often_or_what_sets_the_pace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, said = str(_written(tmp_path)), ""
+    for call in (["scan"], ["scan", "--all"], ["explain", "1"]):
+        assert main([*call[:2], trace, "--quiet"]) == 0
+        said += " ".join(capsys.readouterr().out.split())
+    assert main(["scan", trace, "--quiet", "--format", "html"]) == 0
+    page = capsys.readouterr().out
+    assert "what the step gains, sums do not say" in said
+    assert "can save GPU " in said
+    assert "there is no timeline to draw" in page
+    assert "cost once" not in said
+    for text in (said, page):
+        assert not re.search(r"sets (?:its|the) pace|save 0 ns", text)
 
 
 @pytest.mark.parametrize(

@@ -7,25 +7,20 @@ from collections import Counter
 from msgspec import Struct
 
 from tracemine.columns import Array
+from tracemine.errors import InputError, Location
 from tracemine.formats.kineto import header
 from tracemine.formats.kineto.events import row_of
 from tracemine.formats.kineto.scan import RawTrace
 from tracemine.units import count_text
 
+_OF_ANY = frozenset(["metadata", "instant", "counter"])  # by their phase: whoever writes events writes them
 # Categories that carry no row by design: other events say it too, or it is no part of a timeline.
 _WITHOUT_ROWS = frozenset(
     [
         *("ac2g", "async_gpu", "async", "async_cpu_to_gpu", "fwdbwd", "forward_backward", "cpu_to_cuda"),
         *("trace", "overhead", "gpu_user_annotation", "cuda_event", "cuda_profiler_range"),
-        *(
-            "external_correlation",
-            "collective_comm",
-            "hardware_counters",
-            "xpu_scope_profiler",
-            "metadata",
-            "instant",
-            "counter",
-        ),
+        *("external_correlation", "collective_comm", "hardware_counters", "xpu_scope_profiler"),
+        *_OF_ANY,
     ]
 )
 
@@ -62,16 +57,31 @@ class Seen(Struct, frozen=True):
         )
 
 
+def unknown_categories(raw: RawTrace) -> str:
+    """Return the categories that are not known, the first of them, with how many events each has."""
+    unknown = sorted(
+        (category, count)
+        for category, count in raw.events.items()
+        if row_of(category) is None and category.lower() not in _WITHOUT_ROWS
+    )
+    return ", ".join(f"{category} ({count})" for category, count in unknown[:9])
+
+
+def check_known(raw: RawTrace, path: str) -> None:
+    """Raise InputError where nothing that a file holds is known, and it does not say that Kineto wrote it."""
+    known = any(row_of(name) is not None or name.lower() in _WITHOUT_ROWS - _OF_ANY for name in raw.events)
+    if not known and "schemaVersion" not in raw.header and (unknown := unknown_categories(raw)):
+        raise InputError(
+            f"is a trace of a writer that tracemine does not know, by its categories of events: {unknown}",
+            where=Location(path),
+            hint="pass a recording of torch.profiler, Nsight Systems, jax.profiler, TensorRT, ONNX Runtime, Proton "
+            "or rocprofv3 (rocpd)",
+        )
+
+
 def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late: int) -> list[str]:
     """Return one sentence for each thing that makes the trace say less than it could, with the way to record more."""
-    unknown = Counter(
-        {
-            category: count
-            for category, count in raw.events.items()
-            if row_of(category) is None and category.lower() not in _WITHOUT_ROWS
-        }
-    )
-    left_out = ", ".join(f"{category} ({count})" for category, count in sorted(unknown.items())[:9])
+    unknown = unknown_categories(raw)
     facts = (
         (
             seen.activities and not seen.operators,
@@ -95,7 +105,7 @@ def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late:
             "launched them.",
         ),
         (launched_late, f"The trace's clocks disagree: {_activities(launched_late)} began before being launched."),
-        (unknown, f"Events of categories that tracemine does not know were left out: {left_out}."),
+        (unknown, f"Events of categories that tracemine does not know were left out: {unknown}."),
     )
     return [sentence for holds, sentence in facts if holds]
 

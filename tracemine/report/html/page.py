@@ -14,7 +14,7 @@ from tracemine.documents.bar import IDLE
 from tracemine.documents.finding import sections, verdict
 from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import ScreenRow, all_rows, first_screen, off_terminal
-from tracemine.documents.step_words import unestimated
+from tracemine.documents.step_words import is_sums, unestimated
 from tracemine.documents.trust import no_lines
 from tracemine.documents.whole import facts, refuted
 from tracemine.findings.parts import PARTS
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tracemine.report.picture import Picture
 
 _NO_PICTURE = "The trace is not at hand here, its findings alone are: scan the trace itself to see this."
+_SUMS = "When kernels ran was not recorded, their sums alone: there is no timeline to draw."
 _MOST_ALIASES = 8
 _LEAST_PART = 0.1  # of a finding's time
 
@@ -43,6 +44,7 @@ def page(drawn: Sequence[tuple[Scan, Picture | None, Mapping[str, Source]]]) -> 
     room = MOST_ACTIVITIES
     for number, (scan, picture, frames) in enumerate(drawn, 1):
         why_not = _NO_PICTURE if picture is None else not_drawn(picture.activities, room)
+        why_not = why_not or (_SUMS if is_sums(scan.summary) else "")
         room -= 0 if picture is None or why_not else len(picture.activities.start_ns)
         traces.append(_trace_page(scan, picture, frames, f"trace-{number}" if len(drawn) > 1 else "", why_not))
     name = traces[0].name if len(traces) == 1 else count_text(len(traces), "trace")
