@@ -208,7 +208,8 @@ def test_a_scan_of_what_is_cut_off_says_so_first_and_advises_no_other_recording(
             _, out, _ = run(capsys, "scan", broken, "-q", "-f", form)
             assert "The file is cut off" in "".join(out.splitlines()[0:3])
             assert "record with activities=" not in out
-    assert "The file ends before any GPU activity." in out
+            assert (out.count("cut off"), out.count("no GPU activity")) == (1, share == 0.1)
+    assert "The trace holds no GPU activity before the cut." in out
     assert "cut off" not in run(capsys, "scan", EAGER, "-q")[1]
 
 

@@ -561,7 +561,10 @@ def test_options_are_unknown_where_an_old_trace_does_not_say(tmp_path: Path) -> 
     ("recorded", "said"),
     [
         ({}, ["No shapes, no stacks, so no source line: profile with record_shapes=True, with_stack=True."]),
-        ({"record_shapes": 1}, ["Stacks were not recorded, so no source line can be named: profile with with_stack=True."]),
+        (
+            {"record_shapes": 1},
+            ["Stacks were not recorded, so no source line can be named: profile with with_stack=True."],
+        ),
         ({"record_shapes": 1, "with_stack": 1}, []),
     ],
 )
