@@ -568,7 +568,7 @@ def test_options_are_unknown_where_an_old_trace_does_not_say(tmp_path: Path) -> 
         ({"record_shapes": 1, "with_stack": 1}, []),
     ],
 )
-def test_what_was_not_switched_on_is_one_note(recorded: dict[str, int], said: list[str], tmp_path: Path) -> None:
+def test_what_was_not_switched_on_is_one_note(recorded: dict[str, Any], said: list[str], tmp_path: Path) -> None:
     warnings = timeline(tmp_path, op("aten::mul", 0, 9), **recorded).meta.ingest.warnings
     assert [text for text in warnings if "profile with" in text] == said
 
