@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tracemine
@@ -34,6 +35,17 @@ def test_what_is_shown_is_what_the_command_line_shows(run: Callable[..., tuple[i
     assert json.loads(found.to_json())["counts"] == found.counts == {c: len(found.of(c)) for c in found.counts}
     assert sum(found.counts.values()) == len(found) == len(list(found))
     assert repr(found) == "Comparison(" + ", ".join(f"{n} {status}" for status, n in found.counts.items()) + ")"
+
+
+def test_a_notebook_shows_changes_as_a_table_and_runs_nothing_of_them() -> None:
+    found = tracemine.diff(CAPTURES / "chain", CAPTURES / "decoder_prefill")
+    table = found.to_pandas()
+    assert list(table.status) == [change.status for change in found]
+    assert list(table.after_ns) == [change.after_ns for change in found]
+    change = msgspec.structs.replace(found[0], title="<script>alert(1)</script>")
+    spoilt = tracemine.Comparison(msgspec.structs.replace(found.difference, changes=(change,)))
+    assert "&lt;script&gt;" in spoilt._repr_html_()
+    assert "<script" not in spoilt._repr_html_()
 
 
 def test_a_status_that_there_is_none_of_and_a_path_that_is_none_are_said() -> None:

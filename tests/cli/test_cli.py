@@ -193,7 +193,8 @@ def test_a_call_without_a_command_prints_the_help_and_is_wrong(run: Run, argumen
         ),
         (
             ["scan", "x", "--fail-on", "severe"],
-            "--fail-on: 'severe' is not a time\n  hint: write high, medium, low, a time (1ms) or a share (5%)\n",
+            "--fail-on: 'severe' is no severity, no time and no share\n"
+            "  hint: write high, medium, low, a time (1ms) or a share (5%)\n",
         ),
         (
             ["scan", "x", "--format", "htm"],

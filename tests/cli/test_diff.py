@@ -208,7 +208,8 @@ def test_a_scan_of_what_is_cut_off_says_so_first_and_advises_no_other_recording(
             _, out, _ = run(capsys, "scan", broken, "-q", "-f", form)
             assert "The file is cut off" in "".join(out.splitlines()[0:3])
             assert "record with activities=" not in out
-    assert "The file ends before any GPU activity." in out
+            assert (out.count("cut off"), out.count("no GPU activity")) == (1, share == 0.1)
+    assert "The trace holds no GPU activity before the cut." in out
     assert "cut off" not in run(capsys, "scan", EAGER, "-q")[1]
 
 
@@ -233,7 +234,9 @@ def test_commas_work_alike_in_every_fail_on(gates: tuple[str, ...], capsys: pyte
     assert run(capsys, "scan", EAGER, "-q", "--fail-on", "1s,high")[0] == 1
     assert run(capsys, "scan", EAGER, "-q", "--fail-on", "1s, 100%")[0] == 0
     code, _, err = run(capsys, "scan", EAGER, "-q", "--fail-on", "high,hihg")
-    assert (code, "'hihg' is not a time" in err) == (2, True)
+    assert (code, "'hihg' is no severity, no time and no share" in err) == (2, True)
+    code, _, err = run(capsys, "scan", EAGER, "-q", "--fail-on", "new")
+    assert (code, err) == (2, "--fail-on: new is said of a difference\n  hint: name one side: --baseline\n")
 
 
 def test_a_baseline_makes_its_folder_and_is_of_one_project(
@@ -285,6 +288,8 @@ def test_a_file_goes_before_a_name_and_a_setting_may_name_one(
     assert run(capsys, "scan", COMPILED, "-q", "--save-baseline", "./decoder")[0] == 0  # named by its stem
     assert json.loads((tmp_path / "decoder").read_text())["project"] == "decoder"
     assert run(capsys, "scan", EAGER, "-q", "--baseline", "decoder", "--fail-on", "new")[0] == 1
+    code, _, err = run(capsys, "scan", EAGER, "-q", "--baseline", "decodr", "--fail-on", "new")
+    assert (code, "no baseline of that name\n  hint: there are: decoder" in err) == (2, True)
     (tmp_path / "decoder").unlink()
     assert run(capsys, "scan", EAGER, "-q", "--baseline", "decoder", "--fail-on", "new")[0] == 0
     (tmp_path / "pyproject.toml").write_text('[tool.tracemine]\nbaseline = "decoder"\nfail-on = "new"\n')

@@ -97,6 +97,13 @@ def test_a_stored_scan_is_printed_again_as_it_was(run: Run, stored: Path) -> Non
         assert run("scan", stored, "--format", form)[:2] == run("scan", TRACE, "--format", form)[:2]
 
 
+def test_findings_are_known_by_their_content_whatever_the_file_is_called(run: Run, stored: Path) -> None:
+    other = stored.with_name("printed.out")
+    other.write_bytes(stored.read_bytes())
+    assert run("scan", other, "-q", "--all")[0] == 0
+    assert run("explain", "1", other)[0] == 0
+
+
 def test_a_stored_scan_takes_the_same_verdicts(run: Run, stored: Path, results: Path) -> None:
     scanned = found_by(run("scan", TRACE, "--evidence", results, "--format", "json")[1])
     code, out, _ = run("scan", stored, "--evidence", results, "--format", "json")

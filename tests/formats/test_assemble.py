@@ -557,6 +557,22 @@ def test_options_are_unknown_where_an_old_trace_does_not_say(tmp_path: Path) -> 
     assert (new.record_shapes, new.with_stack, new.profile_memory) == (True, False, False)
 
 
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        ({}, ["No shapes, no stacks, so no source line: profile with record_shapes=True, with_stack=True."]),
+        (
+            {"record_shapes": 1},
+            ["Stacks were not recorded, so no source line can be named: profile with with_stack=True."],
+        ),
+        ({"record_shapes": 1, "with_stack": 1}, []),
+    ],
+)
+def test_what_was_not_switched_on_is_one_note(recorded: dict[str, Any], said: list[str], tmp_path: Path) -> None:
+    warnings = timeline(tmp_path, op("aten::mul", 0, 9), **recorded).meta.ingest.warnings
+    assert [text for text in warnings if "profile with" in text] == said
+
+
 def test_the_producer_is_the_oldest_torch_that_writes_what_is_there(tmp_path: Path) -> None:
     assert timeline(tmp_path, op("aten::mul", 0, 9)).meta.producer == "PyTorch 2.4 or later"
     assert timeline(tmp_path, op("aten::mul", 0, 9), trace_id="A1").meta.producer == "PyTorch 2.6 or later"

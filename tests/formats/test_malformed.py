@@ -400,6 +400,24 @@ def test_trace_events_of_which_nothing_is_there_are_cut_off(tmp_path: Path) -> N
         )
 
 
+@pytest.mark.parametrize(
+    "events", ["[1, 2]", '["a", null]', "[" * 9_000, '{"schemaVersion": 1, "traceEvents": ["a", 1]}']
+)
+def test_a_list_of_other_things_is_not_cut_off(tmp_path: Path, events: str) -> None:
+    assert refusal(written(tmp_path / "t.json", events)).startswith("FILE: holds no event that can be read\n")
+
+
+def test_activities_that_were_left_out_are_not_said_to_be_missing(trace: Callable[..., RawTrace]) -> None:
+    raw = trace(document([kernel(1).replace('"ts": ', '"ts": 1e300, "was": ')]))
+    assert raw.warnings == ("The trace holds no GPU activity that can be read: 1 record without a start time.",)
+
+
+def test_what_another_tool_wrote_is_said_to_be(trace: Callable[..., RawTrace]) -> None:
+    blink = '{"ph": "X", "cat": "blink", "name": "layout", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
+    assert trace(document([blink])).warnings[0].startswith("The trace holds no event that torch.profiler writes")
+    assert trace(document([blink, kernel(1)])).warnings == ()
+
+
 # -- text made to keep the reader busy
 
 
@@ -594,8 +612,7 @@ def test_nothing_but_100_000_brackets_is_no_trace(tmp_path: Path) -> None:
         "  hint: pass what torch.profiler's export_chrome_trace wrote"
     )
     assert refusal(written(path, "[" * 100_000)) == (
-        "FILE: is cut off before its first complete event\n"
-        "  hint: record the trace again, and let the profiler finish writing"
+        "FILE: holds no event that can be read\n  hint: pass what torch.profiler's export_chrome_trace wrote"
     )
     raw = read(written(path, document([kernel(1), "[" * 100_000, kernel(2)])))
     assert (raw.gpu["correlation"].tolist(), raw.dropped) == ([1, 2], {"not valid JSON": 1})

@@ -170,7 +170,7 @@ def test_what_lies_outside_is_refused_whether_it_is_there_or_not(folder: Path, p
     ):
         said = refusal(server, name, **arguments)
         if path == "~/x":  # a folder of that name, which is not there
-            assert said == "'~/x': there is no such file"
+            assert said == "'~/x': there is no such file (hint: `traces` lists those there are)"
         else:
             assert "is not below a folder that this server reads (hint: it reads " in said
 
@@ -276,7 +276,9 @@ def test_several_traces_are_named_to_choose_from(server: Served) -> None:
         ("explain", {"path": PREFILL, "id": "../x"}, "matching regex"),
         ("explain", {"path": PREFILL, "id": "ffff"}, "0 findings begin with 'ffff'"),
         ("emit", {"path": PREFILL, "id": "6394"}, "`explain` says what to change"),
-        ("diff", {"before": PREFILL, "after": PREFILL, "status": "gone"}, "Invalid enum value"),
+        ("diff", {"before": PREFILL, "after": PREFILL, "status": "gone"}, "it takes: new, worse, fixed, improved"),
+        ("top", {"path": PREFILL, "by": "colour"}, "it takes: kernel, operator, module, line, stream"),
+        ("explain", {"path": PREFILL, "id": "99"}, "no finding has the number 99 (hint: `scan` numbers 4 findings"),
         ("run_shell", {"command": "ls"}, "there is no tool 'run_shell'"),
     ],
 )
@@ -459,7 +461,7 @@ def test_errors_go_over_the_wire_as_errors_of_the_tool() -> None:
 
     outside, missing, several, unknown = over_stdio(asked, [FIXTURES])
     assert "is not below a folder" in outside
-    assert missing == "'no.json': there is no such file"
+    assert missing == "'no.json': there is no such file (hint: `traces` lists those there are)"
     assert "holds 11 traces" in several
     assert unknown.startswith("there is no tool 'no_tool'")
 

@@ -108,6 +108,13 @@ def test_however_much_fails_the_summary_is_short() -> None:
     assert (len(lines), lines[-1]) == (LOG_LINES, "  and 55 more")
 
 
+def test_costs_stand_below_each_other_also_where_some_are_accepted() -> None:
+    summary = summary_of(SCAN)
+    row = msgspec.structs.replace(summary.rows[0], status="new, accepted")
+    lines = list(log_lines(msgspec.structs.replace(summary, rows=(row, *summary.rows[1:]))))[1:]
+    assert len({text.index(f" {one.cost}  ") for text, one in zip(lines, (row, *summary.rows[1:]), strict=True)}) == 1
+
+
 @pytest.mark.parametrize("text", (*HOSTILE_STRINGS, "::error::x", "\n::stop-commands::x", "%0A::error::x"))
 def test_nothing_that_a_trace_says_is_a_command_or_markup(text: str, tmp_path: Path) -> None:
     scan = hostile(text)

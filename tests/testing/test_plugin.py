@@ -154,6 +154,7 @@ def test_a_wrong_limit_is_one_line(pytester: pytest.Pytester, given: str, body: 
     done = ran(pytester, f"import pytest\n@pytest.mark.tracemine({given})\ndef test_it(): {body}\n")
     assert done.parseoutcomes().get("errors") == 1
     done.stdout.fnmatch_lines([f"*tracemine: {says}*"])
+    done.stdout.no_fnmatch_line("*During handling*")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ class Folders:
         """
         path = self.inside(given)
         if not path.exists():
-            raise InputError("there is no such file", where=Location(shown_argument(given)))
+            raise InputError(
+                "there is no such file", where=Location(shown_argument(given)), hint="`traces` lists those there are"
+            )
         self._check_links(path, given)
         return path
 

@@ -16,7 +16,7 @@ from tracemine.agents.folders import Allowed, Folders, shown_argument
 from tracemine.agents.quoted import word
 from tracemine.api.report import Report
 from tracemine.api.settings import options_of
-from tracemine.documents.numbered import by_number
+from tracemine.documents.numbered import by_number, claimed
 from tracemine.documents.own_code import DeeperFrames
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import within
@@ -44,8 +44,11 @@ class Read:
     frames: Mapping[str, Source] = field(default_factory=dict)  # the user's own lines of findings that hold none
 
     def named(self, asked: str) -> str:
-        """Return the id of the finding with this number; what is no number of one as it is."""
+        """Return the id of the finding with this number; what is no number as it is. Raise UsageError for another."""
         found = by_number(asked, self.scan)
+        if found is None and asked.isdecimal() and len(asked) < 4:  # digits of an id
+            numbered = count_text(len(claimed(self.scan)), "finding")
+            raise UsageError(f"no finding has the number {asked}", hint=f"`scan` numbers {numbered}, from 1 on")
         return asked if found is None else found.fingerprint
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -146,7 +146,20 @@ def _asked(name: str, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any
         return msgspec.structs.asdict(msgspec.convert(dict(arguments), taken))
     except msgspec.ValidationError as error:
         says = str(error).replace(" - at `$.", ": `").replace("Object ", "")
-        raise UsageError(f"{name}: {says}", hint=f"it takes: {', '.join(taken.__struct_fields__)}") from None
+        known = _values(taken, str(error)) or taken.__struct_fields__
+        raise UsageError(f"{name}: {says}", hint=f"it takes: {', '.join(known)}") from None
+
+
+def _values(taken: type[msgspec.Struct], wrong: str) -> list[str]:
+    """Return the words that an argument may be, where it is another."""
+    kinds = {f"`$.{one.name}`": one.type for one in msgspec.structs.fields(taken) if wrong.startswith("Invalid enum")}
+    return _words(kinds.get(wrong.rpartition(" ")[2]))
+
+
+def _words(kind: Any) -> list[str]:
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [word for one in get_args(kind) for word in _words(one)]
 
 
 def _one_line(error: TracemineError) -> str:

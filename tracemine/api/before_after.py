@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import StringIO
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from tracemine import comparison
 from tracemine.api.calls import scan
@@ -14,7 +17,17 @@ from tracemine.comparison import STATUSES, Difference, FindingChange
 from tracemine.errors import UsageError
 from tracemine.files import write_file
 from tracemine.findings.stored import one_stored
+from tracemine.frames import frame
 from tracemine.report import Drawing, render_difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CHANGES = pa.schema(
+    [(name, pa.string()) for name in ("status", "rule", "title")]
+    + [(name, pa.int64()) for name in ("before_ns", "after_ns", "noise_ns")]
+    + [("reason", pa.string()), ("accepted", pa.string()), ("fingerprints", pa.list_(pa.string()))]
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,6 +92,20 @@ class Comparison:
         if path is not None:
             write_file(path_of(path), text)
         return text
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row a change, in the same order; times are of `difference.per`, a step or the trace."""
+        names = ("status", "rule", "title", "before_ns", "after_ns", "noise_ns", "reason", "accepted")
+        rows = [
+            {name: getattr(one, name) for name in names}
+            | {"fingerprints": list(dict.fromkeys(part.fingerprint for part in (*one.before, *one.after)))}
+            for one in self.changes
+        ]
+        return frame(pa.Table.from_pylist(rows, schema=_CHANGES))
+
+    def _repr_html_(self) -> str:
+        shown = self.to_pandas()[["status", "title", "before_ns", "after_ns", "noise_ns"]]
+        return f'<div class="tex2jax_ignore mathjax_ignore"><p>{self!r}</p>{shown.to_html(max_rows=20)}</div>'
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{number} {status}" for status, number in self.counts.items()) or "no findings"

@@ -192,13 +192,18 @@ def parse_fail_on(text: str) -> Callable[[Scan], list[Finding]]:
 
 
 def _fail_on(text: str) -> Callable[[Scan], list[Finding]]:
+    from tracemine.comparison.gates import WORDS
+
     if text in SEVERITIES:
         reached = SEVERITIES[SEVERITIES.index(text) :]
         return lambda scan: [one for one in scan.reported if one.severity in reached and not one.refuted]
     try:
         threshold = parse_threshold("--fail-on", text)
-    except UsageError as error:
-        raise UsageError(error.message, hint="write high, medium, low, a time (1ms) or a share (5%)") from None
+    except UsageError:
+        if text in WORDS:
+            raise UsageError(f"--fail-on: {text} is said of a difference", hint="name one side: --baseline") from None
+        says = f"--fail-on: {text!r} is no severity, no time and no share"
+        raise UsageError(says, hint="write high, medium, low, a time (1ms) or a share (5%)") from None
     return lambda scan: [one for one in scan.findings if _saving_ns(one) >= threshold.of(scan.summary.span_ns)]
 
 

@@ -221,9 +221,16 @@ def file_of(name: str, folder: Path | None = None) -> Path:
 
 
 def file_meant(given: Path) -> Path:
-    """Return the file that a path names, or a name that a baseline is kept by; a file goes before a name."""
+    """Return the file that a path names, or a name that a baseline is kept by; a file goes before a name.
+
+    Raises InputError for a name that none is kept by.
+    """
     kept = file_of(given.name, given.parent)
-    return kept if kept.is_file() and not given.is_file() else given
+    if given.exists() or given.suffix or kept.is_file():
+        return given if given.is_file() or not kept.is_file() else kept
+    known = ", ".join(file.stem for file, _ in kept_in(given.parent))
+    hint = f"there are: {known}" if known else _HINT
+    raise InputError("there is no such file, and no baseline of that name", where=Location(str(given)), hint=hint)
 
 
 def kept_in(folder: Path | None = None) -> Iterator[tuple[Path, Baseline | TracemineError]]:

@@ -56,7 +56,8 @@ SAID: Final = {
     "of traceEvents: the first was read": Doubt("several", True, "the file holds several traces: the first was read",
          _ALL_RANKS),
     "NVTX ranges slow the host": Doubt("slowed", False, "nsys slows the host: gaps are longer than in production"),
-    "one rank cannot tell": Doubt("one_rank", False, "one rank of several: who waits for whom is not known",
+    "cannot tell transfer from waiting":
+         Doubt("one_rank", False, "one rank of several: who waits for whom is not known",
          "record all ranks, scan the folder"),
     "GPU time are not estimated": Doubt("gpu_unknown", False, "no rates are known of this GPU",
          "--gpu NAME"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import shorten
 
 from tracemine.doctor.record import Checkup, Doubt
 from tracemine.report.escape import line
@@ -28,7 +29,7 @@ def render(found: Checkup) -> str:
 
 def _head(found: Checkup) -> str:
     first = next((doubt.says for doubt in found.doubts if doubt.serious), "")
-    return wrapped(f"{_HEADS[found.verdict]} {line(first)}".strip(), COLUMNS, 1)[0]
+    return shorten(f"{_HEADS[found.verdict]} {line(first)}".strip(), COLUMNS, placeholder=" …")
 
 
 def _about(found: Checkup) -> str:

@@ -9,14 +9,19 @@ from tracemine.units import count_text, percent_text
 
 # The way out where there is no GPU activity.
 RECORD_GPU = "record on a machine with a GPU, with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
-_NOTHING_TO_JUDGE = "There is nothing to judge: no GPU activity was recorded."
 _NO_ACTIVITY = {
+    "xla": "The trace holds no GPU activity: record on a machine with a GPU, with jax.profiler.trace(FOLDER).",
     "nsys": "No GPU activity was recorded: profile with nsys profile --trace=cuda,nvtx.",
     "onnxruntime": "Chains and fallbacks are named below; nsys profile --trace=cuda,nvtx records what a GPU "
     "does, rocprofv3 --sys-trace what one of AMD's does.",
 }
 _ENGINES = frozenset({"tensorrt", "onnxruntime"})  # formats whose prices need no GPU's name
 NOT_RUN = _ENGINES | {"xla"}  # formats of whose findings `verify` runs none
+_CUT = "is cut off"  # in a warning of a file that ends before its content does
+_NOT_READ = (
+    "no GPU activity that can be read",
+    "no event that torch.profiler writes",
+)  # in a warning, of what is there
 _HOST_TIMES = "ost times only"  # in what a recording says that times its nodes on the host alone
 
 
@@ -24,15 +29,24 @@ def cut_off(scan: Scan) -> str:
     """Return what is said before all else of a file that ends before its content does; "" of any other."""
     if scan.recorded is None or not scan.recorded.cut_off:
         return ""
-    return "The file is cut off: what came after the cut is not known. Copy or record it again, to its end."
+    return "The file is cut off or damaged: what is missing is not known. Copy or record it again, to its end."
 
 
 def trust_text(scan: Scan) -> str:
     """Return what is said before all else: that there is nothing to judge, that the file is cut off, what cannot be."""
     doubts = () if scan.recorded is None else scan.recorded.doubts
     silent = not (scan.trace.activities or doubts or cut_off(scan))
-    judged = host_times(scan) or (_NOTHING_TO_JUDGE if silent else "")
+    judged = host_times(scan) or (_nothing_to_judge(scan) if silent else "")
     return " ".join(filter(None, (judged, cut_off(scan), *doubts)))
+
+
+def _nothing_to_judge(scan: Scan) -> str:
+    return f"There is nothing to judge: no GPU activity {'can be read' if _not_read(scan) else 'was recorded'}."
+
+
+def _not_read(scan: Scan) -> str:
+    """Return the warning that says that there are records, and none that can be read; else ""."""
+    return next((one for one in scan.warnings if any(words in one for words in _NOT_READ)), "")
 
 
 def host_times(scan: Scan) -> str:
@@ -68,12 +82,13 @@ def no_findings(scan: Scan) -> str:
 
 
 def notes(scan: Scan) -> tuple[str, ...]:
-    """Return the warnings, without what the headline, or why there is no finding, says already."""
+    """Return the warnings, without what the first line, or why there is no finding, says already."""
     said = host_times(scan) or (unestimated(scan) if bound_headline(scan) else "")
     why = "" if scan.reported else nothing_found(scan)
     doubts = () if scan.recorded is None else scan.recorded.doubts
+    known = [one for one in scan.warnings if one != said and one not in doubts]
     return tuple(
-        one for one in scan.warnings if one != said and one not in doubts and not why.startswith(one.removesuffix("."))
+        one for one in known if not why.startswith(one.removesuffix(".")) and not (_CUT in one and cut_off(scan))
     )
 
 
@@ -92,11 +107,11 @@ def no_lines(scan: Scan) -> str:
 def nothing_found(scan: Scan) -> str:
     """Return why a scan has no finding, in one sentence."""
     if not scan.trace.activities and cut_off(scan) and not host_times(scan):
-        return "The file ends before any GPU activity."
+        return "The trace holds no GPU activity before the cut."
     if is_unusable(scan):
         return "What the recording says of the GPU cannot be used."
     if not scan.trace.activities:
-        return _NO_ACTIVITY.get(scan.trace.format, f"The trace holds no GPU activity: {RECORD_GPU}.")
+        return _not_read(scan) or _NO_ACTIVITY.get(scan.trace.format, f"The trace holds no GPU activity: {RECORD_GPU}.")
     matches = sum(scan.dropped.values())
     were = "was" if matches == 1 else "were"
     what = f"{count_text(matches, 'match')} of a rule {were} left out" if matches else "no rule matched"

@@ -22,7 +22,6 @@ _HEAD_BYTES = 4096
 _VERSIONS = range(1, FINDINGS_SCHEMA_VERSION + 1)
 _MOST_NS = 1 << 62  # as in a timeline
 _SUFFIXES = (".json", ".jsonl")
-_PAGES = (".html", ".htm")
 _PAGE = b'<meta name="generator" content="tracemine'
 _EMBEDDED, _END = b'<script type="application/json" id="tracemine-findings">', b"</script>"
 _HINT = "scan --format json writes one"
@@ -152,15 +151,11 @@ def _check_no_verdicts(path: Path) -> None:
 def _is_findings(path: Path) -> bool:
     """Return whether a file begins as findings do. Verdicts do too, but only of findings `trace` is an object."""
     head = _head(path)
-    if path.suffix in _PAGES:
-        return _PAGE in head
-    return b'"schema_version"' in head and b'"trace":{' in head.replace(b" ", b"")
+    return _PAGE in head or (b'"schema_version"' in head and b'"trace":{' in head.replace(b" ", b""))
 
 
 def _head(path: Path) -> bytes:
-    if path.suffix not in (*_SUFFIXES, *_PAGES) or not path.is_file():
-        return b""
-    return read_head(path, _HEAD_BYTES)
+    return read_head(path, _HEAD_BYTES) if path.is_file() else b""
 
 
 # --- versions: a finding of schema version 1 was what a variant is now ------------------------------------------------

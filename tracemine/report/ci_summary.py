@@ -114,10 +114,11 @@ def log_lines(summary: CiSummary) -> Iterator[str]:
     rows = sorted(summary.rows, key=lambda row: not row.fails)
     room = LOG_LINES - 1
     shown = rows if len(rows) <= room else rows[: room - 1]
+    width = max((9, *(len(row.status) for row in shown)))
     for row in shown:
         where = f" · {line(row.place)}" if row.place else ""
         where += f" ({line(row.fingerprint, 20)})" if row.fingerprint else ""
-        yield f"  {row.status:<9} {row.cost}  {line(row.what)}{where}"
+        yield f"  {row.status:<{width}} {row.cost}  {line(row.what)}{where}"
     if len(shown) < len(rows):
         yield f"  and {len(rows) - len(shown):,} more"
 

@@ -10,6 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tracemine.api.report import Report
+    from tracemine.errors import TracemineError
 
 _MARK, _FIXTURE, _FOLDERS = "tracemine", "tracemine_step", "tmp_path_factory"
 _MARKER = (
@@ -90,14 +91,21 @@ def _judged(
     from tracemine.testing.measure import measured
     from tracemine.testing.message import message
 
+    wrong = ""
     try:
         found = measured(step, limits, folders.mktemp("tracemine") / "step")
     except TracemineError as error:
-        pytest.fail(f"tracemine: {error.message}" + (f" ({error.hint})" if error.hint else ""), pytrace=False)
+        wrong = _text(error)
+    if wrong:  # outside of the handler: pytest prints what it handles too
+        pytest.fail(wrong, pytrace=False)
     item.user_properties += found.properties
     if text := message(limits, found):
         pytest.fail(text, pytrace=False)
     return found.report
+
+
+def _text(error: TracemineError) -> str:
+    return f"tracemine: {error.message}" + (f" ({error.hint})" if error.hint else "")
 
 
 def _limits(item: pytest.Item, more: dict[str, Any]) -> Any:
@@ -109,7 +117,8 @@ def _limits(item: pytest.Item, more: dict[str, Any]) -> Any:
     try:
         return limits_of(() if marker is None else marker.args, {**({} if marker is None else marker.kwargs), **more})
     except UsageError as error:
-        pytest.fail(f"tracemine: {error.message} ({error.hint})", pytrace=False)
+        wrong = _text(error)
+    pytest.fail(wrong, pytrace=False)
 
 
 def _unfit(item: pytest.Item) -> str:

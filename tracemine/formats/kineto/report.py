@@ -24,6 +24,14 @@ _WITHOUT_ROWS = frozenset(
     ]
 )
 
+# What is said of operators by whether their shapes, and their stacks, were recorded.
+_NOT_RECORDED = {
+    (True, True): "",
+    (False, True): "Shapes were not recorded, so bytes and savings cannot be derived: profile with record_shapes=True.",
+    (True, False): "Stacks were not recorded, so no source line can be named: profile with with_stack=True.",
+    (False, False): "No shapes, no stacks, so no source line: profile with record_shapes=True, with_stack=True.",
+}
+
 
 class Seen(Struct, frozen=True):
     """What the events themselves show, taken before their columns are used up."""
@@ -87,14 +95,7 @@ def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late:
             seen.activities and not seen.operators,
             "No operators were recorded, so no activity has an owner: profile with ProfilerActivity.CPU too.",
         ),
-        (
-            seen.operators and not seen.record_shapes,
-            "Shapes were not recorded, so bytes and savings cannot be derived: profile with record_shapes=True.",
-        ),
-        (
-            seen.operators and not seen.with_stack,
-            "Stacks were not recorded, so no source line can be named: profile with with_stack=True.",
-        ),
+        (seen.operators, _NOT_RECORDED[bool(seen.record_shapes), bool(seen.with_stack)]),
         (
             unowned["before_window"],
             f"{_activities(unowned['before_window'])} without a known operator: launched before recording began.",
@@ -107,7 +108,7 @@ def warnings(raw: RawTrace, seen: Seen, unowned: Counter[str], *, launched_late:
         (launched_late, f"The trace's clocks disagree: {_activities(launched_late)} began before being launched."),
         (unknown, f"Events of categories that tracemine does not know were left out: {unknown}."),
     )
-    return [sentence for holds, sentence in facts if holds]
+    return [sentence for holds, sentence in facts if holds and sentence]
 
 
 def _activities(count: int) -> str:

@@ -24,7 +24,7 @@ from tracemine.formats.kineto import compiled
 from tracemine.formats.kineto.columns import Rows, Strings, append, as_arrays, fill_from_threads, new_columns
 from tracemine.formats.kineto.decoder import NO_ROW, Batch, EventDecoder
 from tracemine.formats.kineto.events import KNOWN_SPELLINGS, TABLES, EventTable, row_of
-from tracemine.formats.kineto.repair import MOST_UNREADABLE, UNREADABLE, EventReading, read_events
+from tracemine.formats.kineto.repair import CUT_OFF, MOST_UNREADABLE, UNREADABLE, EventReading, read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
 from tracemine.formats.kineto.values import InexactTimes, integer_of
 from tracemine.formats.kineto.window import MAX_EVENT_BYTES, Window
@@ -55,6 +55,9 @@ def scan(
             where=Location(source.path),
             hint="no profiler writes that; see what wrote the file",
         ) from None
+
+
+_TRACE_WANTED = "pass what torch.profiler's export_chrome_trace wrote"
 
 
 class _Scan:
@@ -141,11 +144,15 @@ class _Scan:
             raise self._no_trace("it has no list of traceEvents")
 
     def _no_trace(self, why: str) -> InputError:
-        return InputError(
-            f"is JSON, but not a trace: {why}",
-            where=Location(self.source.path),
-            hint="pass what torch.profiler's export_chrome_trace wrote",
-        )
+        return InputError(f"is JSON, but not a trace: {why}", where=Location(self.source.path), hint=_TRACE_WANTED)
+
+    def _nothing_read(self) -> InputError:
+        """Return what is wrong with a file that yields no row and does not end as a trace does."""
+        where, dropped = Location(self.source.path), self.counts["dropped"]
+        if dropped[UNREADABLE] and not dropped[CUT_OFF] and not self.source.truncated:
+            return InputError("holds no event that can be read", where=where, hint=_TRACE_WANTED)
+        hint = "record the trace again, and let the profiler finish writing"
+        return InputError("is cut off before its first complete event", where=where, hint=hint)
 
     def _trailer(self) -> bool:
         """Read the members behind the events; whether the object's closing brace is there."""
@@ -251,7 +258,9 @@ class _Scan:
         if "gpu" in rows_by_table:
             fill_from_threads(rows_by_table["gpu"])
         for name, rows in rows_by_table.items():
-            kept = self._durations(self._started(self._of_name(rows, TABLES[name].only, spellings)), TABLES[name])
+            named = self._of_name(rows, TABLES[name].only, spellings)
+            kept = self._durations(self._started(named), TABLES[name])
+            self.counts["lost"][name] += len(named["start_ns"]) - len(kept["start_ns"])
             append(self.columns[name], kept | {"category": codes[kept["spelling"]]})
 
     def _of_name(self, rows: Rows, name: str | None, spellings: list[str]) -> Rows:
@@ -285,11 +294,7 @@ class _Scan:
         self._take_held()
         rows = sum(len(columns["start_ns"]) for columns in self.columns.values())
         if truncated and not rows:
-            raise InputError(
-                "is cut off before its first complete event",
-                where=Location(self.source.path),
-                hint="record the trace again, and let the profiler finish writing",
-            )
+            raise self._nothing_read()
         counts = self.counts
         for kind, reason, count in (
             ("repaired", "duplicate key in the header: the last one holds", self.header.duplicates),
@@ -327,6 +332,17 @@ def _resolution_ns(starts: Sequence[Array]) -> int:
     return 1 if not any(map(len, starts)) or any((start % 1000).any() for start in starts) else 1000
 
 
+def _no_activity(counts: dict[str, Counter[str]]) -> str:
+    """Say that a trace holds no GPU activity, and what it may hold instead."""
+    if counts["events"]["cuda_profiler_range"]:
+        return "The trace holds CUPTI range metrics instead of GPU activities."
+    if counts["skipped"] == counts["events"] != {}:
+        return "The trace holds no event that torch.profiler writes: another tool may have made it."
+    if not (lost := counts["lost"]["gpu"]):
+        return "The trace holds no GPU activity."
+    return f"The trace holds no GPU activity that can be read: {count_text(lost, 'record')} without a start time."
+
+
 def _reading_warnings(
     tables: dict[str, Any], counts: dict[str, Counter[str]], truncated: bool, short: bool
 ) -> list[str]:
@@ -338,11 +354,7 @@ def _reading_warnings(
             else "The gzip file is cut off or damaged: what could be inflated was read, what came after is not known."
         )
     if not len(tables["gpu"]["start_ns"]):
-        said.append(
-            "The trace holds CUPTI range metrics instead of GPU activities."
-            if counts["events"]["cuda_profiler_range"]
-            else "The trace holds no GPU activity."
-        )
+        said.append(_no_activity(counts))
     return said
 
 

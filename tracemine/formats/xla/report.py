@@ -17,7 +17,7 @@ def warnings(recording: Recording, unowned: Counter[str]) -> list[str]:
     gpu, host = recording.gpu, recording.host
     late = int((take(host["start_ns"], gpu["launch"], MISSING) > gpu["start_ns"]).sum())
     facts = (
-        (not len(gpu["name"]), "No GPU activity was recorded."),
+        (not len(gpu["name"]), "The trace holds no GPU activity."),
         (
             unowned["graph_replay"],
             f"{_activities(unowned['graph_replay'])} of command buffers whose instructions are not known.",
