@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.scans import GAP, NORM, SCAN
-from tracemine.documents.words import payback_text
+from tracemine.documents.step_words import payback_text
 from tracemine.findings.payback import payback
 from tracemine.findings.record import Finding, PerStep, Range
 
@@ -46,5 +46,5 @@ def test_what_saves_no_step_anything_by_compiling_pays_never(findings: tuple[Fin
 def test_the_report_says_so_with_the_range_of_what_compiling_takes() -> None:
     summary = msgspec.structs.replace(SCAN.summary, payback=payback([compiled(4_230_000)]))
     text = payback_text(msgspec.structs.replace(SCAN, summary=summary))
-    assert text == "compile time 4.23–121 s once (27 models, H100): regained after 1,000–29,000 steps"
+    assert text == "takes 4.23–121 s once (27 models, H100): regained after 1,000–29,000 steps"
     assert payback_text(SCAN) == ""

@@ -71,7 +71,7 @@ def launching(*, training: bool, modules: bool = True) -> Finding:
     rows = rows_of_timeline(timeline)
     values = np.where(np.arange(COUNT) % 2 & training, 0, -1).astype(np.int32)
     activities = rows["activities"]
-    own = {"optimizer": Categories(values, ("AdamW",))}
+    own = {"optimizer": Categories(values, ("SGD",))}
     rows["activities"] = replace_rows(activities, columns=activities.columns | own)
     every = ((row,) for row in range(rows["gaps"].count))
     gaps = matches(rule("gap", "launch_less", group_by=(), rows="gaps"), *every)

@@ -302,6 +302,12 @@ def _ns(work: WorkOfClass | None) -> int:
     return 0 if work is None else work.gpu_ns
 
 
+def _used_ns(change: Matched, need: int, *, idle: bool) -> int:
+    """Return what of operators' time a change rests on, where it needs so much of it."""
+    saved = change.saved_ns if change.one_sided and not idle else 0
+    return min(max(saved, int(need // _ENOUGH)), need) if saved else need
+
+
 def _confirmed(
     changes: Mapping[int, Matched], more: Mapping[str, Range], less: Mapping[str, Range], *, idle: bool
 ) -> Iterator[int]:
@@ -320,8 +326,7 @@ def _confirmed(
         room = sum(map(left.__getitem__, ops))
         if not 0 < need <= _ENOUGH * min(room, left_in_all if idle and one.one_sided else room):
             continue
-        saved = one.saved_ns if one.one_sided and not idle else 0
-        used = min(max(saved, need // _ENOUGH) if saved else need, need, room)
+        used = min(_used_ns(one, need, idle=idle), room)
         left_in_all -= used
         for op in sorted(ops, key=lambda each: (wanted[each], each)):  # what no other needs first
             part = min(left[op], used)

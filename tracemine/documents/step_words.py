@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracemine.devices import UNESTIMATED
 from tracemine.findings.summary import SUMS
-from tracemine.units import count_text, time_text
+from tracemine.units import count_text, range_text, time_text
 
 _KINDS = 4  # of steps, that are shown
 _APART = 3  # steps apart, that are shown
@@ -121,3 +121,13 @@ def _percentiles(p50_ns: int | None, p99_ns: int | None, count: int) -> str:
     if p50_ns is None or p99_ns is None or count < _FEWEST_STEPS:
         return ""
     return f" (p50 {time_text(p50_ns)}, p99 {time_text(p99_ns)})"
+
+
+def payback_text(scan: Scan) -> str:
+    """Return after how many steps compiling has paid for itself; "" where it never does, or no finding is shown."""
+    of = scan.summary.payback
+    if of is None or not scan.reported:  # what is too small to show is no reason to compile
+        return ""
+    takes = range_text(of.compile_low_ns, of.compile_high_ns)
+    low, high = (f"{float(f'{steps:.2g}'):,.0f}" for steps in (of.low_steps, of.high_steps))
+    return f"takes {takes} once ({of.source}): regained after {low}–{high} steps"

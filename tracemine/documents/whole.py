@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracemine.documents import verdict_words, words
 from tracemine.documents.serving_words import serving_texts
-from tracemine.documents.step_words import device_texts, is_sums, nothing_text, step_texts
+from tracemine.documents.step_words import device_texts, is_sums, nothing_text, payback_text, step_texts
 from tracemine.documents.trust import is_unusable
 from tracemine.units import bytes_text, percent_text, range_text, time_text
 
@@ -27,7 +27,7 @@ def facts(scan: Scan) -> Iterator[tuple[str, tuple[str, ...]]]:
         ("can save", (_together(scan),)),
         ("limit", (words.ceiling_text(scan),)),
         ("memory", (words.memory_text(scan),)),
-        ("compile", (words.payback_text(scan),)),
+        ("compile", (payback_text(scan),)),
         ("verdicts", (verdict_words.evidence_text(scan),)),
     ):
         if said := tuple(filter(None, texts)):

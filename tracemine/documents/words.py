@@ -164,16 +164,6 @@ def memory_text(scan: Scan) -> str:
     return f"peak {bytes_text(peak.before_bytes)} → {bytes_text(peak.after_bytes)} once all findings are fixed{missing}"
 
 
-def payback_text(scan: Scan) -> str:
-    """Return after how many steps compiling has paid for itself; "" where it never does, or no finding is shown."""
-    of = scan.summary.payback
-    if of is None or not scan.reported:  # what is too small to show is no reason to compile
-        return ""
-    takes = range_text(of.compile_low_ns, of.compile_high_ns)
-    low, high = (f"{float(f'{steps:.2g}'):,.0f}" for steps in (of.low_steps, of.high_steps))
-    return f"takes {takes} once ({of.source}): regained after {low}–{high} steps"
-
-
 def all_of(scan: Scan, name: str) -> Range:
     """Return what all findings that reports show save together: `gpu_saving_ns` or `step_saving_ns`.
 

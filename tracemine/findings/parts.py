@@ -145,7 +145,7 @@ def shared_among(device: IntArray, start: IntArray, end: IntArray, part: IntArra
 
     >>> one = np.zeros(2, np.int64)
     >>> shared_among(one, np.array([0, 5]), np.array([10, 20]), np.array([6, 0]))
-    ([15, 0, 0, 0, 0, 0, 5], 0)
+    ([15, 0, 0, 0, 0, 0, 5], 5)
     """
     busy, before = [], 0
     for at in range(len(_NAMES)):

@@ -67,6 +67,7 @@ def _shown(link: re.Match[str]) -> str:
 def kernel_of(reading: KernelReading, order: int, number: Callable[[str], float | None]) -> ProfiledKernel:
     """Return the record of one kernel. `number` reads a number as text.
 
+    >>> from tracemine.formats.ncu.metrics import metrics
     >>> reading = KernelReading("k")
     >>> reading.add(metrics()[0]["gpu__time_duration.sum"], "2.5", "us")
     >>> reading.add(metrics()[0]["dram__bytes.sum.per_second"], "4", "Tbyte/s")

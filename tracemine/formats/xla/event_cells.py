@@ -1,4 +1,4 @@
-"""The events of a line as cells of int64: by compiled code where the installation has it, or else here, alike."""
+"""The events of a line as cells of int64: by compiled code where the installation has it, or else here."""
 
 from __future__ import annotations
 

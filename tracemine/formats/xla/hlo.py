@@ -58,7 +58,14 @@ Index = tuple[int, ...]  # which member of a tuple, and of that; () is the whole
 
 
 class Shape(Struct, frozen=True, dict=True):
-    """An array, or a tuple of shapes."""
+    """An array, or a tuple of shapes.
+
+    >>> shape = Shape("f32", 32, (2, 3, 4), (1, 0, 2))
+    >>> shape.elements, shape.strides
+    (24, (3, 1, 6))
+    >>> [index for index, _ in Shape("", 0, (), (), (shape,)).leaves]
+    [(0,)]
+    """
 
     dtype: str
     bits: int  # of an element
@@ -68,20 +75,12 @@ class Shape(Struct, frozen=True, dict=True):
 
     @cached_property
     def elements(self) -> int:
-        """Return how many elements an array has.
-
-        >>> Shape("f32", 32, (2, 3), (1, 0)).elements
-        6
-        """
+        """Return how many elements an array has."""
         return math.prod(self.dims) if self.bits else 0
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """Return the stride of each dimension, in elements.
-
-        >>> Shape("f32", 32, (2, 3, 4), (1, 0, 2)).strides
-        (3, 1, 6)
-        """
+        """Return the stride of each dimension, in elements."""
         strides, step = [1] * len(self.dims), 1
         for dimension in self.minor_to_major or range(len(self.dims) - 1, -1, -1):
             if 0 <= dimension < len(strides):
@@ -91,11 +90,7 @@ class Shape(Struct, frozen=True, dict=True):
 
     @cached_property
     def leaves(self) -> tuple[tuple[Index, Shape], ...]:
-        """Return the arrays in it, each with its place.
-
-        >>> [index for index, _ in Shape("", 0, (), (), (Shape("f32", 32, (2,), (0,)),)).leaves]
-        [(0,)]
-        """
+        """Return the arrays in it, each with its place."""
         if not self.members:
             return (((), self),) if self.bits else ()
         return tuple(((at, *index), leaf) for at, member in enumerate(self.members) for index, leaf in member.leaves)

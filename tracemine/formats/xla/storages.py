@@ -195,7 +195,7 @@ def numbered(run: Array, given: Array, last: Array) -> Array:
     known = np.flatnonzero(frees | (before > 0)).astype(np.int32)
     height = np.maximum(free, before)[known]
     height = height.astype(np.min_scalar_type(int(height.max(initial=0))))
-    by_height = known[np.argsort(height, kind="stable")]  # freed and taken by turns
+    by_height = known[np.argsort(height, kind="stable")]  # freed and taken alternately
     again = np.flatnonzero(~frees[by_height])
     source = np.arange(len(run), dtype=np.int32)
     source[storage[by_height[again]]] = storage[by_height[again - 1]]
