@@ -118,7 +118,7 @@ def test_what_is_wrong_in_the_file_is_a_line_with_the_file_and_the_key(
     [
         ("TRACEMINE_TOP", "many", "TRACEMINE_TOP: must be an integer, not 'many'\n"),
         ("TRACEMINE_QUIET", "perhaps", "TRACEMINE_QUIET: must be 1 or 0, not 'perhaps'\n"),
-        ("TRACEMINE_FAIL_ON", "severe", "TRACEMINE_FAIL_ON: 'severe' is not a time\n"),
+        ("TRACEMINE_FAIL_ON", "severe", "TRACEMINE_FAIL_ON: 'severe' is no severity, no time and no share\n"),
     ],
 )
 def test_what_is_wrong_in_the_environment_is_a_line_with_the_variable(
