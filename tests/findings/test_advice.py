@@ -25,6 +25,7 @@ from tracemine.findings import Scan
 from tracemine.findings.environment import Environment, environment_of, library_of
 from tracemine.findings.facts import backward_ops
 from tracemine.findings.graphs.blockers import derived_twice
+from tracemine.findings.graphs.obstacles import find_obstacles
 from tracemine.findings.recorder import of_recorder
 from tracemine.host.waits import waits_of
 from tracemine.matching import Rule
@@ -158,7 +159,8 @@ def test_a_norm_says_from_which_version_on_it_is_one_kernel() -> None:
 
 def environment(timeline: Timeline) -> Environment:
     waits = waits_of(timeline, HostThreads.of(timeline))
-    return environment_of(timeline, row_sets(timeline)["activities"], waits)
+    rows = row_sets(timeline)["activities"]
+    return environment_of(timeline, rows, find_obstacles(timeline, rows, waits))
 
 
 def with_calls(timeline: Timeline, names: Iterable[str]) -> Timeline:

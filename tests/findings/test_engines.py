@@ -11,6 +11,7 @@ from tracemine import pipeline
 from tracemine.causes import load_rules
 from tracemine.findings import Scan
 from tracemine.findings.environment import Environment, environment_of
+from tracemine.findings.graphs.obstacles import find_obstacles
 from tracemine.host.waits import waits_of
 from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
@@ -82,7 +83,7 @@ def scanned(trace: Trace) -> Scan:
 def environment(trace: Trace) -> Environment:
     timeline = trace.timeline()
     rows = row_sets(timeline)["activities"]
-    return environment_of(timeline, rows, waits_of(timeline, HostThreads.of(timeline)))
+    return environment_of(timeline, rows, find_obstacles(timeline, rows, waits_of(timeline, HostThreads.of(timeline))))
 
 
 @pytest.mark.parametrize("streams", [1, 40])

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tracemine.causes import load_rule, load_rules
 from tracemine.errors import RuleError
 from tracemine.findings.environment import environment_of
+from tracemine.findings.graphs.obstacles import find_obstacles
 from tracemine.host.waits import waits_of
 from tracemine.matching.selection import of_producer
 from tracemine.pipeline import ScanOptions, analyse, mined
@@ -38,7 +39,9 @@ def test_producer_and_its_fact(format: str, producer: str) -> None:
     assert producer_of(timeline.meta) == producer
     assert producer in PRODUCERS
     waits = waits_of(timeline, HostThreads.of(timeline))
-    environment = environment_of(timeline, analysis.rows["activities"], waits)
+    environment = environment_of(
+        timeline, analysis.rows["activities"], find_obstacles(timeline, analysis.rows["activities"], waits)
+    )
     assert environment.facts["producer"] == producer
     assert environment.facts["no_torch"] is (producer != "torch")
 

@@ -18,6 +18,7 @@ from tracemine.findings.environment import environment_of
 from tracemine.findings.facts import Facts, activity_facts, gap_facts
 from tracemine.findings.forwards import Forwards
 from tracemine.findings.graphs import GraphAnswer, Unrecorded, answer, graphs_of
+from tracemine.findings.graphs.obstacles import Obstacles, find_obstacles
 from tracemine.findings.inside import gaps_inside
 from tracemine.findings.lists import Lists
 from tracemine.findings.recorder import of_recorder
@@ -105,7 +106,7 @@ class ScanContext:
         self.dropped: dict[str, int] = {}
         activities = activity_facts(self.timeline, self.rows["activities"])
         self.facts: dict[str, Facts] = {"activities": activities, "gaps": gap_facts(self.rows["gaps"], activities)}
-        self.environment = environment_of(self.timeline, self.rows["activities"], self.waits)
+        self.environment = environment_of(self.timeline, self.rows["activities"], self.obstacles)
         self.claimed: dict[str, BoolArray] = {
             name: np.zeros(rows.count, dtype=bool) for name, rows in self.rows.items()
         }
@@ -181,6 +182,11 @@ class ScanContext:
         return waits_of(self.timeline, self.host)
 
     @cached_property
+    def obstacles(self) -> Obstacles:
+        """What stands in the way of graphs."""
+        return find_obstacles(self.timeline, self.rows["activities"], self.waits)
+
+    @cached_property
     def wait_uses(self) -> IntArray:
         """What the value of each wait is used for: a position in USES; −1: not known."""
         steps = self.accounts.counted
@@ -198,7 +204,7 @@ class ScanContext:
         """Whether a CUDA graph of the step would work, and what to write."""
         count, idle = max(self.accounts.steps, 1), idle_of(self.accounts, self.unprofiled)
         alone = Unrecorded(self.steps, idle, self.busy_ns * count)
-        graphs = graphs_of(self.timeline, self.rows["activities"], self.accounts, self.waits, alone)
+        graphs = graphs_of(self.timeline, self.rows["activities"], self.accounts, self.obstacles, alone)
         basis = "as recorded" if self.unprofiled.source == RECORDED else "unprofiled"
         return answer(graphs, self.unprofiled.mid_ns * count, basis)
 

@@ -12,9 +12,8 @@ from msgspec import Struct
 from tracemine.columns import numbers, sorted_unique
 from tracemine.findings.facts import backward_ops
 from tracemine.findings.graphs.blockers import blockers, derived_twice, in_model, model_calls
-from tracemine.findings.graphs.obstacles import find_obstacles
+from tracemine.findings.graphs.obstacles import Obstacles
 from tracemine.findings.recorder import OTHER_PROFILERS
-from tracemine.host.waits import Waits
 from tracemine.matching.advice import Fact
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
@@ -84,8 +83,8 @@ class Environment(Struct, frozen=True):
         return " ".join(texts)
 
 
-def environment_of(timeline: Timeline, activities: Rows, waits: Waits) -> Environment:
-    """Return the facts of a trace."""
+def environment_of(timeline: Timeline, activities: Rows, obstacles: Obstacles) -> Environment:
+    """Return the facts of a trace. obstacles: what stands in the way of graphs."""
     names, files = categories(timeline.ops["name"]).values, categories(timeline.stacks["file"]).values
     calls = categories(timeline.api["name"])
     called = [str(name) for name in calls.values]
@@ -96,7 +95,6 @@ def environment_of(timeline: Timeline, activities: Rows, waits: Waits) -> Enviro
     assert isinstance(graph, Flags)  # noqa: S101 - the row sets' documented kinds
     backward = backward_ops(timeline)
     model, calls_of_model = in_model(timeline, backward), model_calls(timeline, backward)
-    obstacles = find_obstacles(timeline, activities, waits)
     return Environment(
         producer=producer,
         engine=None if (engine := engine_in(names, files)) is None else engine.name,

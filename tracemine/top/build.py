@@ -15,6 +15,7 @@ from tracemine.columns import sorted_unique, uncovered
 from tracemine.devices import Device
 from tracemine.findings.accounting import Accounts
 from tracemine.findings.graphs import Unrecorded, answer, fused_of, graphs_of
+from tracemine.findings.graphs.obstacles import find_obstacles
 from tracemine.findings.inside import gaps_inside
 from tracemine.findings.light import in_light
 from tracemine.findings.record import Range, Scan, UnprofiledTime, activity_rows
@@ -157,7 +158,8 @@ class Tops:
         fused = fused_of(self.scan.findings, compiled)
         replayed = None if self.gaps is None else Unrecorded(self._replayed(self.gaps), idle, busy_ns * count, fused)
         waits = waits_of(self.timeline, HostThreads.of(self.timeline))
-        found = graphs_of(self.timeline, self.activities, accounts, waits, replayed)
+        obstacles = find_obstacles(self.timeline, self.activities, waits)
+        found = graphs_of(self.timeline, self.activities, accounts, obstacles, replayed)
         basis = "as recorded" if alone is None or alone.source == RECORDED else "unprofiled"
         told = answer(found, whole * count, basis)
         return GraphTop(

@@ -14,6 +14,7 @@ from tests.timelines import Trace
 from tracemine.findings.accounting import measure
 from tracemine.findings.graphs import Graphs, Span, answer, graphs_of
 from tracemine.findings.graphs.judge import overwritten
+from tracemine.findings.graphs.obstacles import find_obstacles
 from tracemine.findings.graphs.record import WAYS
 from tracemine.host.waits import waits_of
 from tracemine.pipeline import Analysis, analyse, analysed
@@ -27,7 +28,8 @@ LETTERS = {"works": "y", "fails": "n", "unknown": "?"}
 def graphs_in(analysis: Analysis) -> Graphs:
     timeline = analysis.timeline
     waits = waits_of(timeline, HostThreads.of(timeline))
-    return graphs_of(timeline, analysis.rows["activities"], measure(timeline), waits)
+    activities = analysis.rows["activities"]
+    return graphs_of(timeline, activities, measure(timeline), find_obstacles(timeline, activities, waits))
 
 
 class Program:

@@ -22,12 +22,11 @@ from tracemine.findings.accounting import Accounts
 from tracemine.findings.graphs.blockers import ALLOCATED, derived_twice
 from tracemine.findings.graphs.changes import differing
 from tracemine.findings.graphs.kinds import GRAVITY, KINDS
-from tracemine.findings.graphs.obstacles import Obstacles, find_obstacles
+from tracemine.findings.graphs.obstacles import Obstacles
 from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, SpanPart, WayName, WayOutcome
 from tracemine.findings.graphs.savings import Unrecorded, graph_savings, with_savings
 from tracemine.findings.graphs.spans import Program, candidates, lines_of
 from tracemine.flow import Evidence
-from tracemine.host.waits import Waits
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, rows_of
@@ -56,10 +55,10 @@ class _Unit(Struct, frozen=True):
 
 
 def graphs_of(
-    timeline: Timeline, activities: Rows, accounts: Accounts, waits: Waits, alone: Unrecorded | None = None
+    timeline: Timeline, activities: Rows, accounts: Accounts, obstacles: Obstacles, alone: Unrecorded | None = None
 ) -> Graphs:
     """Return what capturing would come to. alone: None where savings are not asked."""
-    judge = _Judge(timeline, activities, accounts, waits)
+    judge = _Judge(timeline, activities, accounts, obstacles)
     units = [(unit, judge.span(unit)) for unit in judge.units()]
     units = [(unit, span) for unit, span in units if unit.paths is None or span.calls >= judge.program.steps]
     stretches = [judge.stretches(unit) for unit, _ in units]
@@ -83,10 +82,9 @@ def graphs_of(
 class _Judge:
     """One timeline, and all that was found in it."""
 
-    def __init__(self, timeline: Timeline, activities: Rows, accounts: Accounts, waits: Waits) -> None:
+    def __init__(self, timeline: Timeline, activities: Rows, accounts: Accounts, found: Obstacles) -> None:
         self.timeline, self.activities = timeline, activities
         self.program = Program(timeline, activities, accounts)
-        found = find_obstacles(timeline, activities, waits)
         self.found = found.of((self.program.step_at(found.begin_ns) >= 0) & ~self._at_edges(found))
         self.replayed = flags(activities, "graph")
         self.capturing = captured_graphs(timeline)
