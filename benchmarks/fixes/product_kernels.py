@@ -6,9 +6,10 @@ with a kernel of ours behind it, torch.compile, and what a class has of its own.
 when it is measured: `time` of one form in one tile config (milliseconds, median and quartiles, the forms in turns, a
 cold cache), `right` (errors against float64), `peak` (bytes beyond the inputs), `resources` (registers, spills, shared
 memory, programs of a multiprocessor). Bars come first, then shapes that no table was fitted on, then torch.compile's
-max-autotune of these as time allows. Kernels are compiled beforehand by processes beside each other. `--unseen`: 40
-other shapes, which were written down before any was measured and which no rate is fitted to, each beside torch.compile,
-with `--tuned` its max-autotune. `--beyond FILE`: those alone that FILE has no times of; `--kinds`: of some classes.
+max-autotune of these as time allows. Kernels are compiled beforehand by processes beside each other. `--unseen`: two
+times 40 other shapes, each list written down before any of it was measured; no rate is fitted to them; each beside
+torch.compile, with `--tuned` its max-autotune. `--beyond FILE`: those alone that FILE has no times of; `--kinds`: of
+some classes.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def cases() -> list[Case]:
 
 
 def unseen() -> list[Case]:
-    """Return 40 shapes to judge by, of models: heads, gates, and codes of 8 bits at few rows."""
+    """Return shapes to judge by, of models: heads, gates, and codes of 8 bits at few rows; 40, then 40 of later."""
     # fmt: off
     heads = (
         *((8, 128, 50257, 768), (16, 512, 30522, 768), (64, 256, 30522, 384), (24, 96, 28996, 768)),
@@ -127,9 +128,26 @@ def unseen() -> list[Case]:
         *((16, 22016, 4096), (20, 4096, 11008), (32, 3072, 8192), (8, 32000, 2048), (28, 12288, 4096)),
         (16, 1536, 8960),
     )
+    later_heads = (
+        *((10, 200, 29298, 768), (20, 128, 58101, 512), (8, 384, 32005, 768), (16, 256, 30522, 312)),
+        *((4, 128, 250112, 512), (40, 48, 30522, 768), (8, 256, 100352, 1024), (2, 512, 128256, 2048)),
+        *((12, 320, 30000, 768), (64, 128, 30522, 128), (16, 96, 51200, 1280), (5, 300, 49408, 768)),
+        *((8, 256, 32768, 1024), (28, 72, 119547, 768)),
+    )
+    later_gates = (
+        *((3072, 10240, 2560), (8192, 5504, 2048), (2048, 13824, 5120), (16384, 3072, 1024), (4096, 9728, 2560)),
+        *((1536, 16384, 4096), (24576, 2048, 512), (5000, 8960, 1536), (10240, 4608, 1152), (2048, 15360, 3840)),
+        *((1024, 6400, 1600), (40960, 1024, 384), (8192, 13696, 4096), (3333, 5120, 1280)),
+    )
+    later_codes = (
+        *((1, 8192, 2048), (1, 18944, 3584), (2, 11008, 4096), (4, 22016, 4096), (5, 8192, 3072), (7, 4864, 896)),
+        *((10, 13824, 5120), (14, 6912, 2560), (16, 28672, 4096), (18, 3584, 18944), (30, 5120, 1536)),
+        (32, 14336, 8192),
+    )
     # fmt: on
     named = (("head", heads), ("gate", gates), ("int8", codes))
-    return [Case(kind, sizes) for kind, each in named for sizes in each]
+    later = (("head", later_heads), ("gate", later_gates), ("int8", later_codes))
+    return [Case(kind, sizes) for kind, each in (*named, *later) for sizes in each]
 
 
 # A case's graph, its inputs, and the forms beside.
