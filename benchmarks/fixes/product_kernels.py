@@ -6,7 +6,7 @@ with a kernel of ours behind it, torch.compile, and what a class has of its own.
 when it is measured: `time` of one form in one tile config (milliseconds, median and quartiles, the forms in turns, a
 cold cache), `right` (errors against float64), `peak` (bytes beyond the inputs), `resources` (registers, spills, shared
 memory, programs of a multiprocessor). Bars come first, then shapes that no table was fitted on, then torch.compile's
-max-autotune of these as time allows. Kernels are compiled beforehand by processes beside each other. `--unseen`: two
+max-autotune of these as time allows. Kernels are compiled beforehand by processes beside each other. `--unseen`: three
 times 40 other shapes, each list written down before any of it was measured; no rate is fitted to them; each beside
 torch.compile, with `--tuned` its max-autotune. `--beyond FILE`: those alone that FILE has no times of; `--kinds`: of
 some classes.
@@ -110,7 +110,7 @@ def cases() -> list[Case]:
 
 
 def unseen() -> list[Case]:
-    """Return shapes to judge by, of models: heads, gates, and codes of 8 bits at few rows; 40, then 40 of later."""
+    """Return shapes to judge by, of models: heads, gates, and codes of 8 bits at few rows; three lists of 40."""
     # fmt: off
     heads = (
         *((8, 128, 50257, 768), (16, 512, 30522, 768), (64, 256, 30522, 384), (24, 96, 28996, 768)),
@@ -144,10 +144,27 @@ def unseen() -> list[Case]:
         *((10, 13824, 5120), (14, 6912, 2560), (16, 28672, 4096), (18, 3584, 18944), (30, 5120, 1536)),
         (32, 14336, 8192),
     )
+    third_heads = (
+        *((16, 160, 30522, 768), (8, 320, 50304, 1024), (24, 64, 128256, 2048), (12, 144, 32128, 768)),
+        *((4, 640, 30522, 768), (32, 80, 28996, 768), (6, 256, 64000, 4096), (16, 192, 151936, 1024)),
+        *((10, 512, 32000, 512), (3, 384, 50257, 768), (40, 96, 30522, 384), (8, 100, 119547, 768)),
+        *((20, 256, 49152, 576), (2, 768, 250002, 1024), (64, 32, 50368, 512), (9, 200, 32768, 2048)),
+        *((16, 300, 31090, 768), (48, 128, 28996, 256), (5, 448, 30528, 768), (8, 224, 100277, 1536)),
+    )
+    third_gates = (
+        *((2048, 9216, 2304), (4096, 12288, 3072), (16384, 2560, 640), (8192, 3072, 768), (1200, 5632, 2048)),
+        *((6144, 8192, 2048), (3072, 2048, 512), (2048, 18432, 4608), (32768, 2816, 704), (4500, 6144, 1024)),
+        *((8192, 10240, 2560), (1024, 13824, 5120)),
+    )
+    third_codes = (
+        *((1, 5120, 13824), (3, 12288, 4096), (6, 28672, 4096), (9, 4096, 14336), (13, 9216, 2304), (22, 16384, 2048)),
+        *((27, 2560, 6912), (31, 11008, 4096)),
+    )
     # fmt: on
     named = (("head", heads), ("gate", gates), ("int8", codes))
     later = (("head", later_heads), ("gate", later_gates), ("int8", later_codes))
-    return [Case(kind, sizes) for kind, each in (*named, *later) for sizes in each]
+    third = (("head", third_heads), ("gate", third_gates), ("int8", third_codes))
+    return [Case(kind, sizes) for kind, each in (*named, *later, *third) for sizes in each]
 
 
 # A case's graph, its inputs, and the forms beside.

@@ -83,8 +83,12 @@ def predicted(wanted: Wanted, names: Sequence[str], alone: Mapping[str, Shares] 
     ]
     parts = _parts(names, asked, alone or {})
     known = [part for part in parts if part]
-    left = [math.prod(1 - share for share in ends) for ends in zip(*known, strict=True)]
-    shares = [round(min(1 - each, _MOST), 4) for each in left] if known and len(known) == len(parts) else [None] * 3
+    shares = [None] * 3
+    if known and len(known) == len(parts):
+        left = [math.prod(1 - share for share in ends) for ends in zip(*known, strict=True)]
+        if all(low > 0 for low, *_ in known):
+            left[0] = min(1 - low for low, *_ in known)
+        shares = [round(min(1 - each, _MOST), 4) for each in left]
     findings = tuple(dict.fromkeys(print_ for each in asked for print_ in each.findings))
     return {"findings": findings, **dict(zip(("predicted_low", "predicted", "predicted_high"), shares, strict=True))}
 

@@ -15,9 +15,10 @@ from tracemine.codegen.products import FEW, HELD, MULTIPROCESSORS, TWO, WALKED
 from tracemine.tables import table_beside
 
 _LAUNCH_US = 3.0
-_LEAST_GAIN = 1.03  # a library's product that would take so many times as long is left to the library all the same
 _CHEAP = frozenset({"max", "min", "sum"})  # reductions in flight that were measured
 _TILES = {HELD: (128, 256), WALKED: (128, 256), TWO: (128, 128)}
+_BEND = 4  # how sharply one limit gives way to the other: of the shapes that were measured
+_ALIGNED = 64  # words
 _CODES = frozenset({"int8", "uint8"})
 
 
@@ -29,10 +30,13 @@ class ClassRates(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind"
     ours: float = 0.0
     half: float = 0.0
     reuse: float = 0.0
+    uneven: float = 1.0
     library: float = 0.0
     library_half: float = 0.0
     rest: float = 0.0
+    rest_aligned: float = 0.0
     passes: int = 0
+    gain: float = 1.0
 
 
 @cache
@@ -57,7 +61,7 @@ def refusal(program: LoopProgram) -> str | None:
     if not products.fits(*takes):
         return f"a tile takes {takes[0]} registers of a thread, or {takes[1]:,} bytes of shared memory: it spills"
     ours, others = times_us(kernel, row)
-    if others >= ours * _LEAST_GAIN:
+    if others >= ours * row.gain:
         return None
     return f"it would take {ours:.0f} µs, the library's product with a kernel behind it {others:.0f} µs"
 
@@ -85,9 +89,11 @@ def times_us(kernel: LoopKernel, row: ClassRates) -> tuple[float, float]:
     tiles = -(-rows // high) * -(-columns // wide) * batch
     waves = -(-tiles // MULTIPROCESSORS) / (tiles / MULTIPROCESSORS)
     padding = tiles * high * wide / elements
-    rate = row.ours * inner / (inner + row.half)
-    rate = min(rate, row.reuse * high * wide / (high + wide)) if row.reuse else rate
+    rate = row.ours * inner / (inner + row.half) * (row.uneven if columns % wide else 1.0)
+    if row.reuse:  # near both limits neither is reached
+        rate = (rate**-_BEND + (row.reuse * high * wide / (high + wide)) ** -_BEND) ** (-1 / _BEND)
     ours = flops / rate * max(1.0, waves * padding)
     library = flops / (row.library * inner / (inner + row.library_half))
-    rest = 2e-6 * elements * row.passes / row.rest
+    as_it_is = row.rest_aligned and rows % _ALIGNED == 0  # not padded: torch.compile's kernel reads it in one pass
+    rest = 2e-6 * elements * row.passes / (row.rest_aligned if as_it_is else row.rest)
     return _LAUNCH_US + ours, 2 * _LAUNCH_US + library + rest
