@@ -57,6 +57,11 @@ SETS = (
         large=(2560, 3), small=(384, 10), length=1024, batches=(6, 4), late=0, late_s=0.012, read_s=0.006, moved=3,
         bucket_mb=0.02, picture=(56, 160, 7), tokens=(2048, 5120), hot=0.4, stages=5, microbatches=2, disturbing=3072,
     ),
+    Recipe(
+        large=(1792, 5), small=(640, 5), gated=True, length=640, batches=(10, 3), late_s=0.004, read_s=0.01,
+        bucket_mb=0.03, channels=4, picture=(72, 112, 9), tokens=(5120, 2560), hot=0.6, stages=4, microbatches=5,
+        disturbing=5120,
+    ),
 )  # fmt: skip
 
 

@@ -1,13 +1,13 @@
 """Record jobs of several ranks with one thing planted, and score what is found: `python benchmarks/programs/jobs.py`.
 
-    jobs.py record OUT [JOB...] [--ranks 2] [--device cpu] [--within 190] [--set 2]
+    jobs.py record OUT [JOB...] [--ranks 2] [--device cpu] [--within 190] [--set 3]
     jobs.py score OUT                             scan each job, and print what was found, missed and invented
 
 Recording needs torch alone: one process a rank on one host, kept over the jobs. Each job is timed without a profiler,
 with its plant and without, in blocks that alternate (steps in a row) and step by step (each between synchronisations),
 then both are recorded on all ranks. OUT/JOB/{planted,clean}/rankN.json.gz, OUT/JOB/meta.json. A job that raises or
 hangs ends its processes, and the next begins with new ones; after --within seconds nothing new begins. The sets have
-the same jobs with other models, sizes and plants: 0 and 1 were looked at, the next is to be when it is scored.
+the same jobs with other models, sizes and plants: all but the last were looked at.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--within", type=float, default=190)
-    parser.add_argument("--set", type=int, default=2)
+    parser.add_argument("--set", type=int, default=3)
     chosen = parser.parse_args()
     if chosen.what == "record":
         record(chosen.out, chosen.jobs, chosen.ranks, chosen.device, chosen.within, chosen.set)
