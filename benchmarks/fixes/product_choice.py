@@ -16,8 +16,10 @@ from itertools import product
 from math import log
 from pathlib import Path
 
+from msgspec import structs
+
 from benchmarks.fixes.product_kernels import Case, cases, graph_of, unseen
-from tracemine.codegen.choice import ClassRates, refusal, times_us
+from tracemine.codegen.choice import ClassRates, rates, refusal, times_us
 from tracemine.codegen.loop_ir import LoopKernel, LoopProgram
 from tracemine.codegen.options import WHATEVER
 from tracemine.codegen.partition import plan
@@ -32,8 +34,6 @@ TRIED = {
     "library_half": (0, 25, 50, 100),
 }
 RESTS = {"head": (1.0, 1.1, 1.2, 1.3, 1.4), "gate": (3.8, 4.2, 4.6, 5.0)}
-PASSES = {"head": 1, "gate": 3}
-REUSE = {"head": 13.0, "gate": 0.0}  # of head_64x64x30522x768, whose tile is 64 columns wide
 SLOWER = 1.03
 
 
@@ -61,24 +61,15 @@ def of_products(program: LoopProgram) -> LoopKernel | None:
 
 def fitted(kind: str, seen: list[tuple[LoopKernel, float, float]]) -> ClassRates:
     """Return rates that are nearest to what was measured of some shapes: ours, and the best of what else there is."""
+    used = rates()[CLASSES[kind]]
 
     def off(rates: ClassRates) -> float:
         pairs = [(times_us(kernel, rates), (ours, others)) for kernel, ours, others in seen]
         return sum(log(a / b / 1e3) ** 2 for told, was in pairs for a, b in zip(told, was, strict=True))
 
     every = (
-        ClassRates(
-            kind=CLASSES[kind],
-            ours=ours,
-            half=half,
-            reuse=REUSE[kind],
-            library=library,
-            library_half=other,
-            rest=rest,
-            passes=passes,
-        )
+        structs.replace(used, ours=ours, half=half, library=library, library_half=other, rest=rest)
         for ours, half, library, other, rest in product(*TRIED.values(), RESTS[kind])
-        for passes in (PASSES[kind],)
     )
     return min(every, key=off)
 

@@ -73,7 +73,7 @@ def _shares(finding: Finding) -> Shares | None:
 
 
 def predicted(wanted: Wanted, names: Sequence[str], alone: Mapping[str, Shares] | None = None) -> dict[str, Any]:
-    """Return what variants are to save together, as fields of `Tried`: each of what the others leave.
+    """Return what variants are to save together, as fields of `Tried`: each of what the others leave; at least the best's.
 
     A finding counts once, with a mode that takes it where there is one. alone: what variants were measured to save, for
     those of several of which nothing else is known; where that is not either, nothing is predicted.
@@ -86,7 +86,7 @@ def predicted(wanted: Wanted, names: Sequence[str], alone: Mapping[str, Shares] 
     shares = [None] * 3
     if known and len(known) == len(parts):
         left = [math.prod(1 - share for share in ends) for ends in zip(*known, strict=True)]
-        if all(low > 0 for low, *_ in known):
+        if all(low > 0 for low, *_ in known):  # a mode may shorten what a change has shortened already
             left[0] = min(1 - low for low, *_ in known)
         shares = [round(min(1 - each, _MOST), 4) for each in left]
     findings = tuple(dict.fromkeys(print_ for each in asked for print_ in each.findings))

@@ -40,7 +40,8 @@ class ClassRates(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind"
 
 
 @cache
-def _rates() -> dict[str, ClassRates]:
+def rates() -> dict[str, ClassRates]:
+    """Return what was measured of each class."""
     rows = msgspec.convert(table_beside(__file__, "product_rates.toml")["rates"], list[ClassRates])
     return {row.kind: row for row in rows}
 
@@ -49,11 +50,11 @@ def refusal(program: LoopProgram) -> str | None:
     """Return why the kernels of a program with products are not made; None where they are."""
     kernels = [kernel for kernel in program.kernels if kernel.contracted]
     if not kernels:  # of one row
-        return None if any(map(partial(_has_codes, program), program.kernels)) else _rates()[FEW].refused
+        return None if any(map(partial(_has_codes, program), program.kernels)) else rates()[FEW].refused
     if len(kernels) > 1:
         return "several products, each stored: the library's are faster"
     (kernel,) = kernels
-    row = _rates()[_class(program, kernel)]
+    row = rates()[_class(program, kernel)]
     if row.refused is not None or row.kind.startswith(FEW):
         return row.refused
     tiles = products.product_tiles(program.buffers, kernel, DEFAULT)
