@@ -94,13 +94,14 @@ class Trying:
         base, again, own = (took[name] for name in ((), ("",), names))
         if isinstance(base, Wrong) or isinstance(own, Wrong):
             return Tried(variants=names, said="failed", why=f"the unchanged step: {base}")
-        timed, said = compared(base, own, again if isinstance(again, list) else ()), self.alive[names].said
+        on_device, said = self._on_device(names), self.alive[names].said
+        timed = compared(base, own, again if isinstance(again, list) else (), on_device)
         return Tried(
             variants=names,
             said=timed.said,
             level="L7" if timed.said == "faster" else None,
             timed=timed,
-            device_ratio=self._on_device(names),
+            device_ratio=on_device,
             first_s=round(said.first_s, 1),
             peak_bytes=said.peak_bytes,
             errors=self.trials.errors(names, self.alive[names]),

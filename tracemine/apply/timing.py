@@ -75,18 +75,21 @@ def _is_close(own: Sequence[int], bases: Sequence[Sequence[int]], fastest: float
     return held["high"] - held["low"] > 2 * _KNOWN * held["ratio"]
 
 
-def compared(base: Sequence[int], mine: Sequence[int], again: Sequence[int] = ()) -> Timed:
+def compared(
+    base: Sequence[int], mine: Sequence[int], again: Sequence[int] = (), on_device: float | None = None
+) -> Timed:
     """Say whether a variant's blocks are shorter than the unchanged step's.
 
     again: those of another process with the unchanged step, which counts as much: two processes that do the same may
-    differ, as much as that is no difference.
+    differ, as much as that is no difference. on_device: how much longer the GPU takes where no launch waits for the
+    host, which differs far less from process to process: what takes longer there and in the step is slower.
     """
     measured = ratio(mine, _joined(base, again), on_gpu=False)  # others may be timed there
     apart = max(_middle(again) / _middle(base), _middle(base) / _middle(again)) if again else 1.0
     said = "no difference"
     if measured["high"] * apart**2 < 1 - _FASTER:  # a third may lie as far from either
         said = "faster"
-    elif measured["low"] > 1 + max(_SLOWER, (apart - 1) / 2):  # what may be slower is not kept
+    elif measured["low"] > 1 + (0 if (on_device or 0) > 1 + _SLOWER else max(_SLOWER, (apart - 1) / 2)):
         said = "slower"
     return Timed(
         said=said,
