@@ -40,6 +40,7 @@ from tracemine.tickets.document import (
     Strong,
     Text,
     TicketTable,
+    listed,
 )
 from tracemine.tickets.marks import MOST_ALIASES, key_of
 from tracemine.tickets.names import EVERYONES, ShownNames
@@ -81,18 +82,14 @@ class FindingPlace:
 
     def runs(self, names: ShownNames, trace_format: str = "kineto") -> Runs:
         """Return it in a line: the user's own frame, what called it, the module; else operators."""
-        found: list[Run] = []
-        for number, frame in enumerate(self._shown):
-            file = names.file(frame.file)
-            found += [Text(", called from ")] if number else []
-            found.append(Name(f"{file}:{frame.line} {names.function(frame.function)}"))
+        frames = (f"{names.file(one.file)}:{one.line} {names.function(one.function)}" for one in self._shown)
+        found = [*listed(", called from ", frames)]
         if self.module:
-            name = Name(names.module(self.module).replace("_*", ""))
-            found += [Text(", module " if found else "module "), name]
+            found += [Text(", module " if found else "module "), Name(names.module(self.module).replace("_*", ""))]
         if found:
             return tuple(found)
-        for number, op in enumerate(chain(tuple(map(operator_name, self.ops)))[:_MOST_KERNELS]):
-            found += [Text(", " if number else "operators "), Name(op)]
+        ops = chain(tuple(map(operator_name, self.ops)))[:_MOST_KERNELS]
+        found = [*([Text("operators ")] if ops else []), *listed(", ", ops)]
         if not of_torch(self.ops):
             return tuple(found)
         how = ": record with `with_stack=True`" if trace_format == "kineto" else ""
@@ -116,7 +113,7 @@ def drafts_of(
 
     frames: the user's own lines of findings that hold none, by fingerprint.
     """
-    places = [_place(finding, frames) for finding in findings]
+    places = [FindingPlace(one.module, one.source, one.ops, own_of(one, frames)) for one in findings]
     saved = [_saves(finding, scan) for finding in findings]
     ways = [
         place.ways(one.rule, one.title, names, one.identity.finding, saves)
@@ -177,10 +174,6 @@ def led(word: str, *text: Block) -> Iterator[Block]:
 def how_to_check(*more: Run, files: Sequence[str] = _FILES) -> Paragraph:
     """Return how to see that a fix has helped. files: what the recordings before and after it are called."""
     return Paragraph((Strong("Check:"), Text(f" {_CHECK}"), Name(f"tracemine diff {' '.join(files)}"), *more))
-
-
-def _place(finding: Finding, frames: Mapping[str, Source]) -> FindingPlace:
-    return FindingPlace(finding.module, finding.source, finding.ops, own_of(finding, frames))
 
 
 def _hidden(finding: Finding, place: FindingPlace) -> frozenset[str]:
@@ -301,9 +294,7 @@ def _more(finding: Finding, scan: Scan) -> Iterator[Runs]:
 
 def _chained(names: Sequence[str]) -> Iterator[Run]:
     every = chain(names)
-    for number, name in enumerate(every[:_MOST_KERNELS]):
-        yield from [Text(" → ")] if number else []
-        yield Name(name)
+    yield from listed(" → ", every[:_MOST_KERNELS])
     if len(every) > _MOST_KERNELS:
         yield Text(f" … {len(every) - _MOST_KERNELS:,} more")
 

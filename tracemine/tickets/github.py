@@ -27,7 +27,7 @@ from tracemine.errors import ServiceError, UsageError
 from tracemine.patterns import deferred
 from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret, origin_of
-from tracemine.tickets.answers import GitHubComment, GitHubIssue, Milestone, Person
+from tracemine.tickets.answers import GitHubComment, GitHubIssue, Milestone, Person, Written
 from tracemine.tickets.document import Block
 from tracemine.tickets.markdown import body, markdown, title
 from tracemine.tickets.marks import comment_in, comment_line, mark_in, with_state, with_text
@@ -170,7 +170,7 @@ class GitHub(Service):
             found, headers = self._client.get(following[1], list[kind])  # type: ignore[valid-type]
         raise ServiceError(f"{self.place}: a list has more than {_MOST_PAGES:,} pages")
 
-    def _is_ours(self, found: GitHubIssue | GitHubComment) -> bool:
+    def _is_ours(self, found: Written) -> bool:
         """Return whether the token's user wrote it, or someone of the repository."""
         if found.author_association in _MEMBERS:
             return True

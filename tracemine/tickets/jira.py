@@ -292,8 +292,8 @@ def _is_done(status: Status | None) -> bool:
 def _transition(offered: Sequence[Transition], *, done: bool, wishes: Sequence[str]) -> Node | None:
     """Return the transition to take, and the resolution that it asks for; None where none leads there.
 
-    >>> from tracemine.tickets.answers import Category
-    >>> offered = [Transition("31", "Done", Status(Category("done")))]
+    >>> from tracemine.tickets.answers import Named
+    >>> offered = [Transition("31", "Done", Status(Named(key="done")))]
     >>> _transition(offered, done=True, wishes=("done",)), _transition(offered, done=False, wishes=())
     ({'transition': {'id': '31'}}, None)
     """
