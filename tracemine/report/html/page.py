@@ -57,7 +57,9 @@ def _trace_page(
     lines = {**frames, **({} if picture is None else picture.frames)}
     screen, rows = first_screen(scan, lines), all_rows(scan, lines)
     prefix = f"{number}-" if number else ""
-    anchors = {finding.fingerprint: (f"{prefix}{finding.fingerprint}", str(rank)) for rank, finding in _ranked(scan)}
+    anchors = {one.fingerprint: (f"{prefix}{one.fingerprint}", str(rank)) for rank, one in enumerate(claimed(scan), 1)}
+    titles = {one.fingerprint: (anchors[one.fingerprint][0], one.title) for one in claimed(scan)}
+    roofline = None if picture is None else picture.roofline
     hint = unestimated(scan) or no_lines(scan)
     return SimpleNamespace(
         id=number,  # of its section; "": there is one alone
@@ -69,25 +71,13 @@ def _trace_page(
         refuted=tuple((ns, finding.title, finding.fingerprint, why) for ns, finding, why in refuted(scan)),
         tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
         host=tuple(host_tables(picture, claimed(scan), anchors)),  # of one tab
-        roofline=_roofline(scan, picture, anchors),
+        roofline=None if roofline is None else roofline_figure(roofline, titles),
         timeline=why_not,  # why it is not drawn; "": it is
         trace_json="" if picture is None or why_not else trace_json(picture),
         hint=f"{hint[:1].upper()}{hint[1:]}",  # how more would be known
         caveats=tuple(text for text in screen.notes if text != hint),
         facts=tuple(facts(scan)),
         left_out=tuple(_left_out(scan)),  # how many, and why
-    )
-
-
-def _ranked(scan: Scan) -> Iterator[tuple[int, Finding]]:
-    return enumerate(claimed(scan), 1)
-
-
-def _roofline(scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[str, str]]) -> SimpleNamespace | None:
-    if picture is None or picture.roofline is None:
-        return None
-    return roofline_figure(
-        picture.roofline, {one.fingerprint: (anchors[one.fingerprint][0], one.title) for one in claimed(scan)}
     )
 
 
