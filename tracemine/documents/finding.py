@@ -73,15 +73,19 @@ def sections(finding: Finding, scan: Scan, frames: Mapping[str, Source] | None =
     return {label: lines for label, each in known if (lines := tuple(one for one in each if one.text))}
 
 
+def _saves_outside(finding: Finding) -> Iterator[Line]:
+    for name, saving in (("", finding.step_saving_ns), ("GPU ", finding.gpu_saving_ns)):
+        if saving.high:
+            yield Line(f"{name}{_interval(saving)} over the trace, outside of the steps", saves=saving)
+
+
 def saves(finding: Finding, scan: Scan) -> Iterator[Line]:
     """Yield what its fix alone saves of the step, and of GPU time."""
     if finding.refuted:
         yield Line("nothing: verdicts took away what was predicted")
         return
     if words.outside_steps(finding):
-        for name, saving in (("", finding.step_saving_ns), ("GPU ", finding.gpu_saving_ns)):
-            if saving.high:
-                yield Line(f"{name}{_interval(saving)} over the trace, outside of the steps", saves=saving)
+        yield from _saves_outside(finding)
         return
     step, gpu = words.saved_alone(finding), words.of_finding(finding, "gpu_saving_ns")
     each, whole_ns = "" if finding.per_step is None else " per step", unprofiled_ns(scan.summary)

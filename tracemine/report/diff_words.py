@@ -129,15 +129,6 @@ def how_measured(basis: str) -> str:
     return "estimated" if basis == "estimated" else f"measured, {how}" if how else "measured"
 
 
-def differs_texts(difference: Difference) -> Iterator[str]:
-    """Yield what else than the program is not the same, a line each."""
-    for one in difference.differs:
-        if one in difference.incomparable:
-            continue  # said first
-        why = "; what comes and goes is unknown" if one.explains else ""
-        yield f"{_DIFFERS.get(one.what, one.what)}: {one.before} → {one.after}{why}"
-
-
 def noise_text(noise: Noise) -> str:
     """Return the change that is noise, and how that is known.
 
@@ -155,7 +146,10 @@ def noise_text(noise: Noise) -> str:
 def facts(difference: Difference) -> Iterator[tuple[str, str]]:
     """Yield what holds of both recordings, each behind its label: predicted, what else differs, the noise."""
     yield from (("predicted", text) for text in predicted_texts(difference))
-    yield from (("differs", text) for text in differs_texts(difference))
+    for one in difference.differs:
+        if one not in difference.incomparable:  # which is said first
+            why = "; what comes and goes is unknown" if one.explains else ""
+            yield "differs", f"{_DIFFERS.get(one.what, one.what)}: {one.before} → {one.after}{why}"
     yield "noise", noise_text(difference.noise)
 
 

@@ -58,8 +58,6 @@ def _trace_page(
     screen, rows = first_screen(scan, lines), all_rows(scan, lines)
     prefix = f"{number}-" if number else ""
     anchors = {one.fingerprint: (f"{prefix}{one.fingerprint}", str(rank)) for rank, one in enumerate(claimed(scan), 1)}
-    titles = {one.fingerprint: (anchors[one.fingerprint][0], one.title) for one in claimed(scan)}
-    roofline = None if picture is None else picture.roofline
     hint = unestimated(scan) or no_lines(scan)
     return SimpleNamespace(
         id=number,  # of its section; "": there is one alone
@@ -71,7 +69,7 @@ def _trace_page(
         refuted=tuple((ns, finding.title, finding.fingerprint, why) for ns, finding, why in refuted(scan)),
         tables=() if picture is None else tuple(top_tables(picture.tops, anchors)),
         host=tuple(host_tables(picture, claimed(scan), anchors)),  # of one tab
-        roofline=None if roofline is None else roofline_figure(roofline, titles),
+        roofline=_roofline(scan, picture, anchors),
         timeline=why_not,  # why it is not drawn; "": it is
         trace_json="" if picture is None or why_not else trace_json(picture),
         hint=f"{hint[:1].upper()}{hint[1:]}",  # how more would be known
@@ -79,6 +77,13 @@ def _trace_page(
         facts=tuple(facts(scan)),
         left_out=tuple(_left_out(scan)),  # how many, and why
     )
+
+
+def _roofline(scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[str, str]]) -> SimpleNamespace | None:
+    if picture is None or picture.roofline is None:
+        return None
+    titles = {one.fingerprint: (anchors[one.fingerprint][0], one.title) for one in claimed(scan)}
+    return roofline_figure(picture.roofline, titles)
 
 
 def _finding_pages(
