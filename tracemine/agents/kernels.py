@@ -22,7 +22,7 @@ from tracemine.verify.pipeline import How, fusable, gpu_name, needed
 from tracemine.verify.prepare import Ready, candidate_name, prepared
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter, write, write_harness
-from tracemine.verify.run import VerifyRun, verified
+from tracemine.verify.run import verified
 
 _SENTENCES = 3
 _LONGEST_TEXT = 400_000  # characters of a reproduction
@@ -107,7 +107,11 @@ def verify(
     if isinstance(run.stopped, Exception):
         raise run.stopped
     if stem is not None:
-        write_verdicts(_kept(read, run, own_gpu, time.monotonic() - begun), stem, own_gpu)
+        seconds, trace = round(time.monotonic() - begun, 1), read.scan.trace.path
+        kept = Verdicts(
+            trace=trace, gpu=own_gpu, verdicts=run.verdicts, skipped={}, warnings=run.warnings, seconds=seconds
+        )
+        write_verdicts(kept, stem, own_gpu)
     return {
         "id": asked_id(read.report[asked], asked),
         "next": "change the program, record again, and diff"
@@ -136,17 +140,6 @@ def _shown(ready: Ready) -> Candidate:
     """Return what is shown: the kernel or another fix, else a library's call that says the same."""
     files = [each for each in ready.candidates if each.own_file is not None and each.by != WITH_PRODUCTS]
     return (files or ready.candidates)[0]
-
-
-def _kept(read: Read, run: VerifyRun, gpu: str | None, seconds: float) -> Verdicts:
-    return Verdicts(
-        trace=read.scan.trace.path,
-        gpu=gpu,
-        verdicts=run.verdicts,
-        skipped={},
-        warnings=run.warnings,
-        seconds=round(seconds, 1),
-    )
 
 
 def _judged(verdict: Verdict) -> Answer:

@@ -25,23 +25,12 @@ from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.api.explain import Explanation, explain
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange
+from tracemine.documents import words
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import next_step
 from tracemine.documents.own_code import own_first
 from tracemine.documents.screen import first_screen
 from tracemine.documents.step_words import unestimated
-from tracemine.documents.words import (
-    all_of,
-    busy_text,
-    cost_text,
-    gpu_text,
-    left_out_text,
-    of_finding,
-    operator_name,
-    saved_alone,
-    source_text,
-    unprofiled_text,
-)
 from tracemine.findings.record import Finding, Recorded, Refused, Scan, Verified
 from tracemine.matching import Rule
 from tracemine.perfmodel import Range, Traffic
@@ -90,9 +79,9 @@ def scan(
         "steps": found.trace.steps,
         "activities": found.trace.activities,
         "bound_by": None if bound is None else word(bound.by.replace(" ", "_")),
-        "takes": quoted(unprofiled_text(found.summary)),
-        "gpu_work": quoted(busy_text(found.summary)),
-        "all_save": _saving(all_of(found, "step_saving_ns"), found),
+        "takes": quoted(words.unprofiled_text(found.summary)),
+        "gpu_work": quoted(words.busy_text(found.summary)),
+        "all_save": _saving(words.all_of(found, "step_saving_ns"), found),
         "total": len(chosen),
         "too_small_to_show": len(found.findings) - len(report),
         "missing": _missing(found.recorded, found.trace.format),
@@ -125,9 +114,9 @@ def explained(reader: Reader, *, path: TracePath, id: FindingId, details: Detail
         "id": asked,
         "per": _per(read.scan),
         "rule": word(finding.rule),
-        "saves": _saving(saved_alone(finding), read.scan),
+        "saves": _saving(words.saved_alone(finding), read.scan),
         "saves_gpu": _gpu_saving(finding, read.scan),
-        "costs": cost_text(finding, read.scan),
+        "costs": words.cost_text(finding, read.scan),
         "times": _times(finding.occurrences, read.scan),
         "evidence": found.evidence,
         "emit": emits,
@@ -164,7 +153,7 @@ def _texts(finding: Finding, read: Read, reader: Reader, more: bool) -> Answer:
             verdict=_verdict(finding.verdict),
             shapes=maybe(finding.shapes),
             dtype=maybe(finding.dtype),
-            operators=some(map(operator_name, finding.ops), 2 * _NAMES if more else 0),
+            operators=some(map(words.operator_name, finding.ops), 2 * _NAMES if more else 0),
             kernels=some(finding.kernels, 2 * _NAMES if more else 0, _NAME),
             assumptions=some(finding.assumptions, 2 * _SENTENCES if more else 1, SENTENCE),
             variants=tuple(variants) if more else (),
@@ -174,7 +163,7 @@ def _texts(finding: Finding, read: Read, reader: Reader, more: bool) -> Answer:
 
 def _where(finding: Finding, read: Read, most: int, longest: int = NAME) -> tuple[str, ...]:
     """Return the lines, the user's own first."""
-    return some((source_text(one, one.file) for one in own_first(finding, read.frames)), most, longest)
+    return some((words.source_text(one, one.file) for one in own_first(finding, read.frames)), most, longest)
 
 
 def _moves(traffic: Traffic | None) -> str | None:
@@ -205,7 +194,9 @@ def why_not(
         "untrusted": {
             "trace": quoted(reader.shown(read)),
             "refused": None if refused is None else tuple(shown),
-            "left_out": tuple({"reason": quoted(left_out_text(reason)), "matches": count} for reason, count in dropped),
+            "left_out": tuple(
+                {"reason": quoted(words.left_out_text(reason)), "matches": count} for reason, count in dropped
+            ),
         },
     }
 
@@ -261,7 +252,7 @@ def _row(finding: Finding, read: Read) -> Answer:
         "id": word(finding.fingerprint),
         "rule": word(finding.rule),
         "cause": quoted(finding.title, _NAME),
-        "saves": _saving(saved_alone(finding), read.scan),
+        "saves": _saving(words.saved_alone(finding), read.scan),
         "times": _times(finding.occurrences, read.scan),
         "evidence": word(finding.evidence),
         "where": next(iter(_where(finding, read, 1, _NAME)), None),
@@ -286,8 +277,8 @@ def _saving(saving: Range, found: Scan) -> str:
 
 
 def _gpu_saving(finding: Finding, found: Scan) -> str:
-    saving = of_finding(finding, "gpu_saving_ns")
-    text = f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)}), {gpu_text(saving.mid, found)}"
+    saving = words.of_finding(finding, "gpu_saving_ns")
+    text = f"{time_text(saving.mid)} ({range_text(saving.low, saving.high)}), {words.gpu_text(saving.mid, found)}"
     return text if saving.high else "none"
 
 

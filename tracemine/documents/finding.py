@@ -12,27 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from tracemine.documents import words
 from tracemine.documents.own_code import own_first
 from tracemine.documents.screen import sure_of
 from tracemine.documents.step_words import is_sums
 from tracemine.documents.verdict_words import error_text, not_tested_text, said_text, times_text, unprofiled_ns
-from tracemine.documents.words import (
-    EVIDENCE,
-    a_step,
-    basis_text,
-    blocks,
-    cost_text,
-    counted_text,
-    each_text,
-    first_sentence,
-    gpu_text,
-    of_finding,
-    operator_name,
-    outside_steps,
-    saved_alone,
-    share_of_text,
-    source_text,
-)
 from tracemine.findings.payback import COMPILE
 from tracemine.ops.kernel_names import short_name
 from tracemine.patterns import deferred
@@ -78,7 +62,7 @@ def sections(finding: Finding, scan: Scan, frames: Mapping[str, Source] | None =
         ("why", rule_lines(finding.why)),
         ("where", where(finding, scan, frames)),
         ("kernels" if finding.on_gpu else "before", [*operators(finding), *_kernels(finding)]),
-        ("counted", [Line(counted_text(finding.counters))] if finding.counters else ()),
+        ("counted", [Line(words.counted_text(finding.counters))] if finding.counters else ()),
         ("fix", [*rule_lines(finding.fix), *_compile_time(finding, scan)]),
         ("verdict", verdicts(finding, whole=True)),
         ("variants", _variants(finding, scan)),
@@ -100,17 +84,17 @@ def saves(finding: Finding, scan: Scan) -> Iterator[Line]:
     if finding.refuted:
         yield Line("nothing: verdicts took away what was predicted")
         return
-    if outside_steps(finding):
+    if words.outside_steps(finding):
         yield from _saves_outside(finding)
         return
-    step, gpu = saved_alone(finding), of_finding(finding, "gpu_saving_ns")
+    step, gpu = words.saved_alone(finding), words.of_finding(finding, "gpu_saving_ns")
     each, whole_ns = "" if finding.per_step is None else " per step", unprofiled_ns(scan.summary)
     if step.mid or (step.high and not gpu.high):
-        share = "" if whole_ns is None else f", {percent_text(step.mid, whole_ns)} of {share_of_text(scan)}"
+        share = "" if whole_ns is None else f", {percent_text(step.mid, whole_ns)} of {words.share_of_text(scan)}"
         yield Line(f"{_interval(step)}{each} alone{share}", saves=step)
     if gpu.high:
-        basis = f", {text}" if (text := basis_text(finding)) else ""
-        yield Line(f"GPU {_interval(gpu)}{each}, {gpu_text(gpu.mid, scan)}{basis}", saves=gpu)
+        basis = f", {text}" if (text := words.basis_text(finding)) else ""
+        yield Line(f"GPU {_interval(gpu)}{each}, {words.gpu_text(gpu.mid, scan)}{basis}", saves=gpu)
     if gpu.high and not step.mid:
         yield Line(
             "what the step gains is not known: times are sums"
@@ -124,22 +108,22 @@ def _interval(saving: Range) -> str:
 
 
 def _sure(finding: Finding) -> str:
-    rests = EVIDENCE.get(finding.evidence, "see the documentation")
+    rests = words.EVIDENCE.get(finding.evidence, "see the documentation")
     return f"{sure(finding)}; evidence {finding.evidence}: {rests}"
 
 
 def sure(finding: Finding) -> str:
     """Return how sure its saving is, of the step or else of GPU time."""
-    saving = saved_alone(finding)
-    return sure_of(finding, saving if saving.mid else of_finding(finding, "gpu_saving_ns"))
+    saving = words.saved_alone(finding)
+    return sure_of(finding, saving if saving.mid else words.of_finding(finding, "gpu_saving_ns"))
 
 
 def cost(finding: Finding, scan: Scan) -> Iterator[Line]:
     """Yield how often it occurs, what that takes, what the fix leaves of it, and what it moves."""
     left = ""
     if finding.fused_ns is not None and not finding.refuted:
-        left = f"; after the fix {_interval(a_step(finding, finding.fused_ns))} {each_text(finding)}"
-    yield Line(cost_text(finding, scan) + left)
+        left = f"; after the fix {_interval(words.a_step(finding, finding.fused_ns))} {words.each_text(finding)}"
+    yield Line(words.cost_text(finding, scan) + left)
     moved = []
     if (traffic := finding.traffic_bytes) is not None:
         moved.append(f"traffic {bytes_text(traffic.before)} → {bytes_text(traffic.after)}")
@@ -177,7 +161,7 @@ def where(
     behind = "" if finding.source else ", whose backward pass this is"
     for source in known[: 1 if short else _MOST_FRAMES]:
         file = "/".join(PurePath(source.file).parts[-2:]) if short else source.file
-        yield Line(f"{source_text(source, file)}{behind}", NAME)
+        yield Line(f"{words.source_text(source, file)}{behind}", NAME)
     if scan.trace.format in NAMED and finding.kernels:
         yield from _kernels(finding)
     elif not (finding.module or known):
@@ -188,7 +172,7 @@ def where(
 def operators(finding: Finding | Variant, *, on_gpu: bool = True) -> Iterator[Line]:
     """Yield the operators in order, what repeats folded, and what they run on."""
     between = " → " if on_gpu and getattr(finding, "on_gpu", True) else ", "  # what follows gaps is no chain
-    if names := folded([operator_name(name) for name in finding.ops]):
+    if names := folded([words.operator_name(name) for name in finding.ops]):
         yield Line(between.join(names), NAME)
     operands = " ".join(text for text in (getattr(finding, "dtype", None), finding.shapes) if text)
     if operands:
@@ -202,7 +186,7 @@ def _kernels(finding: Finding) -> Iterator[Line]:
 
 def rule_lines(text: str) -> Iterator[Line]:
     """Yield a rule's text: a line each paragraph and each piece of code."""
-    for is_code, block in blocks(text):
+    for is_code, block in words.blocks(text):
         yield Line(block, CODE if is_code else PROSE)
 
 
@@ -215,7 +199,7 @@ def first_of_fix(fix: str) -> tuple[list[Line], bool]:
     first, *others = [*rule_lines(fix)] or [Line("")]
     if first.text.endswith(":") and others and others[0].kind == CODE:
         return [first, others[0]], bool(others[1:])
-    sentence = first_sentence(first.text)
+    sentence = words.first_sentence(first.text)
     return [Line(sentence)], bool(others) or sentence != first.text
 
 
@@ -253,11 +237,11 @@ def _variants(finding: Finding, scan: Scan) -> Iterator[Line]:
         return
     several = len({variant.ops for variant in finding.variants}) > 1
     for variant in finding.variants[:_MOST_VARIANTS]:
-        ops = " → ".join(folded([operator_name(name) for name in variant.ops]))
+        ops = " → ".join(folded([words.operator_name(name) for name in variant.ops]))
         what = " ".join(filter(None, (ops if several or not variant.shapes else "", variant.shapes)))
-        saving = a_step(finding, variant.gpu_saving_ns).mid
+        saving = words.a_step(finding, variant.gpu_saving_ns).mid
         saved = f", GPU −{time_text(saving)}" if saving else ""
-        yield Line(f"{variant.identity.finding} {cost_text(finding, scan, variant)}{saved}: {what}", NAME)
+        yield Line(f"{variant.identity.finding} {words.cost_text(finding, scan, variant)}{saved}: {what}", NAME)
     if (more := len(finding.variants) - _MOST_VARIANTS) > 0:
         yield Line(f"{more:,} more: --format json")
 

@@ -36,12 +36,9 @@ def trust_text(scan: Scan) -> str:
     """Return what is said before all else: that there is nothing to judge, that the file is cut off, what cannot be."""
     doubts = () if scan.recorded is None else scan.recorded.doubts
     silent = not (scan.trace.activities or doubts or cut_off(scan))
-    judged = host_times(scan) or (_nothing_to_judge(scan) if silent else "")
+    nothing = f"There is nothing to judge: no GPU activity {'can be read' if _not_read(scan) else 'was recorded'}."
+    judged = host_times(scan) or (nothing if silent else "")
     return " ".join(filter(None, (judged, cut_off(scan), *doubts)))
-
-
-def _nothing_to_judge(scan: Scan) -> str:
-    return f"There is nothing to judge: no GPU activity {'can be read' if _not_read(scan) else 'was recorded'}."
 
 
 def _not_read(scan: Scan) -> str:

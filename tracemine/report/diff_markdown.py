@@ -30,20 +30,15 @@ def _lines(difference: Difference, options: Drawing) -> Iterator[str]:
     took = (f"{span}, {words.basis_text(difference)}", *words.step_cells(difference.step))
     work = ("GPU work", *words.step_cells(difference.gpu_work))
     yield table(("", "before → after", "change", ""), [[*map(prose_cell, row)] for row in (took, work)]) + "\n"
-    for text in words.predicted_texts(difference):
-        yield f"- **Predicted** {prose(text)}"
-    for text in words.differs_texts(difference):
-        yield f"- **Differs** {prose(text)}"
-    yield f"- **Noise** {prose(words.noise_text(difference.noise))}"
+    yield from (f"- **{label.capitalize()}** {prose(text)}" for label, text in words.facts(difference))
     yield f"- **Findings** {words.counts_text(difference)}\n"
     yield from _classes(difference)
-    changed = [change for change in difference.changes if change.status != "same"]
-    shown = changed[: options.top]
+    shown, more, same = words.changes_of(difference, options.top)
     if shown:
         yield _changes(shown)
-    if len(shown) < len(changed):
-        yield f"\n{len(changed) - len(shown):,} more changes are left out."
-    if same := [change for change in difference.changes if change.status == "same"]:
+    if more:
+        yield f"\n{more:,} more changes are left out."
+    if same:
         yield f"\n<details><summary>{len(same):,} the same</summary>\n"
         yield _changes(same[: options.top])
         yield "\n</details>"

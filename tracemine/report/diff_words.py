@@ -11,7 +11,7 @@ from tracemine.units import count_text, percent_text, range_text, time_text
 
 if TYPE_CHECKING:
     from tracemine.comparison import Difference, FindingChange
-    from tracemine.comparison.record import ComparedTrace, Noise, Predicted, StepChange
+    from tracemine.comparison.record import Noise, Predicted, StepChange
     from tracemine.findings.record import Range, WorkOfClass
 
 NO_COST = "–"
@@ -48,16 +48,13 @@ def title(difference: Difference) -> str:
     return f"{difference.before.trace} → {difference.after.trace}"
 
 
-def about_text(about: ComparedTrace) -> str:
-    """Return what one side is: its GPU and how many steps were recorded."""
-    gpu = about.gpu or "GPU not known"
-    return f"{gpu}, {count_text(about.steps, 'step')}" if about.steps else f"{gpu}, no steps known"
-
-
 def sides_text(difference: Difference) -> str:
-    """Return both sides' GPU and steps, once where they agree."""
-    texts = [about_text(about) for about in (difference.before, difference.after)]
-    return texts[0] if texts[0] == texts[1] else " → ".join(texts)
+    """Return both sides' GPU and how many steps were recorded, once where they agree."""
+    texts = [
+        f"{about.gpu or 'GPU not known'}, {count_text(about.steps, 'step') if about.steps else 'no steps known'}"
+        for about in (difference.before, difference.after)
+    ]
+    return " → ".join(dict.fromkeys(texts))
 
 
 def cost_text(ns: int) -> str:
@@ -94,8 +91,7 @@ def share_text(change_ns: int, whole_ns: int) -> str:
 
 def step_text(change: StepChange) -> str:
     """Return before, after, and the change of a step or of its GPU work; the interval where it is an estimate."""
-    both, more, status = step_cells(change)
-    return f"{both}, {more}: {status}"
+    return "{}, {}: {}".format(*step_cells(change))
 
 
 def step_cells(change: StepChange) -> tuple[str, str, str]:
@@ -133,15 +129,6 @@ def how_measured(basis: str) -> str:
     return "estimated" if basis == "estimated" else f"measured, {how}" if how else "measured"
 
 
-def differs_texts(difference: Difference) -> Iterator[str]:
-    """Yield what else than the program is not the same, a line each."""
-    for one in difference.differs:
-        if one in difference.incomparable:
-            continue  # said first
-        why = "; what comes and goes is unknown" if one.explains else ""
-        yield f"{_DIFFERS.get(one.what, one.what)}: {one.before} → {one.after}{why}"
-
-
 def noise_text(noise: Noise) -> str:
     """Return the change that is noise, and how that is known.
 
@@ -154,6 +141,23 @@ def noise_text(noise: Noise) -> str:
     if span == gpu:
         return f"{span} ({source})"
     return f"{span} of the step and of idle time, {gpu} of GPU work ({source})"
+
+
+def facts(difference: Difference) -> Iterator[tuple[str, str]]:
+    """Yield what holds of both recordings, each behind its label: predicted, what else differs, the noise."""
+    yield from (("predicted", text) for text in predicted_texts(difference))
+    for one in difference.differs:
+        if one not in difference.incomparable:  # which is said first
+            why = "; what comes and goes is unknown" if one.explains else ""
+            yield "differs", f"{_DIFFERS.get(one.what, one.what)}: {one.before} → {one.after}{why}"
+    yield "noise", noise_text(difference.noise)
+
+
+def changes_of(difference: Difference, most: int | None) -> tuple[Sequence[FindingChange], int, list[FindingChange]]:
+    """Return the changes that are shown, how many more there are, and what is the same."""
+    changed = [change for change in difference.changes if change.status != "same"]
+    same = [change for change in difference.changes if change.status == "same"]
+    return changed[:most], len(changed) - len(changed[:most]), same
 
 
 def predicted_texts(difference: Difference) -> Iterator[str]:

@@ -28,6 +28,7 @@ class LabelledText(Struct, frozen=True):
     label: str = ""
     indent: int = 0  # of the label
     width: int = 0  # of the label with the spaces after it
+    style: str | None = None  # of the label alone; null: the margin is as dim as the label
 
     def wrapped(self, console: Console) -> Iterator[Text]:
         margin = self.indent + self.width
@@ -35,7 +36,8 @@ class LabelledText(Struct, frozen=True):
         lines = [self.value] if whole else self.value.wrap(console, max(console.width - margin, 20)) or [Text()]
         for number, text in enumerate(lines):
             label = "" if number else " " * self.indent + self.label
-            row = Text.assemble((f"{label:<{margin}}", LABEL), text)
+            style = LABEL if self.style is None else "" if number else self.style
+            row = Text.assemble((f"{label:<{margin}}", style), text)
             row.rstrip()
             yield row
 

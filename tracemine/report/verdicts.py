@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
+from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from tracemine.findings.record import GRAPH
 from tracemine.report.escape import line
+from tracemine.report.paragraphs import console_for
 from tracemine.units import count_text, time_text
 from tracemine.verdicts.levels import LEVELS
 
@@ -22,19 +24,13 @@ if TYPE_CHECKING:
     from tracemine.verdicts.step import StepVerdict
     from tracemine.verdicts.verdict import Verdict, Verdicts
 
-_STYLES = {
-    "L0": "red",
-    "L1": "yellow",
-    "L2": "green",
-    "L3": "green",
-    "L4": "bold green",
-    "L5": "bold green",
-    "L6": "bold green",
-    "L7": "bold green",
-}
+_STYLES = {"L0": "red", "L1": "yellow", "L2": "green", "L3": "green"} | dict.fromkeys(
+    ("L4", "L5", "L6", "L7"), "bold green"
+)
 _COLUMNS = ("", "finding", "calls", "level", "predicted", "measured", "error", "eager", "fused", "compile", "copy")
 _WIDE, _NARROW = 110, 78
 _MARGIN = 4 * " "
+_Line = tuple[Text | None, str, str]  # a head, a text behind it, and its style
 _VARIANTS = {
     "eager": "replayed",
     "fused": "with fused kernels",
@@ -61,44 +57,45 @@ _SKIPPED = {
 def render(found: Verdicts, out: TextIO, how: Drawing) -> None:
     """Write a table, a line a finding, with what it came to and what it assumes below."""
     drawn = StringIO()
-    console = Console(
-        file=drawn,
-        width=how.width,
-        force_terminal=how.color,
-        no_color=not how.color,
-        highlight=False,
-        legacy_windows=False,
-    )
-    where = found.gpu or "no GPU: levels up to L2"
-    console.print(Text(line(f"{found.trace} · {where}")))
+    console = console_for(drawn, how)
+    console.print(Text(line(f"{found.trace} · {found.gpu or 'no GPU: levels up to L2'}")))
     columns = _print_table(found, console, how.width) if found.verdicts else ()
-    for rank, verdict in enumerate(found.verdicts, 1):
-        says = _came_to(verdict, found.step is not None)
-        says = says if "finding" in columns and verdict.by != GRAPH else f"{verdict.title[:60]}: {says}"
-        head = Text.assemble((f"{rank:>3} ", "dim"), (verdict.fingerprint[:16], "dim"), " ")
-        _print_indented(console, line(says), head=head)
-        _print_details(verdict, console)
-    for text in assumption_texts(found.verdicts):
-        _print_indented(console, line(f"assumed {text}", 500), head=Text(), style="dim")
-    if found.step is not None:
-        _print_step(found.step, console)
-    left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
-    if left_out:
-        _print_indented(console, f"not looked at: {', '.join(left_out)}", head=Text(), style="dim")
-    for warning in found.warnings:
-        _print_indented(console, line(f"note: {warning}"), head=Text(), style="dim")
-    console.print()
-    _print_indented(console, summary_text(found), head=Text())
+    for head, text, style in _lines(found, "finding" in columns):
+        _print_indented(console, head, text, style)
     out.writelines(text.rstrip() + "\n" for text in drawn.getvalue().splitlines())
 
 
-def _print_details(verdict: Verdict, console: Console) -> None:
-    for text in (*wrong_texts(verdict), *bug_texts(verdict)):
-        _print_indented(console, line(text))
-    for text in call_texts(verdict):
-        _print_indented(console, line(text, 300))
-    for text in left_texts(verdict):
-        _print_indented(console, line(f"not tried: {text}", 300), style="dim")
+def _lines(found: Verdicts, titled: bool) -> Iterator[_Line]:
+    """Yield what each finding came to, then what holds of all. titled: a table above has the findings' titles."""
+    for rank, verdict in enumerate(found.verdicts, 1):
+        says = _came_to(verdict, found.step is not None)
+        says = says if titled and verdict.by != GRAPH else f"{verdict.title[:60]}: {says}"
+        yield Text.assemble((f"{rank:>3} {verdict.fingerprint[:16]}", "dim"), " "), line(says), ""
+        yield from _details(verdict)
+    yield from ((Text(), line(f"assumed {text}", 500), "dim") for text in assumption_texts(found.verdicts))
+    if found.step is not None:
+        yield from _step_lines(found.step)
+    left_out = [f"{count_text(n, 'finding')} {_SKIPPED.get(name, name)}" for name, n in found.skipped.items()]
+    if left_out:
+        yield Text(), f"not looked at: {', '.join(left_out)}", "dim"
+    yield from ((Text(), line(f"note: {warning}"), "dim") for warning in found.warnings)
+    yield from ((None, "", ""), (Text(), summary_text(found), ""))
+
+
+def _details(verdict: Verdict) -> Iterator[_Line]:
+    """Yield which wrong kernels were not found out, a bug of ours that it did not come to, and what else there is."""
+    validation = verdict.validation
+    if validation is not None and validation.mutants:
+        caught, tried = validation.killed
+        yield None, f"{caught} of {count_text(tried, 'wrong kernel')} found out", ""
+        left = [m for m in validation.mutants if m.killed_by is None and m.equivalent is None]
+        yield from ((None, line(f"not found out: {one.name}: {one.line.strip()}"), "") for one in left)
+    if verdict.bug is not None and verdict.bug not in verdict.says:
+        yield None, line(verdict.bug), ""
+    yield from ((None, line(text, 300), "") for text in call_texts(verdict))
+    if verdict.measured is not None:  # of others the verdict says why; L6 is asked for
+        left_out = (text for text in verdict.not_tested if not text.startswith("L6"))
+        yield from ((None, line(f"not tried: {text}", 300), "dim") for text in left_out)
 
 
 def _print_table(found: Verdicts, console: Console, width: int) -> Sequence[str]:
@@ -112,7 +109,13 @@ def _print_table(found: Verdicts, console: Console, width: int) -> Sequence[str]
         if verdict.by == GRAPH:  # of the step, of which the lines below tell
             continue
         title = Text(line(verdict.title, longest=60))
-        cells: list[str | Text] = [str(rank), title, str(verdict.calls or ""), _level(verdict), *_times(verdict)]
+        cells: list[str | Text] = [
+            str(rank),
+            title,
+            str(verdict.calls or ""),
+            Text(verdict.level, _STYLES.get(verdict.level, "")),
+            *_times(verdict),
+        ]
         of = dict(zip(_COLUMNS, cells, strict=True))
         table.add_row(*(of[name] for name in columns))
     console.print(table)
@@ -129,65 +132,38 @@ def _columns(width: int) -> tuple[str, ...]:
     return tuple(name for name in _COLUMNS if name not in left_out)
 
 
-def _print_indented(console: Console, text: str, *, head: Text | None = None, style: str = "") -> None:
-    """Write an indented paragraph; with a head its first line begins with that instead."""
+def _print_indented(console: Console, head: Text | None, text: str, style: str) -> None:
+    """Write an indented paragraph; with a head its first line begins with that instead. Nothing is an empty line."""
     whole = Text(text, style=style) if head is None else Text.assemble(head, (text, style))
-    first = _MARGIN if head is None else ""
     lines = whole.wrap(console, console.width - len(_MARGIN))
     for number, each in enumerate(lines):
         each.rstrip()
-        console.print(Text.assemble(_MARGIN if number else first, each), soft_wrap=True)
+        console.print(Text.assemble(_MARGIN if number or head is None else "", each), soft_wrap=True)
 
 
-def _print_step(step: StepVerdict, console: Console) -> None:
-    """Write what is replayed, what it came to, and each change: predicted and measured."""
+def _step_lines(step: StepVerdict) -> Iterator[_Line]:
+    """Yield what is replayed, what it came to, and each change: predicted and measured."""
     replayed = f"{step.replayed_launches} of {count_text(step.launches, 'launch')}, {step.share:.1%} of its GPU time"
-    console.print()
-    console.print(Text.assemble(("step ", "bold"), line(f"{step.step or 'the whole recording'}: {replayed}")))
+    yield None, "", ""
+    yield Text("step ", "bold"), line(f"{step.step or 'the whole recording'}: {replayed}"), ""
     if step.shorter is None:  # else it is the first of the changes
-        _print_indented(console, line(step.says))
-    for left in step.left:
-        _print_indented(console, line(f"not replayed: {left.reason} ({left.calls})"), style="dim")
-    for reason, count in step.refused.items():
-        says = f"{count_text(count, 'occurrence')} not replaced: {reason}"
-        _print_indented(console, line(says), style="dim")
+        yield None, line(step.says), ""
+    left_out = [f"not replayed: {left.reason} ({left.calls})" for left in step.left]
+    left_out += [f"{count_text(n, 'occurrence')} not replaced: {reason}" for reason, n in step.refused.items()]
+    yield from ((None, line(says), "dim") for says in left_out)
     for name, times in step.medians_ns.items():
         says = f"{_VARIANTS.get(name, name)}: {time_text(times['step_ns'])}, the host {time_text(times['host_ns'])}"
-        _print_indented(console, line(says))
+        yield None, line(says), ""
     if step.recorded_ns:
-        _print_indented(console, f"the model's own step alone: {time_text(step.recorded_ns)}")
+        yield None, f"the model's own step alone: {time_text(step.recorded_ns)}", ""
     for change in step.changes:
         interval = f"{_signed(change.low_ns)} to {_signed(change.high_ns)}"
         says = f"{_CHANGES.get(change.change, change.change)} saved {_signed(change.measured_ns)} ({interval})"
-        if change.predicted_ns is not None:
-            claim = change.predicted_ns
+        if (claim := change.predicted_ns) is not None:
             says += f", predicted {_signed(claim.mid)} ({_signed(claim.low)} to {_signed(claim.high)})"
         if change.replay_ns > change.measured_ns:
             says += f"; the replay, whose host is slower, {_signed(change.replay_ns)}"
-        if change.says:
-            says += f"; not compared: {change.says}"
-        _print_indented(console, line(says))
-
-
-def wrong_texts(verdict: Verdict) -> list[str]:
-    """Return how many wrong kernels were found out, and those that were not; nothing where none were tried."""
-    validation = verdict.validation
-    if validation is None or not validation.mutants:
-        return []
-    caught, tried = validation.killed
-    found = [f"{caught} of {count_text(tried, 'wrong kernel')} found out"]
-    left = [m for m in validation.mutants if m.killed_by is None and m.equivalent is None]
-    return found + [f"not found out: {one.name}: {one.line.strip()}" for one in left]
-
-
-def bug_texts(verdict: Verdict) -> list[str]:
-    """Return a bug of ours that is not what the finding came to."""
-    return [verdict.bug] if verdict.bug is not None and verdict.bug not in verdict.says else []
-
-
-def left_texts(verdict: Verdict) -> list[str]:
-    """Return what was not tried of what was timed. Of the others the verdict says why; L6 is asked for."""
-    return [text for text in verdict.not_tested if not text.startswith("L6")] if verdict.measured is not None else []
+        yield None, line(says + (f"; not compared: {change.says}" if change.says else "")), ""
 
 
 def assumption_texts(verdicts: Sequence[Verdict]) -> list[str]:
@@ -205,12 +181,7 @@ def _ranks(found: Sequence[int]) -> str:
     >>> _ranks([1]), _ranks([1, 2, 3, 5, 7, 8])
     ('1', '1-3, 5, 7, 8')
     """
-    runs: list[list[int]] = []
-    for rank in found:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(found), lambda each: each[1] - each[0])]
     return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs)
 
 
@@ -220,19 +191,12 @@ def summary_text(found: Verdicts) -> str:
     levels = ", ".join(f"{counts[level]} {level}" for level in sorted(counts, reverse=True))
     says = [f"{count_text(len(found.verdicts), 'finding')}: {levels}" if counts else "no finding to verify"]
     claims = [(v.level, max(v.predicted_ns.mid, 0) * v.occurrences) for v in found.verdicts if v.by != GRAPH]
-    least, what = (
-        ("L2", "right (interpreter on the CPU)") if found.gpu is None else ("L4", "right and faster than eager")
-    )
+    least, what = ("L4", "right and faster than eager") if found.gpu else ("L2", "right (interpreter on the CPU)")
     whole, validated = sum(ns for _, ns in claims), sum(ns for level, ns in claims if level >= least)
     if whole:
-        says.append(
-            f"{what}: {validated / whole:.0%} of the {time_text(whole)} of GPU time they are to save in this trace"
-        )
-    if found.gpu is None and whole:
-        says.append("speed not measured: no GPU")
-    if found.seconds is not None:
-        says.append(f"{found.seconds:.0f} s")
-    return " · ".join(says)
+        share = f"{validated / whole:.0%} of the {time_text(whole)} of GPU time they are to save in this trace"
+        says += [f"{what}: {share}", *([] if found.gpu else ["speed not measured: no GPU"])]
+    return " · ".join(says if found.seconds is None else [*says, f"{found.seconds:.0f} s"])
 
 
 def _came_to(verdict: Verdict, stepped: bool) -> str:
@@ -241,9 +205,8 @@ def _came_to(verdict: Verdict, stepped: bool) -> str:
         return f"{verdict.level}, {verdict.says}"
     if verdict.measured is None or verdict.level < "L4":
         return verdict.says
-    says = verdict.says
-    if verdict.level == "L6" and stepped:  # the step is reported once
-        says = "and a replayed step got shorter with it in place (below)"
+    in_step = verdict.level == "L6" and stepped  # the step is reported once
+    says = "and a replayed step got shorter with it in place (below)" if in_step else verdict.says
     return f"{_as_fast(verdict.measured.eager_to_fused['ratio'])}, {says}"
 
 
@@ -270,10 +233,6 @@ def _did(call: CallVerdict) -> str:
         return f"{call.level}, {call.says}"
     did = f"{_as_fast(call.ratio)}, {call.level}"
     return did if call.level in ("L4", "L5") else f"{did}, {call.says}"
-
-
-def _level(verdict: Verdict) -> Text:
-    return Text(verdict.level, style=_STYLES.get(verdict.level, ""))
 
 
 def _times(verdict: Verdict) -> list[str]:

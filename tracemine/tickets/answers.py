@@ -75,19 +75,24 @@ class IssueLabel(msgspec.Struct, frozen=True):
     name: str | None = None
 
 
-class GitHubIssue(msgspec.Struct, frozen=True, kw_only=True):
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What someone wrote."""
+
+    body: str | None = None
+    user: Person | None = None
+    author_association: str = "NONE"
+
+
+class GitHubIssue(Written, frozen=True, kw_only=True):
     """An issue, or a pull request, which is listed too."""
 
     number: Count
     state: str
-    body: str | None = None
     title: str = ""
     state_reason: str | None = None
     html_url: str = ""
     labels: list[IssueLabel | str] = []
     pull_request: Any = msgspec.UNSET
-    user: Person | None = None
-    author_association: str = "NONE"
 
     @property
     def label_names(self) -> set[str | None]:
@@ -95,13 +100,10 @@ class GitHubIssue(msgspec.Struct, frozen=True, kw_only=True):
         return {one if isinstance(one, str) else one.name for one in self.labels}
 
 
-class GitHubComment(msgspec.Struct, frozen=True, kw_only=True):
+class GitHubComment(Written, frozen=True, kw_only=True):
     """A comment."""
 
     id: Count
-    body: str | None = None
-    user: Person | None = None
-    author_association: str = "NONE"
 
 
 class Milestone(msgspec.Struct, frozen=True):
@@ -114,22 +116,17 @@ class Milestone(msgspec.Struct, frozen=True):
 # Jira
 
 
-class Category(msgspec.Struct, frozen=True):
-    """What kind of status one is."""
+class Named(msgspec.Struct, frozen=True):
+    """A resolution, or a kind of statuses."""
 
+    name: str = ""
     key: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
     """A status."""
 
-    status_category: Category | None = None
-
-
-class Named(msgspec.Struct, frozen=True):
-    """A resolution."""
-
-    name: str = ""
+    status_category: Named | None = None
 
 
 class Account(msgspec.Struct, frozen=True, rename="camel"):

@@ -8,21 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from tracemine.causes import load_rules
+from tracemine.documents import words
 from tracemine.documents.finding import before_after
 from tracemine.documents.screen import own_of, sure_of, times_of, whole_percent
 from tracemine.documents.verdict_words import times_text, unprofiled_ns
-from tracemine.documents.words import (
-    EVIDENCE,
-    a_step,
-    blocks,
-    cause_of,
-    chain,
-    first_sentence,
-    operator_name,
-    outside_steps,
-    saving_of_each,
-    share_of_text,
-)
 from tracemine.findings.grouping import of_torch, one_kernel_fixes
 from tracemine.findings.record import Finding, Range, Scan, Source
 from tracemine.matching import Rule
@@ -40,6 +29,7 @@ from tracemine.tickets.document import (
     Strong,
     Text,
     TicketTable,
+    listed,
 )
 from tracemine.tickets.marks import MOST_ALIASES, key_of
 from tracemine.tickets.names import EVERYONES, ShownNames
@@ -81,18 +71,14 @@ class FindingPlace:
 
     def runs(self, names: ShownNames, trace_format: str = "kineto") -> Runs:
         """Return it in a line: the user's own frame, what called it, the module; else operators."""
-        found: list[Run] = []
-        for number, frame in enumerate(self._shown):
-            file = names.file(frame.file)
-            found += [Text(", called from ")] if number else []
-            found.append(Name(f"{file}:{frame.line} {names.function(frame.function)}"))
+        frames = (f"{names.file(one.file)}:{one.line} {names.function(one.function)}" for one in self._shown)
+        found = [*listed(", called from ", frames)]
         if self.module:
-            name = Name(names.module(self.module).replace("_*", ""))
-            found += [Text(", module " if found else "module "), name]
+            found += [Text(", module " if found else "module "), Name(names.module(self.module).replace("_*", ""))]
         if found:
             return tuple(found)
-        for number, op in enumerate(chain(tuple(map(operator_name, self.ops)))[:_MOST_KERNELS]):
-            found += [Text(", " if number else "operators "), Name(op)]
+        ops = words.chain(tuple(map(words.operator_name, self.ops)))[:_MOST_KERNELS]
+        found = [*([Text("operators ")] if ops else []), *listed(", ", ops)]
         if not of_torch(self.ops):
             return tuple(found)
         how = ": record with `with_stack=True`" if trace_format == "kineto" else ""
@@ -116,7 +102,7 @@ def drafts_of(
 
     frames: the user's own lines of findings that hold none, by fingerprint.
     """
-    places = [_place(finding, frames) for finding in findings]
+    places = [FindingPlace(one.module, one.source, one.ops, own_of(one, frames)) for one in findings]
     saved = [_saves(finding, scan) for finding in findings]
     ways = [
         place.ways(one.rule, one.title, names, one.identity.finding, saves)
@@ -133,8 +119,8 @@ def drafts_of(
 
 def figures(finding: Finding) -> Figures:
     """Return what is compared with what the ticket said last."""
-    saving = saving_of_each(finding, "step_saving_ns").mid or saving_of_each(finding, "gpu_saving_ns").mid
-    if finding.per_step is None or outside_steps(finding):
+    saving = words.saving_of_each(finding, "step_saving_ns").mid or words.saving_of_each(finding, "gpu_saving_ns").mid
+    if finding.per_step is None or words.outside_steps(finding):
         return Figures(saving, finding.measured_ns, "trace")
     return Figures(saving, finding.per_step.measured_ns, "step")
 
@@ -152,7 +138,7 @@ def fix_blocks(text: str) -> tuple[list[Block], list[Block]]:
     >>> len(begin), rest
     (2, [Paragraph(runs=(Text(text='Or that.'),))])
     """
-    parts = blocks(text)
+    parts = words.blocks(text)
     found: list[Block] = [
         Code(part, "python") if is_code else Paragraph((Text(re.sub("^or ", "Or ", part)),)) for is_code, part in parts
     ]
@@ -179,10 +165,6 @@ def how_to_check(*more: Run, files: Sequence[str] = _FILES) -> Paragraph:
     return Paragraph((Strong("Check:"), Text(f" {_CHECK}"), Name(f"tracemine diff {' '.join(files)}"), *more))
 
 
-def _place(finding: Finding, frames: Mapping[str, Source]) -> FindingPlace:
-    return FindingPlace(finding.module, finding.source, finding.ops, own_of(finding, frames))
-
-
 def _hidden(finding: Finding, place: FindingPlace) -> frozenset[str]:
     variants = (FindingPlace(one.module, one.source, one.ops) for one in finding.variants)
     return frozenset().union(*(one.hidden(finding.rule, finding.title) for one in (place, *variants)))
@@ -203,13 +185,13 @@ def rules() -> Mapping[str, Rule]:
 
 def _saves(finding: Finding, scan: Scan) -> str:
     """Return what stands behind a title: what is saved, of the step or else of GPU time, and which share that is."""
-    step, gpu = (saving_of_each(finding, name).mid for name in ("step_saving_ns", "gpu_saving_ns"))
+    step, gpu = (words.saving_of_each(finding, name).mid for name in ("step_saving_ns", "gpu_saving_ns"))
     if not (step or gpu):
         return ""
     of_trace = figures(finding).of == "trace"
     of_step = scan.summary.per_step
     gpu_ns = scan.summary.gpu_time_ns if of_trace or of_step is None else of_step.gpu_busy_ns
-    whole_ns = (None if outside_steps(finding) else unprofiled_ns(scan.summary)) if step else gpu_ns
+    whole_ns = (None if words.outside_steps(finding) else unprofiled_ns(scan.summary)) if step else gpu_ns
     share = f" ({whole_percent(step or gpu, whole_ns)})" if whole_ns else ""
     return (
         f": −{time_text(step or gpu)}{'' if step else ' GPU time'}{' in the trace' if of_trace else ' per step'}{share}"
@@ -217,7 +199,7 @@ def _saves(finding: Finding, scan: Scan) -> str:
 
 
 def _blocks(finding: Finding, scan: Scan, place: FindingPlace, names: ShownNames) -> Iterator[Block]:
-    yield Paragraph((Text(f"{_what(finding, scan)}. {first_sentence(finding.why)}"),))
+    yield Paragraph((Text(f"{_what(finding, scan)}. {words.first_sentence(finding.why)}"),))
     yield _before_after(finding, scan)
     yield from led("Where", Paragraph(place.runs(names, scan.trace.format)))
     begin, rest = fix_blocks(finding.fix)
@@ -239,16 +221,16 @@ def _what(finding: Finding, scan: Scan) -> str:
         times = "once" if finding.occurrences == 1 else f"{finding.occurrences:,} times"
         often = f", {times} in {count_text(steps, 'step') if figures(finding).of == 'step' else 'the trace'}"
     kernels = f", {count_text(len(finding.kernels), 'kernel')} each" if finding.on_gpu and finding.kernels else ""
-    return f"{cause_of(finding)}{often}{kernels}"
+    return f"{words.cause_of(finding)}{often}{kernels}"
 
 
 def _before_after(finding: Finding, scan: Scan) -> TicketTable:
     """Return what is measured, and what is predicted; a step where steps are known."""
-    gpu, step = saving_of_each(finding, "gpu_saving_ns"), saving_of_each(finding, "step_saving_ns")
-    measured_ns = a_step(finding, Range(*[finding.measured_ns] * 3)).mid
-    whole_ns = None if outside_steps(finding) else unprofiled_ns(scan.summary)
+    gpu, step = words.saving_of_each(finding, "gpu_saving_ns"), words.saving_of_each(finding, "step_saving_ns")
+    measured_ns = words.a_step(finding, Range(*[finding.measured_ns] * 3)).mid
+    whole_ns = None if words.outside_steps(finding) else unprofiled_ns(scan.summary)
     unit = TimeUnit.of(max(whole_ns or 0, measured_ns))
-    rows = [] if whole_ns is None or not step.high else [_row(share_of_text(scan), whole_ns, step, unit)]
+    rows = [] if whole_ns is None or not step.high else [_row(words.share_of_text(scan), whole_ns, step, unit)]
     if gpu.high:
         rows.append(_row("these kernels, as recorded", measured_ns, gpu, unit))
     else:
@@ -271,12 +253,12 @@ def _verify(finding: Finding, file: str) -> Iterator[Run]:
 
 
 def _sure(finding: Finding) -> Iterator[Run]:
-    name = "step_saving_ns" if saving_of_each(finding, "step_saving_ns").mid else "gpu_saving_ns"
+    name = "step_saving_ns" if words.saving_of_each(finding, "step_saving_ns").mid else "gpu_saving_ns"
     yield Strong("Sure:")
-    yield Text(f" {sure_of(finding, saving_of_each(finding, name))}")
+    yield Text(f" {sure_of(finding, words.saving_of_each(finding, name))}")
     verdicts = [one.verdict for one in finding.variants or (finding,) if one.verdict is not None]
     if not verdicts:
-        yield Text(f"; {EVIDENCE.get(finding.evidence, finding.evidence)}.")
+        yield Text(f"; {words.EVIDENCE.get(finding.evidence, finding.evidence)}.")
         return
     said = (" · ".join(filter(None, (f"{one.level}, {one.says}", times_text(one)))) for one in verdicts)
     yield Text(f"; verified: {'; '.join(dict.fromkeys(said))}.")
@@ -300,10 +282,8 @@ def _more(finding: Finding, scan: Scan) -> Iterator[Runs]:
 
 
 def _chained(names: Sequence[str]) -> Iterator[Run]:
-    every = chain(names)
-    for number, name in enumerate(every[:_MOST_KERNELS]):
-        yield from [Text(" → ")] if number else []
-        yield Name(name)
+    every = words.chain(names)
+    yield from listed(" → ", every[:_MOST_KERNELS])
     if len(every) > _MOST_KERNELS:
         yield Text(f" … {len(every) - _MOST_KERNELS:,} more")
 

@@ -6,31 +6,29 @@ trace and is shown as code, whatever it holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+@dataclass(frozen=True)
+class Run:
+    """A part of a line."""
+
+    text: str
+
+
+class Text(Run):
     """A sentence, or a part of one."""
 
-    text: str
 
-
-@dataclass(frozen=True, slots=True)
-class Strong:
+class Strong(Run):
     """A sentence's part that is printed bold."""
 
-    text: str
 
-
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Run):
     """A name from the trace."""
 
-    text: str
 
-
-Run = Text | Strong | Name
 Runs = tuple[Run, ...]
 
 
@@ -73,3 +71,10 @@ class Folded:
 
 
 Block = Paragraph | Bullets | Code | TicketTable | Folded
+
+
+def listed(between: str, names: Iterable[str]) -> Iterator[Run]:
+    """Yield names with a text between them."""
+    for number, name in enumerate(names):
+        yield from [Text(between)] if number else []
+        yield Name(name)

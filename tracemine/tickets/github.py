@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
+from functools import cache, cached_property
 from typing import TypeVar
 
 import msgspec
@@ -27,12 +27,12 @@ from tracemine.errors import ServiceError, UsageError
 from tracemine.patterns import deferred
 from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret, origin_of
-from tracemine.tickets.answers import GitHubComment, GitHubIssue, Milestone, Person
-from tracemine.tickets.connect import client_of
+from tracemine.tickets.answers import GitHubComment, GitHubIssue, Milestone, Person, Written
 from tracemine.tickets.document import Block
 from tracemine.tickets.markdown import body, markdown, title
 from tracemine.tickets.marks import comment_in, comment_line, mark_in, with_state, with_text
 from tracemine.tickets.record import Comment, Filing, Issue, RefusedError, State, TicketDraft
+from tracemine.tickets.service import Service
 from tracemine.tickets.tokens import GITHUB, github_token
 
 LABEL = "tracemine"
@@ -48,7 +48,7 @@ Listed = TypeVar("Listed", GitHubIssue, GitHubComment, Milestone)
 _STATES: Mapping[str, State] = {"not_planned": "not planned", "duplicate": "not planned"}
 
 
-class GitHub:
+class GitHub(Service):
     """Issues of a repository, those with the label `tracemine`."""
 
     def __init__(
@@ -58,21 +58,11 @@ class GitHub:
             raise UsageError(f"--github: {repository[:80]!a} is no repository", hint="name one as OWNER/REPO")
         base = origin_of(url, "--github-url")
         secret = github_token(base) if token is None else Secret(f"Bearer {token}")
-        self._client = client_of(base, secret, _HEADERS, patience)
+        super().__init__(base, secret, _HEADERS, patience)
         self._path = f"/repos/{repository}"
-        self._assignable: dict[str, str | None] = {}
-        self._own: int | None = None  # the token's user; None: not asked yet
+        self._cannot_assign = cache(self._asked_of)
         self._is_public = base == GITHUB
         self.place = f"{base.partition('://')[2]} {repository}" if base != GITHUB else repository
-
-    def __enter__(self) -> GitHub:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._client.__exit__()
-
-    def pause(self) -> None:
-        self._client.pause()
 
     def issues(self, created: Sequence[str] = ()) -> list[Issue]:
         query: dict[str, str | int] = {"labels": LABEL, "state": "all", "sort": "created", "direction": "asc"}
@@ -84,26 +74,18 @@ class GitHub:
         return issues, created is None or any(issue.number == created.number for issue in issues)
 
     def taken(self, filing: Filing) -> tuple[Filing, tuple[str, ...]]:
-        names: list[str] = []
-        problems: list[str] = []
-        for name in dict.fromkeys(one.removeprefix("@") for one in filing.assignees):
-            problem = self._cannot_assign(name)
-            if problem is None and len(names) == _MOST_ASSIGNEES:
-                problem = f"an issue has at most {_MOST_ASSIGNEES} assignees"
-            if problem is None:
-                names.append(name)
-            else:
-                problems.append(f"{line(name, 80)} is not assigned: {problem}")
+        names, problems = self._assignees(filing)
         milestone = None if filing.milestone is None else str(self._milestone(filing.milestone))
-        return replace(filing, assignees=tuple(names), milestone=milestone), tuple(problems)
+        return replace(filing, assignees=names, milestone=milestone), problems
 
-    def _cannot_assign(self, name: str) -> str | None:
-        """Return why a user of this name cannot be assigned; None: they can."""
-        if name not in self._assignable:
-            self._assignable[name] = self._asked_of(name)
-        return self._assignable[name]
+    def _assignee(self, name: str, taken: int) -> tuple[str | None, str]:
+        problem = self._cannot_assign(name)
+        if not problem and taken == _MOST_ASSIGNEES:
+            problem = f"an issue has at most {_MOST_ASSIGNEES} assignees"
+        return None if problem else name, problem
 
-    def _asked_of(self, name: str) -> str | None:
+    def _asked_of(self, name: str) -> str:
+        """Return why a user of this name cannot be assigned; "": they can."""
         if "/" in name:
             return "issues are assigned to people, and this is a team"
         if not _LOGIN.fullmatch(name):
@@ -112,7 +94,7 @@ class GitHub:
             self._client.send("GET", f"{self._path}/assignees/{name}", None)
         except RefusedError:
             return f"{self.place} lets no such user be assigned"
-        return None
+        return ""
 
     def _milestone(self, wanted: str) -> int:
         """Return the number of an open milestone."""
@@ -188,17 +170,17 @@ class GitHub:
             found, headers = self._client.get(following[1], list[kind])  # type: ignore[valid-type]
         raise ServiceError(f"{self.place}: a list has more than {_MOST_PAGES:,} pages")
 
-    def _is_ours(self, found: GitHubIssue | GitHubComment) -> bool:
+    def _is_ours(self, found: Written) -> bool:
         """Return whether the token's user wrote it, or someone of the repository."""
         if found.author_association in _MEMBERS:
             return True
         if found.user is None:
             return False
-        if self._own is None:
-            self._own = self._asked_own()
         return found.user.id == self._own or (self._own == _AN_APP and found.user.type == "Bot")
 
-    def _asked_own(self) -> int:
+    @cached_property
+    def _own(self) -> int:
+        """Return the token's user."""
         try:
             return self._client.get("/user", Person)[0].id
         except RefusedError:
@@ -213,15 +195,7 @@ def _issue(found: GitHubIssue) -> Issue | None:
     state: State = "open"
     if found.state != "open":
         state = _STATES.get(found.state_reason or "", "completed")
-    return Issue(
-        name=f"#{found.number}",
-        number=found.number,
-        state=state,
-        mark=mark,
-        title=found.title,
-        url=found.html_url,
-        body=found.body or "",
-    )
+    return Issue(f"#{found.number}", found.number, state, mark, found.title, found.html_url, found.body or "")
 
 
 def _comment(found: GitHubComment, key: str) -> Comment | None:

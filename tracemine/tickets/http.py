@@ -35,6 +35,11 @@ _MOST_REDIRECTS = 3
 _REPEATABLE = frozenset({"GET", "PUT", "PATCH", "DELETE"})
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _REDIRECTS = frozenset({301, 302, 307, 308})
+_OTHER_API = "is this the API's address, and of such a service?"
+_NO_API = "is this the API's address (of GitHub Enterprise https://HOST/api/v3)?"
+_NOT_THERE = "does it exist, and may the token read and write issues there?"
+_HINTS = {401: "the token is not taken: has it ended?", 403: _NOT_THERE, 404: _NOT_THERE}
+_PROBLEMS = ((HalfAnswer, "{}"), (httpx.TimeoutException, "no answer in time"), (httpx.ConnectError, "no connection"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ class Client:
         Raises ServiceError, also where it is of another shape than `kind`.
         """
         answer = self._ask("GET", self._address(path, parameters), None, repeatable=True)
-        return self._as(answer, kind, f"GET {path.partition('?')[0]}"), answer.headers
+        return self._as(kind, answer.content, f"GET {path.partition('?')[0]}"), answer.headers
 
     def send(self, method: str, path: str, content: object) -> None:
         """Send JSON, and let the answer be. Errors as of `ask`."""
@@ -104,33 +109,35 @@ class Client:
         """
         again = method in _REPEATABLE if repeatable is None else repeatable
         answer = self._ask(method, self._address(path, None), content, repeatable=again)
-        return self._as(answer, kind, f"{method} {path}")
-
-    def _as(self, answer: Answer, kind: type[Answered], what: str) -> Answered:
-        try:
-            return decoded(answer.content, kind)
-        except (OtherAnswer, HalfAnswer) as error:
-            raise self._other(what, error) from None
-
-    def _other(self, what: str, error: OtherAnswer | HalfAnswer) -> ServiceError:
-        says = self._line(str(error), 200)
-        return ServiceError(
-            f"{self._origin.host}: {self._line(what, 160)}: answered with something else: {says}",
-            hint="is this the API's address, and of such a service?",
-        )
+        return self._as(kind, answer.content, f"{method} {path}")
 
     def delete(self, path: str) -> None:
         """Delete what lies at a path. That it is gone already is what was wanted, as after a lost answer."""
-        self._ask("DELETE", self._address(path, None), None, repeatable=True, gone=True)
+        self._ask("DELETE", self._address(path, None), None, repeatable=True, fine=HTTPStatus.NOT_FOUND)
+
+    def _as(self, kind: type[Answered], content: bytes, what: str) -> Answered:
+        """Return an answer as what it should be. Raises HalfAnswer where a Raw one is cut off; else ServiceError."""
+        try:
+            return decoded(content, kind)
+        except (OtherAnswer, HalfAnswer) as error:
+            says, hint = f"something else: {self._line(str(error), 200)}", _OTHER_API
+            if isinstance(error, HalfAnswer) and kind is msgspec.Raw:
+                if content.lstrip()[:1] != b"<":
+                    raise
+                says, hint = "a web page, as logins do", _NO_API
+        raise ServiceError(f"{self._origin.host}: {self._line(what, 160)}: answered with {says}", hint=hint)
 
     def _address(self, path: str, parameters: Mapping[str, str | int] | None) -> httpx.URL:
-        url = self._checked(path if "://" in path else self.base + path)
+        url = self._checked(path if "://" in path else self.base + path, self._origin)
         return url.copy_merge_params(dict(parameters)) if parameters else url
 
-    def _checked(self, url: str | httpx.URL) -> httpx.URL:
-        """Return an address as the client that asks reads it. Raises ServiceError where it is of another origin."""
+    def _checked(self, url: str, there: httpx.URL) -> httpx.URL:
+        """Return an address that stands on a page, as the client that asks reads it.
+
+        Raises ServiceError where it is of another origin.
+        """
         try:
-            there = httpx.URL(url)
+            there = there.join(url)
         except httpx.InvalidURL:
             raise ServiceError(f"{self._origin.host} leads to what is no address") from None
         if _of(there) != _of(self._origin) or there.userinfo:
@@ -140,15 +147,8 @@ class Client:
             )
         return there
 
-    def _check_may_repeat(self, status: int, what: str, problem: str, repeatable: bool) -> None:
-        """Raise RefusedError; Unanswered where it is not known what became of what must not be done twice."""
-        if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise RefusedError(f"{self._origin.host}: {what}: {problem}", hint=_hint(status))
-        if not repeatable:
-            raise Unanswered(f"{what}: {problem}")
-
     def _ask(
-        self, method: str, url: httpx.URL, content: object | None, *, repeatable: bool, gone: bool = False
+        self, method: str, url: httpx.URL, content: object | None, *, repeatable: bool, fine: int | None = None
     ) -> Answer:
         what = f"{method} {line(url.path, 120)}"
         problem = "it was not asked"
@@ -164,11 +164,14 @@ class Client:
                 if not repeatable and not isinstance(error, _NOT_SENT):
                     raise Unanswered(f"{what}: {problem}") from None
             else:
-                if answer.status < HTTPStatus.MULTIPLE_CHOICES or (gone and answer.status == HTTPStatus.NOT_FOUND):
+                if answer.status < HTTPStatus.MULTIPLE_CHOICES or answer.status == fine:
                     return answer
                 problem = f"answered {answer.status}{self._says(answer)}"
-                if not _is_limited(answer):
-                    self._check_may_repeat(answer.status, what, problem, repeatable)
+                limited = _is_limited(answer)
+                if not limited and answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise RefusedError(f"{self._origin.host}: {what}: {problem}", hint=_HINTS.get(answer.status))
+                if not (limited or repeatable):
+                    raise Unanswered(f"{what}: {problem}")
                 wait_s = _asked_wait_s(answer)
             if attempt + 1 < self._patience.attempts:
                 self._wait(attempt, wait_s, what, problem)
@@ -187,30 +190,10 @@ class Client:
                 answer = Answer(response.status_code, dict(response.headers), content_)
             if answer.status not in _REDIRECTS or (method != "GET" and answer.status in (301, 302)):
                 break
-            url = self._joined(url, answer.headers.get("location", ""))
+            url = self._checked(answer.headers.get("location", ""), url)
         if answer.status < HTTPStatus.MULTIPLE_CHOICES and answer.content:
-            self._check_whole(answer.content, f"{method} {line(url.path, 120)}")
+            self._as(msgspec.Raw, answer.content, f"{method} {line(url.path, 120)}")
         return answer
-
-    def _check_whole(self, content: bytes, what: str) -> None:
-        """Raises HalfAnswer where an answer is cut off, and ServiceError where it is no JSON."""
-        try:
-            decoded(content, msgspec.Raw)
-        except OtherAnswer as error:
-            raise self._other(what, error) from None
-        except HalfAnswer:
-            if content.lstrip()[:1] == b"<":
-                raise ServiceError(
-                    f"{self._origin.host}: {what}: answered with a web page, as logins do",
-                    hint="is this the API's address (of GitHub Enterprise https://HOST/api/v3)?",
-                ) from None
-            raise
-
-    def _joined(self, url: httpx.URL, location: str) -> httpx.URL:
-        try:
-            return self._checked(url.join(location))
-        except httpx.InvalidURL:
-            raise ServiceError(f"{self._origin.host} leads to what is no address") from None
 
     def _read(self, response: httpx.Response) -> bytes:
         encoding = response.headers.get("content-encoding", "identity")
@@ -259,13 +242,7 @@ def _of(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 def _problem(error: Exception) -> str:
-    if isinstance(error, HalfAnswer):
-        return str(error)
-    if isinstance(error, httpx.TimeoutException):
-        return "no answer in time"
-    if isinstance(error, httpx.ConnectError):
-        return "no connection"
-    return "the connection broke"
+    return next((says for kind, says in _PROBLEMS if isinstance(error, kind)), "the connection broke").format(error)
 
 
 def _is_unknown_host(error: BaseException | None) -> bool:
@@ -275,14 +252,6 @@ def _is_unknown_host(error: BaseException | None) -> bool:
             return error.errno != socket.EAI_AGAIN
         error = error.__cause__ or error.__context__
     return False
-
-
-def _hint(status: int) -> str | None:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return "the token is not taken: has it ended?"
-    if status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-        return "does it exist, and may the token read and write issues there?"
-    return None
 
 
 def _is_limited(answer: Answer) -> bool:

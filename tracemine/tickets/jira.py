@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
+from functools import cache
 
 from tracemine.errors import ServiceError, UsageError
 from tracemine.patterns import deferred
@@ -27,10 +27,10 @@ from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret, origin_of
 from tracemine.tickets.adf import Node, document, title
 from tracemine.tickets.answers import Account, JiraComment, JiraIssue, Page, Status, Transition
-from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block, Name, Paragraph, Text
 from tracemine.tickets.marks import mark_in, mark_lines
 from tracemine.tickets.record import Comment, Filing, Issue, State, TicketDraft, TicketMark, Unanswered
+from tracemine.tickets.service import Service
 from tracemine.tickets.tokens import jira_token
 
 LABEL = PROPERTY = "tracemine"
@@ -52,7 +52,7 @@ _OF_DUPLICATE = ("duplicate", "won't do", "won't fix", "declined")
 _COMMENT = deferred(r"tracemine (\S+) #(\d{1,9})")
 
 
-class Jira:
+class Jira(Service):
     """Issues of a Jira project, those with the label `tracemine`."""
 
     def __init__(
@@ -63,19 +63,10 @@ class Jira:
             raise UsageError(f"--jira-project: {project[:80]!a} is no project's key", hint="keys look like PERF")
         base = origin_of(url, "--jira")
         secret = jira_token(base) if token is None else Secret(token)
-        self._client = client_of(base, secret, {"Accept": "application/json"}, patience)
+        super().__init__(base, secret, {"Accept": "application/json"}, patience)
         self._base, self._project, self._kind = base, project, kind
-        self._accounts: dict[str, str | None] = {}
+        self._account = cache(self._assignable)
         self.place = f"{base.partition('://')[2]} {project}"
-
-    def __enter__(self) -> Jira:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._client.__exit__()
-
-    def pause(self) -> None:
-        self._client.pause()
 
     def issues(self, created: Sequence[str] = ()) -> list[Issue]:
         names = dict.fromkeys((*self._found(), *(name for name in created if _NAME.fullmatch(name))))
@@ -93,26 +84,21 @@ class Jira:
             )
         if (spaced := next((one for one in filing.labels if re.search(r"\s", one)), None)) is not None:
             raise UsageError(f"--label: {spaced[:80]!a} has a space, and no label of Jira has", hint="write a hyphen")
-        taken: list[str] = []
-        problems: list[str] = []
-        for name in dict.fromkeys(one.removeprefix("@") for one in filing.assignees):
-            found = self._assignable(name) if not taken else None
-            if found is not None:
-                taken.append(found)
-            else:
-                why = "an issue of Jira has one assignee" if taken else "it names no one there, or several"
-                problems.append(f"{line(name, 80)} is not assigned: {why}")
-        return replace(filing, assignees=tuple(taken)), tuple(problems)
+        names, problems = self._assignees(filing)
+        return replace(filing, assignees=names), problems
+
+    def _assignee(self, name: str, taken: int) -> tuple[str | None, str]:
+        if taken:
+            return None, "an issue of Jira has one assignee"
+        return self._account(name), "it names no one there, or several"
 
     def _assignable(self, name: str) -> str | None:
         """Return the account of who can be assigned and is named by it, an e-mail address or an account's id."""
-        if name not in self._accounts:
-            asked: dict[str, str | int] = {"project": self._project, "query": name, "maxResults": 20}
-            every, _ = self._client.get("/rest/api/3/user/assignable/search", list[Account], asked)
-            exact = [one for one in every if name in (one.account_id, one.email_address, one.display_name)]
-            found = exact or every
-            self._accounts[name] = found[0].account_id or None if len(found) == 1 else None
-        return self._accounts[name]
+        asked: dict[str, str | int] = {"project": self._project, "query": name, "maxResults": 20}
+        every, _ = self._client.get("/rest/api/3/user/assignable/search", list[Account], asked)
+        exact = [one for one in every if name in (one.account_id, one.email_address, one.display_name)]
+        found = exact or every
+        return found[0].account_id or None if len(found) == 1 else None
 
     def create(self, draft: TicketDraft) -> Issue:
         fields: dict[str, object] = {
@@ -130,7 +116,7 @@ class Jira:
                 f"{self.place}: an issue was created, and its key {line(name, 40)} is of another project",
                 hint="is the project's key another one now?",
             )
-        return Issue(name, self._number(name), "open", draft.mark, draft.title, self._url(name))
+        return self._issue(name, "open", draft.mark, draft.title)
 
     def write(self, issue: Issue, draft: TicketDraft, state: State) -> None:
         if state != issue.state:
@@ -224,8 +210,7 @@ class Jira:
         for one in found:
             mark = _mark(one)
             if mark is not None and _is_member(one.fields.creator) and self._is_here(one.key):
-                summary = one.fields.summary or ""
-                issues.append(Issue(one.key, self._number(one.key), _state(one), mark, summary, self._url(one.key)))
+                issues.append(self._issue(one.key, _state(one), mark, one.fields.summary or ""))
         return issues
 
     def _is_here(self, name: str) -> bool:
@@ -266,11 +251,8 @@ class Jira:
     def _put(self, issue: Issue, content: Mapping[str, object]) -> None:
         self._client.send("PUT", f"/rest/api/3/issue/{issue.name}", content)
 
-    def _number(self, name: str) -> int:
-        return int(name.rpartition("-")[2])
-
-    def _url(self, name: str) -> str:
-        return f"{self._base}/browse/{name}"
+    def _issue(self, name: str, state: State, mark: TicketMark, summary: str) -> Issue:
+        return Issue(name, int(name.rpartition("-")[2]), state, mark, summary, f"{self._base}/browse/{name}")
 
 
 def _property(mark: TicketMark) -> list[Node]:
@@ -310,8 +292,8 @@ def _is_done(status: Status | None) -> bool:
 def _transition(offered: Sequence[Transition], *, done: bool, wishes: Sequence[str]) -> Node | None:
     """Return the transition to take, and the resolution that it asks for; None where none leads there.
 
-    >>> from tracemine.tickets.answers import Category
-    >>> offered = [Transition("31", "Done", Status(Category("done")))]
+    >>> from tracemine.tickets.answers import Named
+    >>> offered = [Transition("31", "Done", Status(Named(key="done")))]
     >>> _transition(offered, done=True, wishes=("done",)), _transition(offered, done=False, wishes=())
     ({'transition': {'id': '31'}}, None)
     """

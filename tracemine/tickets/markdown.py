@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tracemine.patterns import deferred
 from tracemine.report.escape import code, code_cell, fenced, line, prose, prose_cell, table
 from tracemine.tickets.document import Block, Bullets, Code, Folded, Name, Paragraph, Run, Runs, Strong, Text
-from tracemine.tickets.marks import end_line, mark_lines
+from tracemine.tickets.marks import END_LINE, mark_lines
 from tracemine.tickets.record import TicketDraft
 
 _LONGEST_TITLE = 200
@@ -32,7 +32,7 @@ def markdown(blocks: tuple[Block, ...], longest: int = _LONGEST_BODY) -> str:
 
 def body(draft: TicketDraft) -> str:
     """Return the hidden lines, and between them the text."""
-    return f"{mark_lines(draft.mark)}\n\n{markdown(draft.blocks)}\n\n{end_line()}"
+    return f"{mark_lines(draft.mark)}\n\n{markdown(draft.blocks)}\n\n{END_LINE}"
 
 
 def title(text: str) -> str:

@@ -31,8 +31,9 @@ _STATE = deferred(
     re.MULTILINE,
 )
 _OF: dict[str, Literal["step", "trace", "fleet"]] = {"step": "step", "trace": "trace", "fleet": "fleet"}
+END_LINE = "<!-- tracemine-end -->"  # at the end of a ticket's text
 _KEPT = "Tracemine kept what follows: the hidden line that ends its own text was deleted here."
-_END = deferred(r"^<!-- tracemine-end -->[ \t]*\r?$", re.MULTILINE)
+_END = deferred(rf"^{END_LINE}[ \t]*\r?$", re.MULTILINE)
 _COMMENT = deferred(rf"^<!-- tracemine-comment: ({_KEY}) (\d{{1,9}}) -->[ \t]*\r?$", re.MULTILINE)
 
 
@@ -74,11 +75,6 @@ def _state_line(mark: TicketMark) -> str:
     figures = mark.figures
     says = f" saves {figures.saving_ns} of {figures.measured_ns} a {figures.of}" if figures else ""
     return f"<!-- tracemine-state: {mark.revision}{says} -->"
-
-
-def end_line() -> str:
-    """Return the line at the end of a ticket's text."""
-    return "<!-- tracemine-end -->"
 
 
 def mark_in(body: str) -> TicketMark | None:

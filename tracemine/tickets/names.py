@@ -9,21 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tracemine.patterns import deferred
-from tracemine.tickets.document import (
-    Block,
-    Bullets,
-    Code,
-    Folded,
-    Name,
-    Paragraph,
-    Run,
-    Runs,
-    Strong,
-    Text,
-    TicketTable,
-)
+from tracemine.tickets.document import Block, Bullets, Code, Folded, Paragraph, Run, TicketTable
 
 _PACKAGES = deferred(r".*[\\/](?:site|dist)-packages[\\/]")
 _STANDARD = deferred(r".*[\\/]lib(?:64)?[\\/]python[\d.]+[\\/]")
@@ -37,6 +26,7 @@ _PATH_IN_TEXT = deferred(
     r"(?:[^\s\\/:*?\"'<>|`,;()\[\]{}]+[\\/]+)+[^\s\\/:*?\"'<>|`,;()\[\]{}]*"
 )
 EVERYONES = frozenset({"forward", "__call__", "<lambda>", "<module>", "?"})  # functions whose names say nothing
+_HELD = {Paragraph: "runs", Bullets: "items", Folded: "blocks", TicketTable: "rows"}  # what a block is made of
 _SHORTEST_NAME = 4  # characters of a name that is looked for in sentences
 
 
@@ -97,7 +87,7 @@ class ShownNames:
 
     def blocks(self, blocks: tuple[Block, ...], hidden: frozenset[str]) -> tuple[Block, ...]:
         """Return the blocks without paths, and, where asked for, with pseudonyms for `hidden` names in sentences."""
-        return tuple(self._block(block, hidden) for block in blocks)
+        return tuple(self._told(block, hidden) for block in blocks)
 
     def text(self, text: str, hidden: frozenset[str]) -> str:
         """Return a sentence, or code, as `blocks`."""
@@ -114,26 +104,11 @@ class ShownNames:
         digest = hashlib.sha256(f"{self.project}\0{name}".encode("utf-8", "replace")).hexdigest()
         return f"{kind}_{digest[:6]}"
 
-    def _block(self, block: Block, hidden: frozenset[str]) -> Block:
-        if isinstance(block, Paragraph):
-            return Paragraph(self._runs(block.runs, hidden))
-        if isinstance(block, Bullets):
-            return Bullets(tuple(self._runs(item, hidden) for item in block.items))
-        if isinstance(block, Code):
-            return replace(block, text=self.text(block.text, hidden))
-        if isinstance(block, TicketTable):
-            return TicketTable(block.head, tuple(tuple(self._runs(cell, hidden) for cell in row) for row in block.rows))
-        if isinstance(block, Folded):
-            return replace(block, blocks=self.blocks(block.blocks, hidden))
-        raise AssertionError("every kind of block is above")
-
-    def _runs(self, runs: Runs, hidden: frozenset[str]) -> Runs:
-        found: list[Run] = []
-        for run in runs:
-            if isinstance(run, Text):
-                found.append(Text(self.text(run.text, hidden)))
-            elif isinstance(run, Strong):
-                found.append(Strong(self.text(run.text, hidden)))
-            else:
-                found.append(Name(self.text(run.text, hidden)))
-        return tuple(found)
+    def _told(self, part: Any, hidden: frozenset[str]) -> Any:
+        """Return blocks, or what they hold, as `blocks`."""
+        if isinstance(part, tuple):
+            return tuple(self._told(one, hidden) for one in part)
+        if isinstance(part, Run | Code):
+            return replace(part, text=self.text(part.text, hidden))
+        held = _HELD[type(part)]
+        return replace(part, **{held: self._told(getattr(part, held), hidden)})

@@ -38,7 +38,6 @@ class PlannedStep:
     why: str
     issue: Issue | None = None
     draft: TicketDraft | None = None
-    fixed: FixedFinding | None = None
     winner: Issue | None = None  # of a ticket to withdraw: the one that stays
     says: str | None = None  # the comment; None: none is written
 
@@ -67,7 +66,12 @@ class TicketsAsked:
 def plan(found: TicketsAsked, issues: Sequence[Issue], most: int) -> list[PlannedStep]:
     """Return the steps, duplicates first. `most`: so many tickets are created, and no more."""
     kept, duplicates = one_each(issues)
-    steps = [_withdrawal(issue, winner) for issue, winner in duplicates if issue.state == "open"]
+    why = "{} is the ticket of this finding"
+    steps = [
+        PlannedStep("withdraw", one.mark.key, one.title, why.format(winner.name), one, winner=winner)
+        for one, winner in duplicates
+        if one.state == "open"
+    ]
     fixed = dict(found.fixed)
     matched = _matched(
         [draft.mark.key for draft in found.drafts], {d.mark.key: d.mark.aliases for d in found.drafts}, kept
@@ -136,13 +140,11 @@ def _of_finding(
     draft: TicketDraft, issue: Issue | None, fixed: FixedFinding | None, *, beyond: bool
 ) -> PlannedStep | None:
     key, title = draft.mark.key, draft.title
+    if fixed is not None:
+        return None if issue is None else _closing(issue, fixed)
     if issue is None:
-        if fixed is not None:
-            return None
         kind: Kind = "leave" if beyond else "create"
         return PlannedStep(kind, key, title, "--max is reached" if beyond else "it has no ticket", draft=draft)
-    if fixed is not None:
-        return _closing(issue, fixed)
     now, before = draft.mark.figures, issue.mark.figures
     says = f"Before: {before or 'not said'}. Now: {now}."
     if issue.state == "not planned":
@@ -176,12 +178,7 @@ def _closing(issue: Issue, fixed: FixedFinding) -> PlannedStep:
     key, title = issue.mark.key, issue.title
     if issue.state != "open":
         return PlannedStep("leave", key, title, "it is closed already", issue)
-    return PlannedStep("close", key, title, "the comparison says fixed", issue, fixed=fixed, says=str(fixed))
-
-
-def _withdrawal(issue: Issue, winner: Issue) -> PlannedStep:
-    why = f"{winner.name} is the ticket of this finding"
-    return PlannedStep("withdraw", issue.mark.key, issue.title, why, issue, winner=winner)
+    return PlannedStep("close", key, title, "the comparison says fixed", issue, says=str(fixed))
 
 
 def summary(kinds: Sequence[Kind]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,10 @@ def settle(
     tell: gets a sentence for what of a ticket's filing the service cannot take.
     """
     folder = _folder(locks, service.place, found.project)
-    with _lock(folder) if apply else contextlib.nullcontext():
+    if apply:
+        with writing(folder):
+            make_folder(folder)
+    with locked(folder) if apply else contextlib.nullcontext():  # one run of this machine and user at a time
         prefix = f"{found.project}/"
         issues = [issue for issue in service.issues(_created(folder)) if issue.mark.key.startswith(prefix)]
         _check_alike(issues, found.project, redact=found.redacted)
@@ -140,15 +143,15 @@ def findings_of(
     wanted: dict[str, Finding] = {}
     others: dict[str, str] = {}
     for finding in scan.findings:
-        key, reason = key_of(project, finding.identity.finding), _no_ticket(finding)
-        if reason is not None:
-            others[key] = reason
+        key = key_of(project, finding.identity.finding)
+        if finding.refuted or not finding.reported:
+            others[key] = "refuted" if finding.reported else "too small"
         else:
             wanted.setdefault(key, finding)
-    lines = frames or {}
+    lines, asked = frames or {}, tuple(wanted.values())
     drafts = tuple(
         replace(draft, filing=_of_owners(filing, finding, lines, owners))
-        for finding, draft in zip(wanted.values(), drafts_of(tuple(wanted.values()), scan, names, lines), strict=True)
+        for finding, draft in zip(asked, drafts_of(asked, scan, names, lines), strict=True)
     )
     fixed = () if after is None else fixed_before(after, scan)
     closed = tuple((key_of(project, one.identity), one) for one in fixed)
@@ -170,12 +173,6 @@ def _check_alike(issues: Sequence[Issue], project: str, *, redact: bool) -> None
     else:
         says, hint = "is redacted", "say --redact, or give tickets with names another --project"
     raise UsageError(f"--redact: {other.name} of {project} {says}, and this run would mix them", hint=hint)
-
-
-def _no_ticket(finding: Finding) -> str | None:
-    if not finding.reported:
-        return "too small"
-    return "refuted" if finding.refuted else None
 
 
 def _applied(
@@ -231,15 +228,6 @@ def _action(step: PlannedStep) -> Action:
     name, url = (None, None) if issue is None else (issue.name, issue.url)
     filing = step.draft.filing if step.kind == "create" and step.draft is not None else Filing()
     return Action(step.kind, step.key, step.title, step.why, name, url, filing=filing)
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Let one run of this machine and user at a time through."""
-    with writing(folder):
-        make_folder(folder)
-    with locked(folder):
-        yield
 
 
 def _folder(locks: Path | None, place: str, project: str) -> Path:

@@ -165,8 +165,6 @@ def _joined(name: str, times: Sequence[float], calls: Sequence[float], unit_ns: 
 
 def _caveats(difference: Difference) -> Iterator[tuple[str, str]]:
     yield "GPU work", words.step_text(difference.gpu_work)
-    yield from (("predicted", said) for said in words.predicted_texts(difference))
-    yield from (("differs", said) for said in words.differs_texts(difference))
-    yield "noise", words.noise_text(difference.noise)
+    yield from words.facts(difference)
     yield "of", words.sides_text(difference)
     yield from (("note", note) for note in difference.notes)

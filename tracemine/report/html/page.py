@@ -57,7 +57,7 @@ def _trace_page(
     lines = {**frames, **({} if picture is None else picture.frames)}
     screen, rows = first_screen(scan, lines), all_rows(scan, lines)
     prefix = f"{number}-" if number else ""
-    anchors = {finding.fingerprint: (f"{prefix}{finding.fingerprint}", str(rank)) for rank, finding in _ranked(scan)}
+    anchors = {one.fingerprint: (f"{prefix}{one.fingerprint}", str(rank)) for rank, one in enumerate(claimed(scan), 1)}
     hint = unestimated(scan) or no_lines(scan)
     return SimpleNamespace(
         id=number,  # of its section; "": there is one alone
@@ -79,16 +79,11 @@ def _trace_page(
     )
 
 
-def _ranked(scan: Scan) -> Iterator[tuple[int, Finding]]:
-    return enumerate(claimed(scan), 1)
-
-
 def _roofline(scan: Scan, picture: Picture | None, anchors: Mapping[str, tuple[str, str]]) -> SimpleNamespace | None:
     if picture is None or picture.roofline is None:
         return None
-    return roofline_figure(
-        picture.roofline, {one.fingerprint: (anchors[one.fingerprint][0], one.title) for one in claimed(scan)}
-    )
+    titles = {one.fingerprint: (anchors[one.fingerprint][0], one.title) for one in claimed(scan)}
+    return roofline_figure(picture.roofline, titles)
 
 
 def _finding_pages(

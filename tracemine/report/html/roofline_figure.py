@@ -45,30 +45,6 @@ def roofline_figure(of: Roofline, titles: Mapping[str, tuple[str, str]]) -> Simp
     least_ns = _LEAST_SHARE * sum(each.ns for each in of.kernels)
     shown = [each for each in of.kernels if _is_known(each) and each.ns >= least_ns]
     axes = _axes(of, shown)
-    marks = [
-        SimpleNamespace(
-            number=number,
-            shape=_SHAPES[number % len(_SHAPES)],
-            colour=number % _COLOURS,
-            x=axes.x(x),
-            y=axes.y(y),
-            label=_name(each),
-        )
-        for number, each in enumerate(shown)
-        if (x := each.intensity) and (y := each.flops_per_s)
-    ]
-    moved = [
-        SimpleNamespace(
-            anchor=known[0],  # of the finding
-            x1=axes.x(before[0]),
-            y1=axes.y(before[1]),
-            x2=axes.x(after[0]),
-            y2=axes.y(after[1]),
-            says=f"{known[1]}: {_moved_text(before, after)}",
-        )
-        for fingerprint, before, after in of.moved
-        if (known := titles.get(fingerprint))
-    ]
     return SimpleNamespace(
         width=_WIDTH,
         height=_HEIGHT,
@@ -77,10 +53,28 @@ def roofline_figure(of: Roofline, titles: Mapping[str, tuple[str, str]]) -> Simp
         x_ticks=tuple((axes.x(10.0**n), _power(n)) for n in range(axes.x0, axes.x1 + 1)),
         y_ticks=tuple((axes.y(10.0**n), _rate(10.0**n)) for n in range(axes.y0, axes.y1 + 1)),
         roofs=tuple(_roofs(of, axes)),
-        marks=tuple(marks),
-        moved=tuple(moved),
+        marks=tuple(_mark(number, each, axes) for number, each in enumerate(shown)),
+        moved=tuple(_move(*titles[one], before, after, axes) for one, before, after in of.moved if one in titles),
         table=_table(of, {id(each): number for number, each in enumerate(shown)}),
     )
+
+
+def _mark(number: int, of: Kernels, axes: _Axes) -> SimpleNamespace:
+    x, y = axes.x(of.intensity or 1.0), axes.y(of.flops_per_s or 1.0)
+    shape, colour = _SHAPES[number % len(_SHAPES)], number % _COLOURS
+    return SimpleNamespace(number=number, shape=shape, colour=colour, x=x, y=y, label=_name(of))
+
+
+def _move(
+    anchor: str, title: str, before: tuple[float, float], after: tuple[float, float], axes: _Axes
+) -> SimpleNamespace:
+    """Return an arrow to where the fix of a finding moves its kernels."""
+    (x1, y1), (x2, y2) = ((axes.x(x), axes.y(y)) for x, y in (before, after))
+    begin, end = (
+        f"{ratio_text(before[0])} FLOP a byte at {_rate(before[1])}",
+        f"{ratio_text(after[0])} at {_rate(after[1])}",
+    )
+    return SimpleNamespace(anchor=anchor, x1=x1, y1=y1, x2=x2, y2=y2, says=f"{title}: from {begin} to {end}, predicted")
 
 
 def _is_known(one: Kernels) -> bool:
@@ -146,13 +140,6 @@ def _row(one: Kernels, mark: int | None, of: Roofline) -> tuple[Cell, ...]:
 
 def _name(one: Kernels) -> str:
     return " ".join(part for part in (one.op_class, _SHORT.get(one.dtype or "", one.dtype)) if part)
-
-
-def _moved_text(before: tuple[float, float], after: tuple[float, float]) -> str:
-    return (
-        f"from {ratio_text(before[0])} FLOP a byte at {_rate(before[1])} "
-        f"to {ratio_text(after[0])} at {_rate(after[1])}, predicted"
-    )
 
 
 def _rate(flops_per_s: float) -> str:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct
 
 from tracemine.columns import numbers
 from tracemine.findings.record import Finding
 from tracemine.flow import Evidence
-from tracemine.flow.record import BoolArray, Flow, IntArray
+from tracemine.flow.record import Flow, IntArray, Reads, Writes
 from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.timeline import Timeline
 
 _MOST_BOXES = 24
 _MOST_TENSORS = 12  # into or out of one operator
+_Ends = tuple[int | None, int | None]  # a tensor's producer and consumer
 
 
 class Box(Struct, frozen=True):
-    """An operator and the kernels that it launched, in a finding's occurrence."""
+    """An operator of a finding's occurrence, and the time of the kernels that it launched."""
 
     name: str
-    activities: tuple[int, ...]  # rows of `activities`
     ns: int
 
 
@@ -60,119 +58,93 @@ def dataflow_of(timeline: Timeline, flow: Flow, findings: Iterable[Finding]) -> 
     if not len(flow.nodes):
         return {}
     within = _Within(timeline, flow)
-    drawn = {
-        finding.fingerprint: within.drawn(finding.activities[0])
-        for finding in findings
-        if finding.on_gpu and finding.activities
-    }
-    return {fingerprint: each for fingerprint, each in drawn.items() if each is not None}
+    every = ((one.fingerprint, within.drawn(one.activities[0])) for one in findings if one.on_gpu and one.activities)
+    return {fingerprint: drawn for fingerprint, drawn in every if drawn is not None}
+
+
+def _finder(keys: IntArray) -> Callable[[int], list[int]]:
+    """Return what finds the rows that have a key."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    return lambda key: order[slice(*np.searchsorted(ordered, (key, key + 1)))].tolist()
 
 
 class _Within:
     """Reads, writes and edges of a flow by node, to be looked up for one occurrence after another."""
 
     def __init__(self, timeline: Timeline, flow: Flow) -> None:
-        self.timeline, self.flow = timeline, flow
-        self.dur = numbers(timeline.activities.column("dur_ns"))
-        self.op_name = timeline.ops.column("name")
-
-    @cached_property
-    def _edges(self) -> tuple[IntArray, IntArray]:
-        order = np.argsort(self.flow.edges.consumer, kind="stable")
-        return order, self.flow.edges.consumer[order]
-
-    @cached_property
-    def _written(self) -> tuple[IntArray, IntArray]:
-        order = np.argsort(self.flow.writes.node, kind="stable")
-        return order, self.flow.writes.node[order]
-
-    @cached_property
-    def _lasts(self) -> BoolArray:
-        return lasting(self.flow)
-
-    @cached_property
-    def _readers(self) -> tuple[IntArray, IntArray]:
-        """Return the edges in the order of what was written, and that."""
-        order = np.argsort(self.flow.edges.write, kind="stable")
-        return order, self.flow.edges.write[order]
+        self.flow, self.lasts = flow, lasting(flow)
+        self.dur, self.op_name = numbers(timeline.activities.column("dur_ns")), timeline.ops.column("name")
+        self.edges_to, self.edges_of_write = _finder(flow.edges.consumer), _finder(flow.edges.write)
+        self.reads_of, self.writes_of = _finder(flow.reads.node), _finder(flow.writes.node)
 
     def drawn(self, rows: Sequence[int]) -> DataflowPicture | None:
         """Return what is drawn of one occurrence; None where an operator's reads and writes are not known."""
         nodes = self.flow.activity_node[np.array(rows, np.int64)]
-        known = len(nodes) and (nodes >= 0).all() and self.flow.nodes.known[nodes].all()
-        if not known:
+        if not len(nodes) or (nodes < 0).any() or not self.flow.nodes.known[nodes].all():
             return None
+        kernels = np.array(rows)
         members = list(dict.fromkeys(nodes.tolist()))
         place = {node: at for at, node in enumerate(members[:_MOST_BOXES])}
-        boxes = [self._box(node, [row for row, of in zip(rows, nodes, strict=True) if of == node]) for node in place]
-        inside, taken = self._inside(place)
+        inside = [edge for node in place for edge in self._edges_to(node, place)]
+        taken = {int(self.flow.edges.read[edge]) for edge in inside}
+        into = {node: [read for read in self.reads_of(node) if read not in taken] for node in place}
+        out_of = {node: [write for write in self.writes_of(node) if self._lives(write, members)] for node in place}
         return DataflowPicture(
-            boxes=tuple(boxes),
-            tensors=(*inside, *self._into(place, taken), *self._out_of(place, set(members))),
-            boxes_left_out=len(members) - len(boxes),
+            boxes=tuple(
+                Box(
+                    self.op_name[int(self.flow.nodes.op_row[node])].as_py(), int(self.dur[kernels[nodes == node]].sum())
+                )
+                for node in place
+            ),
+            tensors=(
+                *self._between(inside, place),
+                *self._beside(self.flow.reads, into, lambda node: (None, place[node])),
+                *self._beside(self.flow.writes, out_of, lambda node: (place[node], None)),
+            ),
+            boxes_left_out=len(members) - len(place),
         )
 
-    def _box(self, node: int, rows: Sequence[int]) -> Box:
-        name = self.op_name[int(self.flow.nodes.op_row[node])].as_py()
-        return Box(name, tuple(rows), int(self.dur[list(rows)].sum()))
+    def _edges_to(self, node: int, place: Mapping[int, int]) -> list[int]:
+        """Return the edges from another box."""
+        producer = self.flow.edges.producer
+        return [edge for edge in self.edges_to(node) if (of := int(producer[edge])) in place and of != node]
 
-    def _inside(self, place: dict[int, int]) -> tuple[list[DrawnTensor], set[int]]:
-        """Return the tensors between the boxes, each once for each pair, and the reads that they are."""
+    def _between(self, inside: Iterable[int], place: Mapping[int, int]) -> Iterable[DrawnTensor]:
+        """Return the tensors between the boxes, each once for each pair."""
+        edges, reads = self.flow.edges, self.flow.reads
         found: dict[tuple[int, int, int], DrawnTensor] = {}
-        taken = set()
-        order, consumers = self._edges
-        for node, at in place.items():
-            for edge in order[slice(*np.searchsorted(consumers, (node, node + 1)))].tolist():
-                producer, read = int(self.flow.edges.producer[edge]), int(self.flow.edges.read[edge])
-                if producer in place and producer != node:
-                    taken.add(read)
-                    key = (place[producer], at, int(self.flow.reads.buffer[read]))
-                    evidence = Evidence(int(self.flow.reads.evidence[read])).name.lower()
-                    row, count = int(self.flow.reads.tensor_row[read]), int(self.flow.edges.bytes[edge])
-                    found.setdefault(key, self._tensor(row, count, key[0], at, evidence))
-        return list(found.values()), taken
+        for edge in inside:
+            read, ends = edges.read[edge], (place[int(edges.producer[edge])], place[int(edges.consumer[edge])])
+            evidence = Evidence(int(reads.evidence[read])).name.lower()
+            tensor = self._tensor(reads.tensor_row[read], edges.bytes[edge], ends, evidence)
+            found.setdefault((*ends, int(reads.buffer[read])), tensor)
+        return found.values()
 
-    def _into(self, place: dict[int, int], taken: set[int]) -> list[DrawnTensor]:
-        """Return what the boxes read that no other of them wrote, a buffer once for each box."""
-        found = []
-        for node, at in place.items():
-            reads = range(*np.searchsorted(self.flow.reads.node, (node, node + 1)).tolist())
-            buffers: dict[int, DrawnTensor] = {}
-            for read in reads:
-                if read not in taken:
-                    row, count = int(self.flow.reads.tensor_row[read]), int(self.flow.reads.bytes[read])
-                    buffers.setdefault(int(self.flow.reads.buffer[read]), self._tensor(row, count, None, at, None))
-            found += list(buffers.values())[:_MOST_TENSORS]
-        return found
+    def _beside(
+        self, uses: Reads | Writes, of: Mapping[int, Sequence[int]], ends: Callable[[int], _Ends]
+    ) -> Iterator[DrawnTensor]:
+        """Yield what goes into each box from elsewhere, or out of it: a buffer once for each box."""
+        for node, rows in of.items():
+            first = {int(uses.buffer[row]): row for row in reversed(rows)}
+            for row in sorted(first.values())[:_MOST_TENSORS]:
+                yield self._tensor(uses.tensor_row[row], uses.bytes[row], ends(node))
 
-    def _out_of(self, place: dict[int, int], members: set[int]) -> list[DrawnTensor]:
-        """Return the live-outs: what others than the members read, or what may be wanted after the step."""
-        found = []
-        order, written_by = self._written
-        for node, at in place.items():
-            buffers: dict[int, DrawnTensor] = {}
-            for write in order[slice(*np.searchsorted(written_by, (node, node + 1)))].tolist():
-                if self._lives(write, members):
-                    row, count = int(self.flow.writes.tensor_row[write]), int(self.flow.writes.bytes[write])
-                    buffers.setdefault(int(self.flow.writes.buffer[write]), self._tensor(row, count, at, None, None))
-            found += list(buffers.values())[:_MOST_TENSORS]
-        return found
+    def _lives(self, write: int, members: Sequence[int]) -> bool:
+        """Return whether others than the members read it, or it may be wanted after the step."""
+        readers = self.flow.edges.consumer[self.edges_of_write(write)]
+        return bool(self.lasts[write] or (~np.isin(readers, members)).any())
 
-    def _lives(self, write: int, members: set[int]) -> bool:
-        order, written = self._readers
-        readers = self.flow.edges.consumer[order[slice(*np.searchsorted(written, (write, write + 1)))]].tolist()
-        return bool(self._lasts[write]) or any(reader not in members for reader in readers)
-
-    def _tensor(
-        self, row: int, count: int, producer: int | None, consumer: int | None, evidence: str | None
-    ) -> DrawnTensor:
-        table: pa.Table = self.flow.timeline.tensors
-        shape, recorded, itemsize = (table.column(name)[row].as_py() for name in ("shape", "dtype", "itemsize_bytes"))
+    def _tensor(self, row: int, count: int, ends: _Ends, evidence: str | None = None) -> DrawnTensor:
+        table = self.flow.timeline.tensors
+        shape, recorded, itemsize = (
+            table.column(name)[int(row)].as_py() for name in ("shape", "dtype", "itemsize_bytes")
+        )
         return DrawnTensor(
-            producer=producer,
-            consumer=consumer,
+            producer=ends[0],
+            consumer=ends[1],
             shape=None if shape is None else tuple(shape),
             dtype=None if recorded is None else dtype(recorded) or recorded,
-            bytes=None if itemsize is None else count,
+            bytes=None if itemsize is None else int(count),
             evidence=evidence,
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from tracemine.calls import Call, calls_of
+from tracemine.calls import calls_of
 from tracemine.devices import Device
 from tracemine.findings.record import Finding, Scan
 from tracemine.rows.activities import kernels_of_operator
@@ -59,9 +59,7 @@ class Kernels(Struct, frozen=True, kw_only=True):
 class Roofline(Struct, frozen=True, kw_only=True):
     """What is drawn of a device and what ran on it."""
 
-    device: str
     bytes_per_s: int  # of the data sheet
-    achieved_bytes_per_s: int  # that a large copy reaches
     roofs: tuple[tuple[str, int], ...]  # peaks of arithmetic: of what, and FLOPs a second
     kernels: tuple[Kernels, ...]  # most time first
     # Findings before and after their fixes: FLOP per byte, and FLOP a second.
@@ -79,9 +77,7 @@ def roofline_of(timeline: Timeline, rows: Rows, device: Device, scan: Scan) -> R
     """
     kernels = tuple(sorted(_kernels(timeline, rows), key=lambda one: (-one.ns, one.op_class, one.dtype or "")))
     return Roofline(
-        device=device.title,
         bytes_per_s=device.bandwidth_bytes_per_s,
-        achieved_bytes_per_s=device.achieved_bytes_per_s,
         roofs=tuple(_roofs(device, kernels)),
         kernels=kernels,
         moved=tuple(_moved(scan.findings)),
@@ -137,21 +133,13 @@ def _of_calls(rows: Rows, dur: IntArray) -> tuple[tuple[IntArray, IntArray], Boo
 def _flops(timeline: Timeline, rows: Rows) -> IntArray:
     """Return FLOPs of each activity: as counted, else of an operator's only kernel by its inputs; −1: not known."""
     op_row = rows_of(timeline.activities["op_row"])
-    is_kernel = category(rows, "kind").codes == _code(category(rows, "kind").values, "kernel")
+    is_kernel = category(rows, "kind").among("kernel")
     alone = is_kernel & (kernels_of_operator(op_row, is_kernel) == 1)
-    asked = calls_of(timeline).spread(np.where(alone, op_row, -1), _flops_of, -1)
-    if "flops" not in rows.columns:
-        return asked
-    counted = number(rows, "flops", null=-1)
+    asked = calls_of(timeline).spread(
+        np.where(alone, op_row, -1), lambda call: -1 if call.flops is None else min(call.flops, 1 << 60), -1
+    )
+    counted = number(rows, "flops", null=-1) if "flops" in rows.columns else asked
     return np.where(counted >= 0, counted, asked)
-
-
-def _flops_of(call: Call) -> int:
-    return -1 if call.flops is None else min(call.flops, 1 << 60)
-
-
-def _code(values: Sequence[str], wanted: str) -> int:
-    return values.index(wanted) if wanted in values else -2
 
 
 def _moved(findings: Sequence[Finding]) -> Iterator[tuple[str, tuple[float, float], tuple[float, float]]]:
