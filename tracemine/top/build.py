@@ -25,7 +25,7 @@ from tracemine.host.waits import waits_of
 from tracemine.perfmodel import Rates
 from tracemine.perfmodel.unprofiled import RECORDED
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import host_calls
 from tracemine.rows.iterations import Iterations
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
@@ -157,7 +157,7 @@ class Tops:
         compiled = {cause.rule: cause.compiled_share for cause in known().causes if cause.compiled_share}
         fused = fused_of(self.scan.findings, compiled)
         replayed = None if self.gaps is None else Unrecorded(self._replayed(self.gaps), idle, busy_ns * count, fused)
-        waits = waits_of(self.timeline, HostThreads.of(self.timeline))
+        waits = waits_of(self.timeline, *host_calls(self.timeline))
         obstacles = find_obstacles(self.timeline, self.activities, waits)
         found = graphs_of(self.timeline, self.activities, accounts, obstacles, replayed)
         basis = "as recorded" if alone is None or alone.source == RECORDED else "unprofiled"
