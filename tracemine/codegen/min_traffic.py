@@ -7,7 +7,6 @@ a reduction over more of them than any multiprocessor holds, they are gone by wh
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from tracemine.codegen.axes import Axes
 from tracemine.codegen.graph import Graph, reads
@@ -24,34 +23,20 @@ _HELD_BYTES = 484 * 1024
 _LOOKUPS, _VIEWS = keeping_values("looked_up"), keeping_values(*VIEWS)
 
 
-class Compulsory(NamedTuple):
-    """Bytes."""
-
-    read: int
-    written: int
-
-    @property
-    def both(self) -> int:
-        """Read and written."""
-        return self.read + self.written
-
-
-def compulsory(graph: Graph) -> Compulsory:
-    """Return the elements of a table that indices are looked up in: as many count as are looked up.
+def compulsory(graph: Graph) -> tuple[int, int]:
+    """Return bytes that are read and written at least: of a table, as many elements as are looked up in it.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("rows")
     >>> table, ids = b.input("table", (1000, 8), "float32"), b.input("ids", (3,), "int64", below=1000)
     >>> compulsory(b.done(b.call("aten::embedding", table, ids)))
-    Compulsory(read=120, written=96)
+    (120, 96)
     """
     count = len(graph.inputs)
     needed = _needed(graph)
     widths = [itemsize(str(spec.dtype)) or 0 for spec in graph.specs]
-    return Compulsory(
-        read=sum(needed[v] * widths[v] for v in range(count)),
-        written=sum(_distinct(graph, v) * widths[v] for v in (*dict.fromkeys(graph.live), *graph.written)),
-    )
+    read = sum(needed[v] * widths[v] for v in range(count))
+    return read, sum(_distinct(graph, v) * widths[v] for v in (*dict.fromkeys(graph.live), *graph.written))
 
 
 def read_again(graph: Graph, cache_bytes: int) -> int:

@@ -37,8 +37,7 @@ def recorded_dtype(name: str) -> str:
 
 def tensor_columns(storages: Storages, found: Joined, runs: EqualRuns) -> tuple[dict[str, pa.Array], Array]:
     """Return columns of what all runs take and give, without `op_row`; and how many of the rows each run has."""
-    rows = tensor_rows(storages, runs)
-    given = rows.tensors
+    given, count, storage = tensor_rows(storages, runs)
     shapes: dict[tuple[Shape, ArrayPart | None], int] = {}
     of = np.array([shapes.setdefault((t.shape, t.part), len(shapes)) for t in given], np.int64)
     parts = [part or ArrayPart(0, shape.dims, shape.strides) for shape, part in shapes]
@@ -66,9 +65,9 @@ def tensor_columns(storages: Storages, found: Joined, runs: EqualRuns) -> tuple[
             "strides": _lists([part.strides for part in parts], shape),
         }
 
-    storage = integers(rows.storage, pa.int64())
-    columns = runs.spread(rows.count, made) | {"tensor_id": storage, "storage_id": storage}
-    return columns, rows.count.astype(np.int32)[runs.like]
+    ids = integers(storage, pa.int64())
+    columns = runs.spread(count, made) | {"tensor_id": ids, "storage_id": ids}
+    return columns, count.astype(np.int32)[runs.like]
 
 
 def _count(part: ArrayPart) -> int:
