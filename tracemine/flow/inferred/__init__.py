@@ -28,7 +28,7 @@ def inferred(timeline: Timeline, order: Order) -> tuple[Timeline, Order, BoolArr
     It has `tensors`, and the schemas of the operators that have some, as `joined` of the order says. Of each row of
     `tensors` exactly one candidate was left, or it is a guess; and what was guessed.
     """
-    program = SimulatedProgram.of(timeline, order, _launches(timeline, order))
+    program = SimulatedProgram(timeline, order, _launches(timeline, order))
     simulation, schemas = program.simulated()
     subtrees = program.subtrees
     table, sure, found_at = tensors_table(simulation.bound, order, subtrees)

@@ -17,7 +17,6 @@ from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 
 import numpy as np
-from msgspec import Struct, field
 
 from tracemine.errors import InputError, Location
 from tracemine.files import opened
@@ -74,19 +73,20 @@ def read_stats(source: FileSource, progress: Progress | None) -> Timeline:
     return assemble(Stats.of(path), path.name)
 
 
-class Stats(Struct):
+class Stats:
     """`Tables` made of the rows of these reports.
 
     Raises InputError where the file is none of them.
     """
 
-    path: str
-    repaired: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
-    warnings: list[str] = field(default_factory=lambda: [_ONLY_STATS])
-    _rows: dict[str, list[dict[str, int]]] = field(default_factory=dict)
-    _strings: dict[str, int] = field(default_factory=dict)
-    _gpus: dict[int, str] = field(default_factory=dict)
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.repaired = Counter[str]()
+        self.dropped = Counter[str]()
+        self.warnings: list[str] = [_ONLY_STATS]
+        self._rows: dict[str, list[dict[str, int]]] = {}
+        self._strings: dict[str, int] = {}
+        self._gpus: dict[int, str] = {}
 
     @staticmethod
     def of(path: Path) -> Stats:
