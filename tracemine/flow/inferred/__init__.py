@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tracemine.columns import numbers, string_ids, with_columns
+from tracemine.columns import numbers, string_ids, texts, with_columns
 from tracemine.flow.inferred.perhaps import Guesses
 from tracemine.flow.inferred.simulate import SimulatedProgram
-from tracemine.flow.inferred.tables import tensors_table, texts
+from tracemine.flow.inferred.tables import tensors_table
 from tracemine.flow.inferred.wiring import KERNEL, TO_DEVICE, TO_HOST
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray

@@ -8,8 +8,8 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import Array
-from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.scan import Columns
+from tracemine.timeline.arrow import MISSING, take
 
 EVIDENCE = ("nesting", "external_id")
 REASONS = ("before_window", "no_host_events", "no_launch_call", "outside_any_op", "graph_replay")

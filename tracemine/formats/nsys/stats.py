@@ -20,13 +20,13 @@ import numpy as np
 
 from tracemine.errors import InputError, Location
 from tracemine.files import opened
-from tracemine.formats.arrow import MISSING
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
+from tracemine.timeline.arrow import MISSING
 
 GPU_TRACE, KERNEL_LAUNCHES, RANGES = "cuda_gpu_trace", "cuda_kern_exec_trace", "nvtx_gpu_proj_trace"
 _TIME = re.compile(r"(.+) \((ns|us|ms|s)\)")
