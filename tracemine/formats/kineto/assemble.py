@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array, codes
+from tracemine.columns import Array
 from tracemine.formats.kineto import header, launches, names
 from tracemine.formats.kineto.collectives import collectives_table
 from tracemine.formats.kineto.locks import lock_table, lock_waits
@@ -69,10 +69,10 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     late = int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum())
 
     step_rows = np.flatnonzero(~is_op & launches.named(ops["name"], strings, names.STEP))
-    step = _step_rows(
-        *(take(api[name], launch, MISSING) for name in ("start_ns", "pid")),
-        *(ops[name][step_rows] for name in ("start_ns", "end_ns", "pid")),
-    )
+    launched_ns, launcher = (take(api[name], launch, MISSING) for name in ("start_ns", "pid"))
+    begin, end, pid = (ops[name][step_rows] for name in ("start_ns", "end_ns", "pid"))
+    several = bool(len(pid)) and bool((pid != pid[0]).any())
+    step = launches.step_rows(launched_ns, begin, end, (launcher, pid) if several else None)
     steps = _steps_table(ops, step_rows, strings)
 
     paths, waits = _stack_rows(raw.frames, ops, api, gpu, launch, strings, dropped)
@@ -260,27 +260,6 @@ def _latest_before(end: Array, group: Array) -> Array:
     for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         found[rows[1:]] = np.maximum.accumulate(end[rows])[:-1]
     return found
-
-
-def _step_rows(launched_ns: Array, launcher: Array, start: Array, end: Array, pid: Array) -> Array:
-    """Return the step whose host span holds the launch, -1 where none does or the launch is not known.
-
-    Where several processes stand in the file with steps of their own, it is one of the process that launched.
-    """
-    last = np.searchsorted(start, launched_ns, "right") - 1
-    if len(pid) and (pid != pid[0]).any():
-        last = _last_of_process(launched_ns, launcher, start, pid)
-    return np.where((last >= 0) & (launched_ns < take(end, last, MISSING)), last, -1)
-
-
-def _last_of_process(launched_ns: Array, launcher: Array, start: Array, pid: Array) -> Array:
-    """Return the step of the launching process that began last, -1 where none has."""
-    rank = codes(np.concatenate((launched_ns, start)))
-    rank += codes(np.concatenate((launcher, pid))) * (int(rank.max()) + 1)
-    launched, begun = rank[: len(launched_ns)], rank[len(launched_ns) :]
-    order = np.argsort(begun, kind="stable")
-    last = take(order, np.searchsorted(begun[order], launched, "right") - 1)
-    return np.where(take(pid, last, MISSING) == launcher, last, -1)
 
 
 def _steps_table(ops: Columns, rows: Array, strings: list[str]) -> pa.Table:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.collector import paused
-from tracemine.columns import Array, sorted_unique
+from tracemine.columns import Array
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.nsys import about, device_rows, schema
@@ -71,7 +71,9 @@ def _assembled(
     launch, owners = _owners(gpu, api, ops, is_op, strings)
     collectives = collectives_table(tables, blobs, ops, gpu, api, launch)
     step_rows = steps_of(ops)
-    step = _step_rows(api, launch, ops, step_rows)
+    launched_ns, launcher = (take(api[name], launch, MISSING) for name in ("start_ns", "process"))
+    begin, end, owner = (ops.columns[name][step_rows] for name in ("start_ns", "end_ns", "process"))
+    step = launches.step_rows(launched_ns, begin, end, (launcher, owner))
     processes = distinct(gpu["process"][gpu["process"] != MISSING])[1]
     devices = about.devices(tables, gpu)
     makers, tensors = tensors_of(ops, parent, owners.op, gpu, report)
@@ -185,19 +187,6 @@ def _owners(gpu: Columns, api: Columns, ops: Ranges, is_op: Array, strings: Stri
     }
     ops_like = {**ops.columns, "external_id": np.full(len(ops), MISSING)}
     return launch, launches.owners(gpu_like, launch, calls_like, ops_like, is_op, strings.texts)
-
-
-def _step_rows(api: Columns, launch: Array, ops: Ranges, rows: Array) -> Array:
-    """Return the step of its process during which each activity was launched, −1 where there is none."""
-    found = np.full(len(launch), -1, np.int64)
-    launched_ns, process = (take(api[name], launch, MISSING) for name in ("start_ns", "process"))
-    start, end, owner = (ops.columns[name][rows] for name in ("start_ns", "end_ns", "process"))
-    for one in sorted_unique(owner).tolist():
-        of_process = np.flatnonzero(owner == one)
-        last = np.searchsorted(start[of_process], launched_ns, "right") - 1
-        inside = (last >= 0) & (process == one) & (launched_ns < take(end[of_process], last, MISSING))
-        found = np.where(inside, take(of_process, last), found)
-    return found
 
 
 def _steps_table(ops: Ranges, rows: Array, strings: list[str]) -> pa.Table:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array
+from tracemine.formats.kineto.launches import step_rows
 from tracemine.formats.kineto.memory import memory_table
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.stacks import CallPaths, FrameStacks, stacks_table
@@ -243,8 +244,7 @@ def _steps(recording: Recording, rows: HostRows) -> Columns:
 def _step_of(recording: Recording, steps: Columns) -> Array:
     """Return the step during which each activity was launched, −1 where there is none."""
     launched = take(recording.host["start_ns"], recording.gpu["launch"], MISSING)
-    last = np.searchsorted(steps["start_ns"], launched, "right") - 1
-    return np.where((last >= 0) & (launched < take(steps["end_ns"], last, MISSING)), last, -1)
+    return step_rows(launched, steps["start_ns"], steps["end_ns"])
 
 
 def _steps_table(recording: Recording, steps: Columns, strings: list[str]) -> pa.Table:
