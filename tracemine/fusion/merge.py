@@ -74,7 +74,7 @@ class _Merging:
         row_wise = (nodes.rows > 0).tolist()
         own = np.where(nodes.axes_known, -1, np.arange(count))
         rows = zip(*(each.tolist() for each in (nodes.rows, nodes.length, nodes.columns, own)), strict=True)
-        # Of each group, and of its pointwise members.
+        # The rows that each group reduces, and the sizes of its pointwise members.
         self.reduced: list[Rows | None] = [each if yes else None for each, yes in zip(rows, row_wise, strict=True)]
         self.sizes = [
             frozenset[int]() if yes else frozenset((n,)) for n, yes in zip(nodes.size.tolist(), row_wise, strict=True)
