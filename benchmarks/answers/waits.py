@@ -23,7 +23,7 @@ from tracemine.host.uses import USES, uses_of
 from tracemine.host.waits import waits_of
 from tracemine.pipeline import Analysis, ScanOptions, analyse, mined
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import host_calls
 
 ARCHIVE = Path(__file__).parents[2] / "fixtures/waits/waits_h200.tar.xz"
 _LABELS = {"logging": "log"}
@@ -55,9 +55,9 @@ def _told(name: str, label: dict[str, Any], analysis: Analysis) -> Told:
     steps = measure(analysis.timeline).counted
     assert steps is not None
     every = rows_of(analysis.timeline.steps["start_ns"])
-    host = HostThreads.of(analysis.timeline)
-    waits = waits_of(analysis.timeline, host)
-    uses = uses_of(analysis.timeline, waits, every, host.of_ops)
+    calls, of_ops = host_calls(analysis.timeline)
+    waits = waits_of(analysis.timeline, calls, of_ops)
+    uses = uses_of(analysis.timeline, waits, every, of_ops)
     inside = np.zeros(len(waits), np.bool_)
     for begin, end in zip(steps.begin_ns.tolist(), steps.end_ns.tolist(), strict=True):
         inside |= (waits.begin_ns >= begin) & (waits.begin_ns < end)

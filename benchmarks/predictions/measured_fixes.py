@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from programs import applied, kept, score  # noqa: E402
 from programs.run import programs  # noqa: E402
-from tracemine.findings.alone import MEASURED, MeasuredFixes, corrected  # noqa: E402
+from tracemine.findings.alone import MEASURED, MeasuredBySaid, corrected  # noqa: E402
 from tracemine.perfmodel import Range  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "h200"
@@ -88,13 +88,13 @@ def pair(program: str, rule: str, measured: float, ends: Sequence[float]) -> Pai
     return Pair(program, rule, round(measured * 1e6), Range(low, mid, high))
 
 
-def learnt(pairs: Sequence[Pair], *, moves: bool) -> MeasuredFixes:
+def learnt(pairs: Sequence[Pair], *, moves: bool) -> MeasuredBySaid:
     """Return what a rule's fix saved by what was said of it. moves: what is likely is corrected too."""
     times = sorted(one.measured / one.said.mid for one in pairs)
     inner = times[1:-1] if len(times) >= LEAST else times
     least, most = max(inner[0], 0.0), max(inner[-1], 0.0)
     middle = max(statistics.median(times), 0.0) if moves else 1.0
-    return MeasuredFixes(programs=len(pairs), least=round(least, 2), middle=round(middle, 2), most=round(most, 2))
+    return MeasuredBySaid(programs=len(pairs), least=round(least, 2), middle=round(middle, 2), most=round(most, 2))
 
 
 def left_out(pairs: Sequence[Pair], *, moves: bool) -> list[Pair]:
@@ -103,7 +103,7 @@ def left_out(pairs: Sequence[Pair], *, moves: bool) -> list[Pair]:
     return [replace(one, said=corrected(one.said, found)) for one, found in zip(pairs, others, strict=True)]
 
 
-def taught(pairs: Sequence[Pair]) -> tuple[MeasuredFixes | None, Sequence[Pair]]:
+def taught(pairs: Sequence[Pair]) -> tuple[MeasuredBySaid | None, Sequence[Pair]]:
     """Return what is learnt of a rule, if anything, and programs as they are predicted where each is left out.
 
     The likely saving moves if that is much nearer; there is a row if more intervals hold what was measured.

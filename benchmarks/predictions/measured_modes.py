@@ -22,7 +22,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from programs import score  # noqa: E402
 from programs.graphs import NAMES  # noqa: E402
 from tracemine.api.pictures import tops_of  # noqa: E402
-from tracemine.apply.modes import Shares, TimeLeft, likely_of, mode_row, within  # noqa: E402
+from tracemine.apply.modes import Shares, likely_of, mode_row, within  # noqa: E402
+from tracemine.findings.alone import MeasuredBySaid  # noqa: E402
 from tracemine.pipeline import ScanOptions, analyse, mined  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "h200"
@@ -71,9 +72,9 @@ def tried() -> Iterator[Tried]:
                     yield Tried(name, mode_row(way, step), saved, (best.low / whole, likely, best.high / whole))
 
 
-def learnt(those: Sequence[Tried]) -> TimeLeft:
+def learnt(those: Sequence[Tried]) -> MeasuredBySaid:
     times = sorted(one.left for one in those)
-    return TimeLeft(programs=len(times), least=round(times[0], 2), most=round(times[-1], 2))
+    return MeasuredBySaid(programs=len(times), least=round(times[0], 2), most=round(times[-1], 2))
 
 
 def left_out(those: Sequence[Tried]) -> list[Tried]:

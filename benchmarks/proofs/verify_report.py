@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.proofs.read_again import read_again
 from tracemine.codegen.graph import Graph, Unsupported
-from tracemine.codegen.min_traffic import read_again
 from tracemine.findings.record import KERNEL, PINNED, Finding
 from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import analyse, mined

@@ -31,7 +31,7 @@ from tracemine.host.waits import waits_of
 from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
 from tracemine.rows import row_sets
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import host_calls
 from tracemine.timeline import RecordedDevice, Timeline
 
 US = 1_000
@@ -158,7 +158,7 @@ def test_a_norm_says_from_which_version_on_it_is_one_kernel() -> None:
 
 
 def environment(timeline: Timeline) -> Environment:
-    waits = waits_of(timeline, HostThreads.of(timeline))
+    waits = waits_of(timeline, *host_calls(timeline))
     rows = row_sets(timeline)["activities"]
     return environment_of(timeline, rows, find_obstacles(timeline, rows, waits))
 

@@ -17,7 +17,7 @@ from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
 from tracemine.rows import row_sets
 from tracemine.rows.captures import captured_graphs, captures
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import host_calls
 from tracemine.timeline import RecordedDevice
 
 US, STEP = 1_000, 3_500_000
@@ -83,7 +83,7 @@ def scanned(trace: Trace) -> Scan:
 def environment(trace: Trace) -> Environment:
     timeline = trace.timeline()
     rows = row_sets(timeline)["activities"]
-    return environment_of(timeline, rows, find_obstacles(timeline, rows, waits_of(timeline, HostThreads.of(timeline))))
+    return environment_of(timeline, rows, find_obstacles(timeline, rows, waits_of(timeline, *host_calls(timeline))))
 
 
 @pytest.mark.parametrize("streams", [1, 40])

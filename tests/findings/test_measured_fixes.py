@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracemine.causes import load_rules
-from tracemine.findings.alone import MEASURED, MeasuredFixes, corrected
+from tracemine.findings.alone import MEASURED, MeasuredBySaid, corrected
 from tracemine.perfmodel import Range
 from tracemine.pipeline import analyse, mined
 
@@ -31,7 +31,7 @@ def test_a_rule_that_was_measured_is_corrected_and_one_that_was_left_out_is_unch
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = savings({}, monkeypatch)
-    after = savings({RULE: MeasuredFixes(programs=9, least=0.5, middle=0.5, most=0.6)}, monkeypatch)
+    after = savings({RULE: MeasuredBySaid(programs=9, least=0.5, middle=0.5, most=0.6)}, monkeypatch)
     assert {rule for rule, _ in before.values()} > {RULE}
     assert after.keys() == before.keys()
     for mark, (rule, said) in before.items():
@@ -47,7 +47,7 @@ ranges = st.lists(st.integers(0, 10**9), min_size=3, max_size=3).map(lambda thre
 
 @given(ranges, st.lists(st.floats(0, 4), min_size=3, max_size=3).map(sorted))
 def test_an_interval_is_in_order_and_holds_what_it_held(said: Range, times: list[float]) -> None:
-    found = corrected(said, MeasuredFixes(programs=4, least=times[0], middle=times[1], most=times[2]))
+    found = corrected(said, MeasuredBySaid(programs=4, least=times[0], middle=times[1], most=times[2]))
     assert found.low <= min(said.low, found.mid)
     assert found.high >= max(said.high, found.mid)
     assert corrected(said, None) is said

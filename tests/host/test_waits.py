@@ -15,7 +15,7 @@ from tracemine.host.uses import USES, uses_of
 from tracemine.host.waits import WAITS, Waits, waits_of
 from tracemine.pipeline import analysed, mined
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import host_calls
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
@@ -222,9 +222,9 @@ def made(step: Step, steps: int = 4) -> Trace:
 
 
 def waits_and_uses(timeline: Timeline) -> tuple[Waits, IntArray]:
-    host = HostThreads.of(timeline)
-    waits = waits_of(timeline, host)
-    return waits, uses_of(timeline, waits, rows_of(timeline.steps["start_ns"]), host.of_ops)
+    calls, of_ops = host_calls(timeline)
+    waits = waits_of(timeline, calls, of_ops)
+    return waits, uses_of(timeline, waits, rows_of(timeline.steps["start_ns"]), of_ops)
 
 
 def test_what_operators_made_of_nothing_is_counted_in_their_time() -> None:

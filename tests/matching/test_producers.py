@@ -14,7 +14,7 @@ from tracemine.findings.graphs.obstacles import find_obstacles
 from tracemine.host.waits import waits_of
 from tracemine.matching.selection import of_producer
 from tracemine.pipeline import ScanOptions, analyse, mined
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import host_calls
 from tracemine.timeline import PRODUCERS, producer_of
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "kineto" / "chain.json.gz"
@@ -38,7 +38,7 @@ def test_producer_and_its_fact(format: str, producer: str) -> None:
     timeline = replace(analysis.timeline, meta=replace(analysis.timeline.meta, format=format))
     assert producer_of(timeline.meta) == producer
     assert producer in PRODUCERS
-    waits = waits_of(timeline, HostThreads.of(timeline))
+    waits = waits_of(timeline, *host_calls(timeline))
     environment = environment_of(
         timeline, analysis.rows["activities"], find_obstacles(timeline, analysis.rows["activities"], waits)
     )

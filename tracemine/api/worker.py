@@ -17,15 +17,8 @@ from tracemine.pipeline import ScanOptions
 from tracemine.processes import serve
 from tracemine.scan_settings import ScanSettings
 
-
-class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, or an error, as `TracemineError` has it; `kind`: its class."""
-
-    scan: Scan | None = None
-    kind: str = ""
-    message: str = ""
-    where: Location | None = None
-    hint: str | None = None
+# What was found, or an error: its class, and what `TracemineError` has of it.
+_Answer = Scan | tuple[str, str, Location | None, str | None]
 
 
 def question(settings: ScanSettings, path: Path) -> bytes:
@@ -35,24 +28,25 @@ def question(settings: ScanSettings, path: Path) -> bytes:
 
 def answered(line: bytes) -> Scan | Exception:
     """Return what an answer says."""
-    found = msgspec.json.decode(line, type=WorkerAnswer)
-    if found.scan is not None:
-        return found.scan
-    kind = getattr(errors, found.kind, None)
+    found: _Answer = msgspec.json.decode(line, type=_Answer)
+    if isinstance(found, Scan):
+        return found
+    name, message, where, hint = found
+    kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, TracemineError):
-        return kind(found.message, where=found.where, hint=found.hint)
-    return RuntimeError(f"{found.kind}: {found.message}")
+        return kind(message, where=where, hint=hint)
+    return RuntimeError(f"{name}: {message}")
 
 
 def answer(line: bytes) -> bytes:
     """Scan what a line asks for."""
     settings, path = msgspec.json.decode(line, type=tuple[ScanSettings, str])
     try:
-        found = WorkerAnswer(scan=pipeline.scan(path, _options(settings)))
+        found: _Answer = pipeline.scan(path, _options(settings))
     except TracemineError as error:
-        found = WorkerAnswer(kind=type(error).__name__, message=error.message, where=error.where, hint=error.hint)
+        found = type(error).__name__, error.message, error.where, error.hint
     except Exception as error:
-        found = WorkerAnswer(kind=type(error).__name__, message=str(error))
+        found = type(error).__name__, str(error), None, None
     return msgspec.json.encode(found)
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from tracemine.findings.alone import MeasuredBySaid
 from tracemine.findings.graphs.record import WAYS, WayName
 from tracemine.findings.record import StepSummary
 from tracemine.tables import table_beside
@@ -15,15 +16,8 @@ Shares = tuple[float, float, float]
 """Of the step: least, likely, most. The least is below zero where it may get slower."""
 
 
-class TimeLeft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """In so many programs, what a mode left of a step by what was said to be left: least and most."""
-
-    programs: int
-    least: float
-    most: float
-
-
-LEFT: Final = msgspec.convert(table_beside(__file__, "modes.toml"), dict[str, TimeLeft])
+# What a mode left of a step, by what was said to be left.
+LEFT: Final = msgspec.convert(table_beside(__file__, "modes.toml"), dict[str, MeasuredBySaid])
 _LIKE: Final[dict[WayName, WayName]] = {"graphs_by_step": "reduce_overhead", "max_autotune": "reduce_overhead"}
 
 
@@ -46,10 +40,10 @@ def likely_of(graphs: GraphTop, step: StepSummary) -> dict[WayName, float]:
     return found
 
 
-def within(likely: float, row: TimeLeft) -> Shares:
+def within(likely: float, row: MeasuredBySaid) -> Shares:
     """Return a saving with its interval.
 
-    >>> within(0.5, TimeLeft(programs=9, least=0.8, most=1.4))
+    >>> within(0.5, MeasuredBySaid(programs=9, least=0.8, most=1.4))
     (0.3, 0.5, 0.6)
     """
     low, high = (round(1 - times * (1 - likely), 4) for times in (row.most, row.least))

@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,19 +25,22 @@ _LONG_GAIN = 0.97  # next to what compiles sooner
 _DEVICE_OFF = 0.03  # of what a step takes of the GPU: the fewest of a few rounds
 
 
-@dataclass(slots=True)
 class Trying:
     """Trials within a budget. Races are kept, the last one first: what ran in one can be held against each other."""
 
-    trials: Trials
-    wanted: Wanted
-    known: Mapping[Names, Tried]
-    until: float
-    say: Callable[[str], None]
-    tell: Callable[[Iterable[Tried]], None]
-    seen: dict[Names, Tried] = field(default_factory=dict)
-    alive: dict[Names, Child] = field(default_factory=dict)
-    races: list[Mapping[Names, list[int] | Wrong]] = field(default_factory=list)
+    def __init__(
+        self,
+        trials: Trials,
+        wanted: Wanted,
+        known: Mapping[Names, Tried],
+        until: float,
+        say: Callable[[str], None],
+        tell: Callable[[Iterable[Tried]], None],
+    ) -> None:
+        self.trials, self.wanted, self.known, self.until, self.say, self.tell = trials, wanted, known, until, say, tell
+        self.seen: dict[Names, Tried] = {}
+        self.alive: dict[Names, Child] = {}
+        self.races: list[Mapping[Names, list[int] | Wrong]] = []
 
     def several(self, sets: Iterable[Names], again: Sequence[Names] = (), anew: bool = False) -> dict[Names, Tried]:
         """Try sets of variants, as many at once as there is room for.

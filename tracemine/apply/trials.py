@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -127,7 +127,6 @@ def _asked(process: Process, line: bytes, limit_s: float) -> bytes:
         raise Wrong("failed", f"{TOO_LATE} {limit_s:.0f} s") from late
 
 
-@dataclass(slots=True)
 class Trials:
     """The unchanged step, twice, and what a rounding comes to in it; variants are built side by side, and raced.
 
@@ -135,22 +134,26 @@ class Trials:
     processes rest meanwhile.
     """
 
-    job: TrialJob
-    scratch: Path
-    limit_s: float = LIMIT_S
-    until: float = math.inf
-    turn: Callable[[], AbstractContextManager[object]] = nullcontext
-    base: Child = field(init=False)
-    rounding: float = 0.0
-    again: Future[Child] = field(init=False)
-    at_once: int = 1
-    _pool: ThreadPoolExecutor = field(init=False)
-    _coming: dict[Names, Future[Child | Wrong]] = field(default_factory=dict)
-    _noise: dict[float, Future[tuple[Computed, Checked]]] = field(default_factory=dict)
-    _building: set[int] = field(default_factory=set)
-    _numbers: Iterator[int] = field(default_factory=count)
-    _closing: ExitStack = field(init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(
+        self,
+        job: TrialJob,
+        scratch: Path,
+        limit_s: float = LIMIT_S,
+        until: float = math.inf,
+        turn: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.job, self.scratch, self.limit_s, self.until, self.turn = job, scratch, limit_s, until, turn
+        self.base: Child
+        self.rounding = 0.0
+        self.again: Future[Child]
+        self.at_once = 1
+        self._pool: ThreadPoolExecutor
+        self._coming: dict[Names, Future[Child | Wrong]] = {}
+        self._noise: dict[float, Future[tuple[Computed, Checked]]] = {}
+        self._building = set[int]()
+        self._numbers: Iterator[int] = count()
+        self._closing: ExitStack
+        self._lock = threading.Lock()
 
     def begin(self, stack: ExitStack) -> None:
         """Run the unchanged step, and begin to run it once more. Raises UsageError where it does not run."""

@@ -9,7 +9,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,18 +149,15 @@ def _sources(
             yield from all_traces([one], quiet=request.quiet, seen=seen)
 
 
-@dataclass(slots=True)
 class _Drawn:
     """The reports of a call: printed one by one, or written to one file or page at the end."""
 
-    report: str
-    file: Path | None
-    how: Drawing
-    kept: Kept | None  # where the one scan is kept, for later ones to be compared with
-    quiet: bool
-    text: StringIO = field(default_factory=StringIO)  # for the file
-    count: int = 0
-    pages: list[tuple[Scan, Drawing]] = field(default_factory=list)  # what one page is of
+    def __init__(self, report: str, file: Path | None, how: Drawing, kept: Kept | None, quiet: bool) -> None:
+        self.report, self.file, self.how, self.quiet = report, file, how, quiet
+        self.kept = kept  # where the one scan is kept, for later ones to be compared with
+        self.text = StringIO()  # for the file
+        self.count = 0
+        self.pages: list[tuple[Scan, Drawing]] = []  # what one page is of
 
     def add(self, found: FoundIn, gate: Gate) -> bool:
         """Draw a report. Return whether it makes the call fail."""

@@ -1,101 +1,29 @@
-"""What one kernel in place of a graph has to read and write: each element once, none that the graph does not need.
-
-And what has to be read a second time, however few kernels there are: where a tensor's elements are wanted together with
-a reduction over more of them than any multiprocessor holds, they are gone by when the reduction is done.
-"""
+"""What one kernel in place of a graph has to read and write: each element once, none that the graph does not need."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
-
-from tracemine.codegen.axes import Axes
 from tracemine.codegen.graph import Graph, reads
-from tracemine.codegen.lowering.context import Lowered
-from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.tensor_ir import Input, Reduction, Tensor, met
 from tracemine.ops import itemsize
 from tracemine.ops.facts import VIEWS, base_name, keeping_values
-
-# Registers and shared memory of a multiprocessor, 256 and 228 KiB since A100 and H100.
-_HELD_BYTES = 484 * 1024
 
 # What looks up as many elements of its first tensor as it gives; what gives some or all of them, in another shape.
 _LOOKUPS, _VIEWS = keeping_values("looked_up"), keeping_values(*VIEWS)
 
 
-class Compulsory(NamedTuple):
-    """Bytes."""
-
-    read: int
-    written: int
-
-    @property
-    def both(self) -> int:
-        """Read and written."""
-        return self.read + self.written
-
-
-def compulsory(graph: Graph) -> Compulsory:
-    """Return the elements of a table that indices are looked up in: as many count as are looked up.
+def compulsory(graph: Graph) -> tuple[int, int]:
+    """Return bytes that are read and written at least: of a table, as many elements as are looked up in it.
 
     >>> from tracemine.codegen import GraphBuilder
     >>> b = GraphBuilder("rows")
     >>> table, ids = b.input("table", (1000, 8), "float32"), b.input("ids", (3,), "int64", below=1000)
     >>> compulsory(b.done(b.call("aten::embedding", table, ids)))
-    Compulsory(read=120, written=96)
+    (120, 96)
     """
     count = len(graph.inputs)
     needed = _needed(graph)
     widths = [itemsize(str(spec.dtype)) or 0 for spec in graph.specs]
-    return Compulsory(
-        read=sum(needed[v] * widths[v] for v in range(count)),
-        written=sum(_distinct(graph, v) * widths[v] for v in (*dict.fromkeys(graph.live), *graph.written)),
-    )
-
-
-def read_again(graph: Graph, cache_bytes: int) -> int:
-    """Return bytes that have to be read from memory a second time.
-
-    Of each input that an output needs element by element and also under a reduction whose elements no multiprocessor
-    holds. As much as the cache holds (`cache_bytes`) is taken to be in it still, which is the most there can be.
-    Raises Unsupported where no kernel can be generated.
-
-    >>> from tracemine.codegen import GraphBuilder
-    >>> b = GraphBuilder("softmax")
-    >>> rows = b.input("x", (8, 1 << 24), "float32")
-    >>> read_again(b.done(b.call("aten::_softmax", rows, -1, False)), 50 << 20) == (8 << 24) * 4 - (50 << 20)
-    True
-    """
-    lowered = lower(graph)
-    again: set[str] = set()
-    for wanted in (*lowered.live, *lowered.written.values()):
-        direct, sums = _reached(lowered, (wanted,))
-        under: set[str] = set()
-        while sums:
-            more, sums = _reached(lowered, [total.arg for total in sums])
-            under |= more
-        again |= direct & under
-    sized = {i.name: _distinct(graph, v) * (itemsize(str(i.spec.dtype)) or 0) for v, i in enumerate(graph.inputs)}
-    return max(sum(sized[name] for name in again) - cache_bytes, 0)
-
-
-def _reached(lowered: Lowered, begin: Iterable[Tensor]) -> tuple[set[str], set[Reduction]]:
-    """Return the inputs that expressions come to short of reductions that are too long to hold, and these."""
-
-    def is_long(tensor: Tensor) -> bool:
-        return isinstance(tensor, Reduction) and _row_bytes(lowered.axes, tensor) > _HELD_BYTES
-
-    found = met(begin, is_long)
-    sources = {t.buffer for t in found if isinstance(t, Input)}
-    return sources, {t for t in found if isinstance(t, Reduction) and is_long(t)}
-
-
-def _row_bytes(axes: Axes, total: Reduction) -> int:
-    """Return the inputs' elements that one element of a reduction is made of, short of other reductions."""
-    over = {leaf for d in total.over for leaf in axes.leaves(total.arg.dims[d])}
-    inputs = [t for t in met((total.arg,), lambda t: isinstance(t, Reduction)) if isinstance(t, Input)]
-    return sum(axes.size(over & {*axes.flat(t.dims)}) * (itemsize(t.dtype) or 0) for t in inputs)
+    read = sum(needed[v] * widths[v] for v in range(count))
+    return read, sum(distinct_elements(graph, v) * widths[v] for v in (*dict.fromkeys(graph.live), *graph.written))
 
 
 def _needed(graph: Graph) -> list[int]:
@@ -106,17 +34,17 @@ def _needed(graph: Graph) -> list[int]:
         outputs = range(first, first + len(call.outputs))
         name = base_name(call.operator)
         for place, value in enumerate(reads(call)):
-            whole = _distinct(graph, value)
+            whole = distinct_elements(graph, value)
             part = whole
             if name in _LOOKUPS and place == 0:
-                part = sum(_distinct(graph, v) for v in outputs)
+                part = sum(distinct_elements(graph, v) for v in outputs)
             elif name in _VIEWS:
-                part = sum(_distinct(graph, v) if v in graph.live else found[v] for v in outputs)
+                part = sum(distinct_elements(graph, v) if v in graph.live else found[v] for v in outputs)
             found[value] = min(found[value] + part, whole)
     return found
 
 
-def _distinct(graph: Graph, value: int) -> int:
+def distinct_elements(graph: Graph, value: int) -> int:
     """Return elements of a value, those that are repeated once."""
     spec, found = graph.specs[value], 1
     for size, stride in zip(spec.shape, spec.strides or (), strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import permutations
 from math import gcd, prod
 
@@ -48,21 +48,26 @@ class _Target:
     tiles: tuple[ColumnTile, ...] = ()  # its columns are a part of an axis, and it is stored once for each
 
 
-@dataclass(slots=True)
 class _Planner:
-    graph: Graph
-    lowered: Lowered
-    options: CodegenOptions
-    large: int  # elements of a kernel that takes some microseconds
-    nodes: Nodes = field(default_factory=Nodes)
-    origins: dict[LoopNode, int] = field(default_factory=dict)
-    buffers: dict[str, KernelBuffer] = field(default_factory=dict)
-    targets: dict[Tensor, _Target] = field(default_factory=dict)
-    homes: dict[Tensor, str] = field(default_factory=dict)  # the buffer each expression is stored in
-    names: dict[str, str] = field(default_factory=dict)  # placeholders of what is demanded, and their buffers
-    in_place: frozenset[Tensor] = frozenset()  # what inputs hold at the end
-    products: Mapping[Tensor, tuple[Tensor, Tensor]] = field(default_factory=dict)  # sums that are matrix products
-    stored: bool = False  # products are stored, and loaded by what is made of them
+    def __init__(
+        self,
+        graph: Graph,
+        lowered: Lowered,
+        options: CodegenOptions,
+        large: int,
+        in_place: frozenset[Tensor] = frozenset(),
+    ) -> None:
+        self.graph, self.lowered, self.options = graph, lowered, options
+        self.large = large  # elements of a kernel that takes some microseconds
+        self.nodes = Nodes()
+        self.origins: dict[LoopNode, int] = {}
+        self.buffers: dict[str, KernelBuffer] = {}
+        self.targets: dict[Tensor, _Target] = {}
+        self.homes: dict[Tensor, str] = {}  # the buffer each expression is stored in
+        self.names: dict[str, str] = {}  # placeholders of what is demanded, and their buffers
+        self.in_place = in_place  # what inputs hold at the end
+        self.products: Mapping[Tensor, tuple[Tensor, Tensor]] = {}  # sums that are matrix products
+        self.stored = False  # products are stored, and loaded by what is made of them
 
     @property
     def axes(self) -> Axes:

@@ -94,24 +94,22 @@ def _reaching(alone: Range, together: Range, finding: Finding) -> Range:
     return Range(min(alone.low, mid), mid, max(alone.high, together.high))
 
 
-class MeasuredFixes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one rule, measured savings of a step by the likely one that was said; least and most without the outermost."""
+class MeasuredBySaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of so many programs, what was measured by the likely one that was said; least and most without the outermost."""
 
     programs: int
     least: float
-    middle: float
+    middle: float = 1.0
     most: float
 
 
-MEASURED: Final[dict[str, MeasuredFixes]] = msgspec.convert(
-    table_beside(__file__, "measured_fixes.toml"), dict[str, MeasuredFixes]
-)
+MEASURED: Final = msgspec.convert(table_beside(__file__, "measured_fixes.toml"), dict[str, MeasuredBySaid])
 
 
-def corrected(said: Range, measured: MeasuredFixes | None) -> Range:
+def corrected(said: Range, measured: MeasuredBySaid | None) -> Range:
     """Return a saving as fixes of its rule turned out elsewhere: its interval holds what it held, and more.
 
-    >>> corrected(Range(0, 100, 120), MeasuredFixes(programs=9, least=0.5, middle=1.2, most=1.6))
+    >>> corrected(Range(0, 100, 120), MeasuredBySaid(programs=9, least=0.5, middle=1.2, most=1.6))
     Range(low=0, mid=120, high=160)
     """
     if measured is None:

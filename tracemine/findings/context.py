@@ -33,7 +33,7 @@ from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Curves, Unprofiled, rates_of
 from tracemine.perfmodel.unprofiled import RECORDED
 from tracemine.rows.arrow import categories
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import HostCalls, host_calls
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
 from tracemine.timeline import Timeline
 
@@ -172,14 +172,14 @@ class ScanContext:
         return many & category(rows, "loop_dependence").among("independent", "accumulates")
 
     @cached_property
-    def host(self) -> HostThreads:
-        """What the host's threads did."""
-        return HostThreads.of(self.timeline)
+    def host(self) -> tuple[HostCalls, IntArray]:
+        """The host's calls, and the thread of each operator."""
+        return host_calls(self.timeline)
 
     @cached_property
     def waits(self) -> Waits:
         """Where the host waits for the device."""
-        return waits_of(self.timeline, self.host)
+        return waits_of(self.timeline, *self.host)
 
     @cached_property
     def obstacles(self) -> Obstacles:
@@ -191,13 +191,13 @@ class ScanContext:
         """What the value of each wait is used for: a position in USES; −1: not known."""
         steps = self.accounts.counted
         begin_ns = np.zeros(0, np.int64) if steps is None else np.sort(steps.begin_ns)
-        return uses_of(self.timeline, self.waits, begin_ns, self.host.of_ops)
+        return uses_of(self.timeline, self.waits, begin_ns, self.host[1])
 
     @cached_property
     def wait_gaps(self) -> WaitGaps:
         """Which gaps go with waits for the device."""
-        rows, graph = self.rows, self.rows["activities"].graph
-        return wait_gaps(self.timeline, self.host, self.waits, self.accounts.counted, rows["gaps"], self.steps, graph)
+        rows, graph, (calls, _) = self.rows, self.rows["activities"].graph, self.host
+        return wait_gaps(self.timeline, calls, self.waits, self.accounts.counted, rows["gaps"], self.steps, graph)
 
     @cached_property
     def would_graph(self) -> GraphAnswer:

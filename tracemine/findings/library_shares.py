@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import Struct
 
 from tracemine.devices import Device
 from tracemine.findings.ceiling import operation_of
@@ -26,38 +25,23 @@ _MOST = 6  # kinds that are named
 _S = 10**9
 
 
-class CallShare(Struct, frozen=True):
-    """Calls of one operation on one type, whose library's rate was not measured."""
+def reached_text(rate: float, moved: float, peak: float | None, memory: float) -> str:
+    """Return what calls reach, by FLOP and bytes a second, and what limits them: arithmetic, or memory.
 
-    operation: str  # in words
-    dtype: str
-    spent_ns: int  # GPU time
-    flops: float
-    nbytes: float
-    peak: float | None  # FLOP a second; None: no data sheet states it
-
-    def text(self, gpu_busy_ns: int, device: Device) -> str:
-        """Return what they take and reach, and what limits them: arithmetic, or memory.
-
-        >>> from tracemine.devices import find_device
-        >>> device = find_device("AMD Instinct MI300X")
-        >>> CallShare("attention", "bfloat16", 65_800_000, 17.6e12, 1e9, 1.3074e15).text(66_000_000, device)
-        "attention in bfloat16 (99.7% of GPU time) at 267 TFLOP/s, 20.5% of the data sheet's 1,307 TFLOP/s"
-        >>> CallShare("products", "bfloat16", 1_000_000, 1e9, 2e9, 1.3074e15).text(4_000_000, device)
-        "products in bfloat16 (25.0% of GPU time) at 2.00 TB/s, 37.7% of the data sheet's 5.30 TB/s"
-        """
-        what = f"{self.operation} in {self.dtype} ({percent_text(self.spent_ns, gpu_busy_ns)} of GPU time)"
-        rate, moved = self.flops * _S / self.spent_ns, self.nbytes * _S / self.spent_ns
-        memory = device.bandwidth_bytes_per_s
-        if self.peak is None:
-            return f"{what} at {_tflops(rate)}"
-        if rate / self.peak >= moved / memory:
-            reached, most, whole = _tflops(rate), _tflops(self.peak), (rate, self.peak)
-        else:
-            reached, most, whole = f"{bytes_text(moved)}/s", f"{bytes_text(memory)}/s", (moved, memory)
-        if whole[0] > whole[1]:
-            return f"{what} at {reached}, more than the data sheet's {most}"
-        return f"{what} at {reached}, {percent_text(*whole)} of the data sheet's {most}"
+    >>> reached_text(267e12, 1e9, 1.3074e15, 5.3e12)
+    "267 TFLOP/s, 20.4% of the data sheet's 1,307 TFLOP/s"
+    >>> reached_text(1e12, 2e12, 1.3074e15, 5.3e12)
+    "2.00 TB/s, 37.7% of the data sheet's 5.30 TB/s"
+    """
+    if peak is None:  # no data sheet states it
+        return _tflops(rate)
+    if rate / peak >= moved / memory:
+        reached, most, whole = _tflops(rate), _tflops(peak), (rate, peak)
+    else:
+        reached, most, whole = f"{bytes_text(moved)}/s", f"{bytes_text(memory)}/s", (moved, memory)
+    if whole[0] > whole[1]:
+        return f"{reached}, more than the data sheet's {most}"
+    return f"{reached}, {percent_text(*whole)} of the data sheet's {most}"
 
 
 def _tflops(rate: float) -> str:
@@ -69,18 +53,19 @@ def shares_text(context: ScanContext) -> str:
     device, busy_ns = context.known_device, context.accounts.gpu_busy_ns
     if device is None or not busy_ns:
         return ""
-    found = sorted(_shares(context, device), key=lambda one: -one.spent_ns)
-    said = [one for one in found if 100 * one.spent_ns >= LEAST_PERCENT * busy_ns][:_MOST]
+    found = sorted(_shares(context, device), key=lambda one: -one[0])
+    said = [(ns, what, at) for ns, what, at in found if 100 * ns >= LEAST_PERCENT * busy_ns][:_MOST]
     if not said:
         return ""
-    each = "; ".join(one.text(busy_ns, device) for one in said)
+    each = "; ".join(f"{what} ({percent_text(ns, busy_ns)} of GPU time) at {at}" for ns, what, at in said)
     return (
         f"Slow library calls may be missed: this GPU's usual rates were not measured (`tracemine calibrate` does). "
         f"Here: {each}."
     )
 
 
-def _shares(context: ScanContext, device: Device) -> Iterator[CallShare]:
+def _shares(context: ScanContext, device: Device) -> Iterator[tuple[int, str, str]]:
+    """Yield the GPU time of calls of one operation on one type, what they are, and what they reach."""
     rows, rates = context.rows["activities"], context.rates
     call, flops, nbytes = (number(rows, name, null=-1) for name in ("call", "call_flops", "call_bytes"))
     inside = np.flatnonzero((call > 0) & (flops > 0))
@@ -94,8 +79,8 @@ def _shares(context: ScanContext, device: Device) -> Iterator[CallShare]:
     for at, (op_class, name, dtype, unit) in enumerate(kinds):
         operation, arithmetic = operation_of(op_class, name, dtype, unit)
         if operation and arithmetic:
-            rate = rates.of(operation, arithmetic)
-            if rate is None or not rate.points:
+            known = rates.of(operation, arithmetic)
+            if known is None or not known.points:
                 merged.setdefault((operation, f"{dtype}\0{arithmetic}"), []).append(at)
     for (operation, type_of), codes in merged.items():
         dtype, arithmetic = type_of.split("\0")
@@ -103,14 +88,10 @@ def _shares(context: ScanContext, device: Device) -> Iterator[CallShare]:
         spent = int(context.accounts.dur_ns[own].sum())
         counted = own & first
         if spent and counted.any():
-            yield CallShare(
-                operation=_words(operation),
-                dtype=dtype,
-                spent_ns=spent,
-                flops=float(flops[counted].sum(dtype=np.float64)),
-                nbytes=float(np.maximum(nbytes[counted], 0).sum(dtype=np.float64)),
-                peak=peak_of(device, arithmetic),
-            )
+            rate = float(flops[counted].sum(dtype=np.float64)) * _S / spent
+            moved = float(np.maximum(nbytes[counted], 0).sum(dtype=np.float64)) * _S / spent
+            reached = reached_text(rate, moved, peak_of(device, arithmetic), device.bandwidth_bytes_per_s)
+            yield spent, f"{_words(operation)} in {dtype}", reached
 
 
 def _words(operation: str) -> str:

@@ -20,7 +20,7 @@ from tracemine.perfmodel import Range
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, numbers, rows_of, take
 from tracemine.rows.graph import NodeGraph
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import HostCalls
 from tracemine.rows.iterations import Iterations
 from tracemine.rows.rounds import FEWEST_WAITS
 from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, number
@@ -51,7 +51,7 @@ class WaitGaps(Struct, frozen=True):
 
 def wait_gaps(
     timeline: Timeline,
-    host: HostThreads,
+    calls: HostCalls,
     waits: Waits,
     counted: Iterations | None,
     gaps: Rows,
@@ -60,20 +60,20 @@ def wait_gaps(
 ) -> WaitGaps:
     """Return which gaps go with which waits, of those that come back in most steps; no gap gets longer than it is."""
     place, none = _places(timeline, waits), np.zeros(gaps.count, np.int64)
-    chosen = _repeated(waits, place, counted, _asked(timeline, host, waits, counted))
+    chosen = _repeated(waits, place, counted, _asked(timeline, calls, waits, counted))
     if not chosen.any() or not gaps.count:
         return WaitGaps(place, none - 1, none - 1, (none, none, none), none > 0)
     fetched = _fetched(timeline, waits, chosen)
     gone = np.maximum(_gone(timeline, waits, chosen), _tested(timeline, waits, chosen, place, graph))
-    calls = waits.call_row[chosen[waits.call_of]]
+    waiting = waits.call_row[chosen[waits.call_of]]
     made_ns: IntArray = np.append(waits.made_ns, 0)[gone]
     made = (gone >= 0) & (made_ns > 0)
-    aside_ns = _fetching_aside_ns(timeline, host, waits, chosen, gaps)
+    aside_ns = _fetching_aside_ns(timeline, calls, waits, chosen, gaps)
     aside = (aside_ns > 0) & (gone < 0) & ~fetched
-    without = _without(steps, timeline, (gone >= 0) & ~made, calls)
+    without = _without(steps, timeline, (gone >= 0) & ~made, waiting)
     changes = [
         without,
-        replace(_without(steps, timeline, fetched & (gone < 0), calls[:0]), whole=False),
+        replace(_without(steps, timeline, fetched & (gone < 0), waiting[:0]), whole=False),
         _without_each(steps, timeline, made, made_ns + without.most_ns),
         _without_each(steps, timeline, aside, aside_ns),
     ]
@@ -118,9 +118,8 @@ def _without(steps: Steps, timeline: Timeline, gone: BoolArray, calls: IntArray)
     return steps.change(Fix([rows[:, None]], [Range(gone_ns, gone_ns, gone_ns)], "nothing", unwaited=calls))
 
 
-def _asked(timeline: Timeline, host: HostThreads, waits: Waits, counted: Iterations | None) -> BoolArray:
+def _asked(timeline: Timeline, calls: HostCalls, waits: Waits, counted: Iterations | None) -> BoolArray:
     """Return which waits are the program's own, and no other finding's."""
-    calls = host.calls
     launching = np.zeros(int(calls.thread.max(initial=-1)) + 2, np.bool_)
     launching[calls.thread[calls.launches]] = True
     launching[-1] = False  # of no thread
@@ -211,11 +210,11 @@ def _fetched(timeline: Timeline, waits: Waits, chosen: BoolArray) -> BoolArray:
     return found
 
 
-def _fetching_aside_ns(timeline: Timeline, host: HostThreads, waits: Waits, chosen: BoolArray, gaps: Rows) -> IntArray:
+def _fetching_aside_ns(timeline: Timeline, calls: HostCalls, waits: Waits, chosen: BoolArray, gaps: Rows) -> IntArray:
     """Return for how long one of the chosen waits has lasted when another thread launches its copy to the host; 0 of
     other activities. All that is fetching: what goes on with the value on the device does none of it.
     """
-    calls, asked = host.calls, np.zeros(timeline.api.num_rows + 1, np.bool_)
+    asked = np.zeros(timeline.api.num_rows + 1, np.bool_)
     asked[waits.call_row[chosen[waits.call_of]]] = True
     following, wait = number(gaps, "next_row"), number(gaps, "sync_row", null=-1)
     launch = rows_of(timeline.activities["launch_row"])[following]

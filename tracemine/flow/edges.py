@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tracemine.flow.record import Evidence, Flow, IntArray
+from tracemine.columns import from_numbers, texts
+from tracemine.flow.record import Evidence, Flow
 from tracemine.timeline import EDGES
 
-_EVIDENCE = [evidence.name.lower().encode() for evidence in Evidence]
+_EVIDENCE = [evidence.name.lower() for evidence in Evidence]
 
 
 def activity_edges(flow: Flow) -> pa.Table:
@@ -24,29 +25,16 @@ def activity_edges(flow: Flow) -> pa.Table:
     producer = nodes.activity[nodes.activity_begin[1:][edges.producer] - 1]
     consumer = nodes.activity[nodes.activity_begin[edges.consumer]]
     order = np.lexsort((np.arange(len(producer)), producer, consumer))
-    evidence = pa.DictionaryArray.from_arrays(
-        _integers(flow.reads.evidence[edges.read][order].astype(np.int32), pa.int32()),
-        # pa.array would import pandas.
-        pa.StringArray.from_buffers(
-            len(_EVIDENCE),
-            pa.py_buffer(np.cumsum([0, *map(len, _EVIDENCE)]).astype(np.int32)),
-            pa.py_buffer(b"".join(_EVIDENCE)),
-        ),
-    )
     # Rows of inferred tensors are in no table that is stored.
     inferred = bool((flow.reads.evidence < Evidence.PROVEN).any())
     rows_of = flow.writes.tensor_row[edges.write], flow.reads.tensor_row[edges.read]
     # Without dtypes a tensor's elements are counted, and its bytes are unknown.
     unsized = bool(flow.timeline.tensors["itemsize_bytes"].null_count)
     columns = [
-        *(_integers(values[order], pa.int64()) for values in (producer, consumer)),
-        pa.nulls(len(order), pa.int64()) if unsized else _integers(edges.bytes[order], pa.int64()),
-        evidence,
-        _integers(flow.reads.buffer[edges.read][order], pa.int64()),
-        *(pa.nulls(len(rows), pa.int64()) if inferred else _integers(rows[order], pa.int64()) for rows in rows_of),
+        *(from_numbers(values[order], pa.int64()) for values in (producer, consumer)),
+        pa.nulls(len(order), pa.int64()) if unsized else from_numbers(edges.bytes[order], pa.int64()),
+        texts(flow.reads.evidence[edges.read][order], _EVIDENCE),
+        from_numbers(flow.reads.buffer[edges.read][order], pa.int64()),
+        *(pa.nulls(len(rows), pa.int64()) if inferred else from_numbers(rows[order], pa.int64()) for rows in rows_of),
     ]
     return pa.Table.from_arrays(columns, schema=EDGES.schema)
-
-
-def _integers(values: IntArray, kind: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])

@@ -19,13 +19,14 @@ from msgspec.structs import replace
 
 from tracemine.calls import Call, calls_of
 from tracemine.calls.text import Extents
-from tracemine.columns import booleans, numbers, string_ids
+from tracemine.columns import booleans, numbers, string_ids, texts
 from tracemine.flow.inferred.optimizers import Chain, Update, matched
-from tracemine.flow.inferred.tables import integers, lists_of, table_of_tensors, texts
+from tracemine.flow.inferred.tables import table_of_tensors
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.ops import lookup
 from tracemine.timeline import Timeline
+from tracemine.timeline.arrow import lists_of, row_numbers
 
 _Shape = tuple[int, ...]
 _Sizes = tuple[_Shape, ...]
@@ -263,7 +264,7 @@ def _with(
     joined[roots] = True
     inside = np.zeros(timeline.ops.num_rows, np.bool_)
     inside[order.row[replaced]] = True
-    kept = timeline.tensors.take(integers(np.flatnonzero(~inside[calls.op_row]), pa.int64()))
+    kept = timeline.tensors.take(row_numbers(np.flatnonzero(~inside[calls.op_row])))
     rows: list[tuple[int, ...]] = []
     shapes: dict[_Shape, int] = {}
     for call in bound:
@@ -282,7 +283,7 @@ def _with(
     guessed = np.append(np.zeros(kept.num_rows, np.bool_), told[:, -1] > 0)
     keys = (numbers(table.column("list_index"), -1), numbers(table.column("position")))
     in_order = np.lexsort((*keys, booleans(table.column("is_output")), numbers(table.column("op_row"))))
-    told_of = replace(timeline, tensors=table.take(integers(in_order, pa.int64())))
+    told_of = replace(timeline, tensors=table.take(row_numbers(in_order)))
     return told_of, replace(order, joined=joined), guessed[in_order]
 
 
@@ -300,6 +301,6 @@ def _table(rows: IntArray, shapes: Sequence[_Shape], devices: Sequence[str]) -> 
         itemsize_bytes=nothing,
         device=texts(device, devices),
         dtype=texts(nothing, []),
-        shape=lists_of(shape, shapes),
-        strides=lists_of(np.zeros(len(rows), np.int64), [None]),
+        shape=lists_of(shapes, shape),
+        strides=lists_of([None], np.zeros(len(rows), np.int64)),
     )

@@ -108,18 +108,19 @@ class Happenings(msgspec.Struct, frozen=True):
     inner: BoolArray  # an operator inside the node's own does it
 
 
-class _Log(msgspec.Struct):
+class _Log:
     """What each read and each write came to, in order of time."""
 
-    read_at: list[int] = msgspec.field(default_factory=list)
-    read_buffer: list[int] = msgspec.field(default_factory=list)
-    read_source: list[int] = msgspec.field(default_factory=list)
-    read_edges: list[int] = msgspec.field(default_factory=list)  # how many writes each read reads
-    edge_write: list[int] = msgspec.field(default_factory=list)
-    write_at: list[int] = msgspec.field(default_factory=list)
-    write_node: list[int] = msgspec.field(default_factory=list)
-    write_buffer: list[int] = msgspec.field(default_factory=list)
-    write_made: list[bool] = msgspec.field(default_factory=list)
+    def __init__(self) -> None:
+        self.read_at: list[int] = []
+        self.read_buffer: list[int] = []
+        self.read_source: list[int] = []
+        self.read_edges: list[int] = []  # how many writes each read reads
+        self.edge_write: list[int] = []
+        self.write_at: list[int] = []
+        self.write_node: list[int] = []
+        self.write_buffer: list[int] = []
+        self.write_made: list[bool] = []
 
 
 def reads_and_writes(

@@ -42,7 +42,7 @@ class _Storage(Struct):
         return sorted({*(write for _, _, write in pieces), *strided}), covered
 
 
-class LastWriters(Struct):
+class LastWriters:
     """Storages by id; given allocations and writes in the order in which they happen, and asked at each read.
 
     >>> writers = LastWriters()
@@ -54,11 +54,12 @@ class LastWriters(Struct):
     ((<Source.PARTLY_HOLE: 4>, [0, 1]), (<Source.OUTSIDE: 1>, []))
     """
 
-    node: int = 0  # the next one to begin, for what goes now
-    gone: list[int] = field(default_factory=list)  # for each write the first node that no longer finds it, −1: none
-    _pieces: list[int] = field(default_factory=list)  # of each write that are still there
-    _storages: dict[int, _Storage] = field(default_factory=dict)
-    _buffers: int = 0
+    def __init__(self) -> None:
+        self.node = 0  # the next one to begin, for what goes now
+        self.gone: list[int] = []  # for each write the first node that no longer finds it, −1: none
+        self._pieces: list[int] = []  # of each write that are still there
+        self._storages: dict[int, _Storage] = {}
+        self._buffers = 0
 
     def buffer(self, storage: int) -> int:
         """Return number of the buffer that a storage id means now."""

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_columns
 from tracemine.errors import InputError, Location, TracemineError
-from tracemine.formats.arrow import distinct, integers, row_numbers, take, texts
 from tracemine.ops import classify, lookup
 from tracemine.patterns import deferred
 from tracemine.timeline import Meta, Timeline, warned
+from tracemine.timeline.arrow import distinct, integers, row_numbers, take, texts
 from tracemine.units import count_text
 
 EVIDENCE = "graph_capture"

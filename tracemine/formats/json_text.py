@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from msgspec import Struct, field
-
 from tracemine.patterns import deferred
 
 # A string is one token, so that brackets and quotes inside it count for nothing. Quantifiers are possessive (no
@@ -55,12 +53,13 @@ def end_of_value(text: bytes | bytearray, start: int, stop: int) -> int | None:
     return None
 
 
-class JsonMembers(Struct):
+class JsonMembers:
     """The members of one object that could be read, and how the others could not."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    duplicates: int = 0
-    unreadable: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.duplicates = 0
+        self.unreadable: list[str] = []
 
     def add(self, key: str, text: bytes | None) -> None:
         """Read one member's value, None if it has no end; the last of two with one key wins.

@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tracemine.columns import MISSING, Array, from_numbers, numbers, string_ids
+from tracemine.columns import Array, numbers, string_ids
 from tracemine.errors import InputError, TracemineError
 from tracemine.files import read_head
 from tracemine.formats.capture import SIZE_LIMIT
 from tracemine.patterns import deferred
-from tracemine.timeline import TABLES, Timeline, warned
+from tracemine.timeline import Timeline, warned
+from tracemine.timeline.arrow import table_of
 from tracemine.units import count_text
 
 # Calls that every run of a step makes: they launch, or wait. Queries and allocations come as it happens.
@@ -210,12 +211,6 @@ def _table(whole: _Window, light: _Window, shift: int) -> pa.Table:
 def _rows(told: dict[str, list[tuple[int, int, int]]]) -> pa.Table:
     rows = [(column, *member) for column, members in told.items() for member in members]
     rows.sort(key=lambda each: each[2])
-    schema = TABLES["light"].schema
-    columns = []
-    for field in schema:
-        if field.name in _TIMES:
-            values = np.array([row[2 + _TIMES.index(field.name)] for row in rows], np.int64)
-        else:
-            values = np.array([row[1] if row[0] == field.name else MISSING for row in rows], np.int64)
-        columns.append(from_numbers(values, field.type, None if field.name in _TIMES else values != MISSING))
-    return pa.Table.from_arrays(columns, schema=schema)
+    times = {name: np.array([row[at] for row in rows], np.int64) for at, name in enumerate(_TIMES, 2)}
+    of = {name: np.array([row[1] if row[0] == name else -1 for row in rows], np.int64) for name in told}
+    return table_of("light", times | of, len(rows))

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from tracemine.columns import MISSING, Array, codes, numbers, sorted_unique, string_ids
-from tracemine.formats.arrow import integers
 from tracemine.patterns import deferred
 from tracemine.timeline import Timeline
+from tracemine.timeline.arrow import integers
 from tracemine.units import count_text, time_text
 
 _LAUNCH = deferred(r"LaunchKernel|LaunchCooperative|GraphLaunch", re.IGNORECASE)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
-from msgspec import Struct
 
 from tracemine.columns import lists, numbers
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
@@ -33,7 +32,7 @@ def merge(
     timeline: Timeline, flow: Flow, nodes: FusionNodes, pairs: Pairs
 ) -> tuple[IntArray, dict[tuple[int, int], int]]:
     """For each node the first node of its group; and why groups that share data stay apart, by their first nodes."""
-    state = _Merging.of(timeline, flow, nodes, pairs)
+    state = _Merging(timeline, flow, nodes, pairs)
     open_pairs = pairs.where(pairs.refused == ALLOWED)
     refused: dict[tuple[int, int], int] = {}
     for _ in range(_ROUNDS):
@@ -67,47 +66,35 @@ def _one_round(state: _Merging, pairs: Pairs, refused: dict[tuple[int, int], int
     return merged
 
 
-class _Merging(Struct):
+class _Merging:
     """The groups so far; a group goes by its first node."""
 
-    ways: Ways
-    reduced: list[Rows | None]  # of each group
-    sizes: list[frozenset[int]]  # of its pointwise members
-    blocked: dict[int, list[tuple[int, int]]]  # nodes that no group may hold together with this one, and why
-    hazards: dict[int, list[int]]
-    accesses: _Accesses
-    tried: dict[tuple[int, int], tuple[int, int, int]]
-
-    @staticmethod
-    def of(timeline: Timeline, flow: Flow, nodes: FusionNodes, pairs: Pairs) -> _Merging:
+    def __init__(self, timeline: Timeline, flow: Flow, nodes: FusionNodes, pairs: Pairs) -> None:
         count = len(flow.nodes)
         row_wise = (nodes.rows > 0).tolist()
         own = np.where(nodes.axes_known, -1, np.arange(count))
         rows = zip(*(each.tolist() for each in (nodes.rows, nodes.length, nodes.columns, own)), strict=True)
-        reduced: list[Rows | None] = [each if yes else None for each, yes in zip(rows, row_wise, strict=True)]
-        sizes = [frozenset() if yes else frozenset((n,)) for n, yes in zip(nodes.size.tolist(), row_wise, strict=True)]
+        # The rows that each group reduces, and the sizes of its pointwise members.
+        self.reduced: list[Rows | None] = [each if yes else None for each, yes in zip(rows, row_wise, strict=True)]
+        self.sizes = [
+            frozenset[int]() if yes else frozenset((n,)) for n, yes in zip(nodes.size.tolist(), row_wise, strict=True)
+        ]
         library = nodes.role == Role.LIBRARY
-        blocked: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        # Nodes that no group may hold together with this one, and why.
+        self.blocked: dict[int, list[tuple[int, int]]] = defaultdict(list)
         no = pairs.where((pairs.refused != ALLOWED) & ~library[pairs.first] & ~library[pairs.second])
         for a, b, code in zip(no.first.tolist(), no.second.tolist(), no.refused.tolist(), strict=True):
-            blocked[a].append((b, code))
-            blocked[b].append((a, code))
-        hazards: dict[int, list[int]] = defaultdict(list)
+            self.blocked[a].append((b, code))
+            self.blocked[b].append((a, code))
+        self.hazards: dict[int, list[int]] = defaultdict(list)
         maybe = maybe_paths(timeline, flow, nodes)
         before, after = np.append(flow.order_before, maybe.made), np.append(flow.order_after, maybe.read)
         inside = ~library[before] & ~library[after]
         for a, b in zip(before[inside].tolist(), after[inside].tolist(), strict=True):
-            hazards[a].append(b)
-            hazards[b].append(a)
-        return _Merging(
-            ways=_ways(flow, maybe, nodes),
-            reduced=reduced,
-            sizes=sizes,
-            blocked=blocked,
-            hazards=hazards,
-            accesses=_Accesses(flow, nodes),
-            tried={},
-        )
+            self.hazards[a].append(b)
+            self.hazards[b].append(a)
+        self.ways, self.accesses = _ways(flow, maybe, nodes), _Accesses(flow, nodes)
+        self.tried: dict[tuple[int, int], tuple[int, int, int]] = {}
 
     def join(self, a: int, b: int, vertical: bool) -> int:
         """Make one group of two, or say why not."""

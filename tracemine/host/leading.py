@@ -37,11 +37,8 @@ class Pieces(Struct, frozen=True):
         return Pieces(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
 
 
-class Helper(Struct, frozen=True):
-    """A thread that launches other than the step's own: what it does in calls."""
-
-    segments: Segments  # without those in no call
-    differentiates: bool  # it runs a backward pass
+# A thread that launches other than the step's own: what it does in calls, and whether it runs a backward pass.
+Helper = tuple[Segments, bool]
 
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
@@ -81,7 +78,7 @@ def helped(pieces: Pieces, helpers: Sequence[Helper], in_call: BoolArray) -> Pie
 
 
 def _helped(pieces: Pieces, helper: Helper, in_call: BoolArray) -> Pieces:
-    segments = helper.segments
+    segments, differentiates = helper
     open_ = ~in_call[pieces.event] & ~pieces.engine
     if not len(segments.begin) or not open_.any():
         return pieces
@@ -97,7 +94,7 @@ def _helped(pieces: Pieces, helper: Helper, in_call: BoolArray) -> Pieces:
     fills = open_[of] & (holding >= 0)
     event = np.where(fills, segments.event[holding], finer.event)
     engine = finer.engine
-    if helper.differentiates:
+    if differentiates:
         following, between = _between(fills, of)
         between &= open_[of]
         event = np.where(between, event[following], event)

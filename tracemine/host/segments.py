@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tracemine.columns import codes, examples
 from tracemine.host.kinds import KINDS, CallEvents, code, events_of
-from tracemine.host.leading import Helper, Pieces, helped, joined, own_pieces
+from tracemine.host.leading import Pieces, helped, joined, own_pieces
 from tracemine.host.nested import Segments, innermost
 from tracemine.host.paths import lasting_path, shared_path
 from tracemine.rows.ancestors import taken
@@ -133,7 +133,7 @@ def _pieces(
             for other in np.argsort(-launching, kind="stable").tolist()
             if other != thread and launching[other] and process[other] == process[thread]
         ]
-        helpers = [Helper(of(other, busy), bool(differentiating[other])) for other in others]
+        helpers = [(of(other, busy), bool(differentiating[other])) for other in others]
         for steps in _disjoint(begin, end, np.flatnonzero(lead == thread)):
             own = own_pieces(begin[steps], end[steps], steps, thread, of(thread))
             yield helped(own, helpers, in_call)

@@ -13,7 +13,7 @@ from tracemine.host.made import Made, made_before
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, outermost, taken
 from tracemine.rows.arrow import categories, numbers, rows_of
-from tracemine.rows.host import WORK, HostCalls, HostThreads, last_begun, named
+from tracemine.rows.host import WORK, HostCalls, last_begun, named
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
@@ -64,11 +64,11 @@ class Waits(Struct, frozen=True, kw_only=True):
         return len(self.begin_ns)
 
 
-def waits_of(timeline: Timeline, host: HostThreads) -> Waits:
+def waits_of(timeline: Timeline, calls: HostCalls, of_ops: IntArray) -> Waits:
     """Return where the host waits for the device. What allocates or frees memory, and waits for that, is none; nor is
-    a wait for an event behind which more was queued already: the device goes on.
+    a wait for an event behind which more was queued already: the device goes on. of_ops: the thread of each operator.
     """
-    launch_row, calls = rows_of(timeline.activities["launch_row"]), host.calls
+    launch_row = rows_of(timeline.activities["launch_row"])
     api, ops = timeline.api, timeline.ops
     (frees,) = (work.calls for work in WORK if work.cause == "allocator" and work.calls is not None)
     waits = calls.blocks & (calls.thread >= 0) & ~named(categories(api["name"]), frees)
@@ -86,7 +86,7 @@ def waits_of(timeline: Timeline, host: HostThreads) -> Waits:
     last[code] = np.arange(len(code))
     spent = np.zeros(count, np.int64)
     np.add.at(spent, code, (calls.end - calls.begin)[rows])
-    made = made_before(timeline, host.of_ops, calling[calling >= 0])
+    made = made_before(timeline, of_ops, calling[calling >= 0])
     kind = _kinds(timeline, made, op_row[rows[first]], outer[first], rows[first], launch_row)
     order = np.argsort(calls.begin[rows[first]], kind="stable")
     place = np.empty(count, np.int64)

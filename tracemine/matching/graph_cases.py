@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -40,14 +40,14 @@ class _CellTensor:
     layout: str = "contiguous"
 
 
-@dataclass(slots=True)
 class _Lines:
     """What the lines of a table say, one entry a line."""
 
-    reads: list[list[int]] = field(default_factory=list)  # values: of lines their numbers, then those from outside
-    inputs: list[list[_CellTensor]] = field(default_factory=list)
-    outputs: list[_CellTensor] = field(default_factory=list)
-    outside: dict[str, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.reads: list[list[int]] = []  # values: of lines their numbers, then those from outside
+        self.inputs: list[list[_CellTensor]] = []
+        self.outputs: list[_CellTensor] = []
+        self.outside: dict[str, int] = {}
 
 
 def graph_of_table(cells: Cells, count: int) -> NodeGraph:

@@ -91,7 +91,7 @@ def find_in_graph(
     tests = {name: tuple(labels[name]) for name in pattern.labels}
     if graph is None or not len(graph) or not _may_match(pattern, tests, shared):
         return none_found(0)
-    search = _Search.of(pattern, tests, graph, partition_by, without, shared)
+    search = _Search(pattern, tests, graph, partition_by, without, shared)
     order, first = search.order()
     starts = np.flatnonzero(search.some[first])
     parts: list[_Partial] = []
@@ -109,50 +109,37 @@ def _may_match(pattern: GraphPattern, tests: Mapping[str, Tests], shared: Shared
     return all(any(shared.may_pass(tests[label]) for label in labels) for labels in pattern.vertices.values())
 
 
-class _Adjacency(Struct):
-    """Edges in one direction to nodes that one may go to: node i leads to target[begin[i]:begin[i + 1]]."""
-
-    begin: IntArray
-    target: IntArray
-    evidence: npt.NDArray[np.int8]
+# Edges in one direction to nodes that one may go to: node i leads to target[begin[i]:begin[i + 1]], of such evidence.
+_Adjacency = tuple[IntArray, IntArray, npt.NDArray[np.int8]]
 
 
-class _Search(Struct):
+class _Search:
     """One pattern in one graph."""
 
-    pattern: GraphPattern
-    graph: NodeGraph
-    label: dict[str, BoolArray]  # for each label of a group the nodes of which all activities pass its tests
-    some: dict[str, BoolArray]  # for each vertex the nodes that it can be
-    every: list[BoolArray]  # for each group the nodes that can be passed through
-    usable: BoolArray  # edges that a match may have
-    adjacent: dict[tuple[bool, str | int], _Adjacency]
-    left_out: int = 0
-
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         pattern: GraphPattern,
         tests: Mapping[str, Tests],
         graph: NodeGraph,
         partition_by: Sequence[str],
         without: BoolArray | None,
         shared: Shared,
-    ) -> _Search:
+    ) -> None:
+        self.pattern, self.graph, self.left_out = pattern, graph, 0
         free = graph.known & (shared.places(graph, partition_by) >= 0)
         if without is not None:
             free &= ~graph.any_of(without)
         grouped = dict.fromkeys(name for group in pattern.groups for name in group.labels)
-        every = {name: shared.every(graph, tests[name]) & free for name in grouped}
+        # For each label of a group the nodes of which all activities pass its tests.
+        self.label = {name: shared.every(graph, tests[name]) & free for name in grouped}
         some = {name: [shared.some(graph, tests[of]) for of in labels] for name, labels in pattern.vertices.items()}
-        return _Search(
-            pattern=pattern,
-            graph=graph,
-            label=every,
-            some={name: np.logical_or.reduce(found) & free for name, found in some.items()},
-            every=[np.logical_or.reduce([every[name] for name in group.labels]) for group in pattern.groups],
-            usable=shared.edges(graph, partition_by),
-            adjacent={},
-        )
+        # For each vertex the nodes that it can be, and for each group those that can be passed through.
+        self.some: dict[str, BoolArray] = {name: np.logical_or.reduce(found) & free for name, found in some.items()}
+        self.every: list[BoolArray] = [
+            np.logical_or.reduce([self.label[name] for name in group.labels]) for group in pattern.groups
+        ]
+        self.usable = shared.edges(graph, partition_by)  # edges that a match may have
+        self.adjacent: dict[tuple[bool, str | int], _Adjacency] = {}
 
     # --- the order of joining ----------------------------------------------------------------------------------------
 
@@ -221,21 +208,21 @@ class _Search(Struct):
 
     def _stepped(self, partial: _Partial, at: IntArray, reads: bool, place: Slot | str) -> tuple[_Partial, IntArray]:
         """Return those with an edge to a node that they have not, once for each."""
-        adjacency = self._adjacency(reads, place if isinstance(place, str) else place[0])
-        degree = adjacency.begin[at + 1] - adjacency.begin[at]
+        begins, targets, evidences = self._adjacency(reads, place if isinstance(place, str) else place[0])
+        degree = begins[at + 1] - begins[at]
         few = self._not_too_many(partial.start, degree)
         if not few.all():
             partial, at, degree = partial.take(few), at[few], degree[few]
         which = np.repeat(np.arange(len(at)), degree)
         offset = np.arange(len(which)) - np.repeat(np.cumsum(degree) - degree, degree)
-        edge = adjacency.begin[at][which] + offset
-        target = adjacency.target[edge]
+        edge = begins[at][which] + offset
+        target = targets[edge]
         fresh = np.ones(len(which), np.bool_)
         for column in partial.columns():
             fresh &= column[which] != target
         which, edge, target = which[fresh], edge[fresh], target[fresh]
         found = partial.take(which)
-        evidence = np.minimum(found.evidence, adjacency.evidence[edge])
+        evidence = np.minimum(found.evidence, evidences[edge])
         if isinstance(place, str):
             return replace(found, vertices={**found.vertices, place: target}, evidence=evidence), target
         return replace(found, slots={**found.slots, place: target}, evidence=evidence), target
@@ -248,7 +235,7 @@ class _Search(Struct):
             keeps = self.usable & allowed[target]
             kept = np.flatnonzero(keeps) if reads else graph.by_producer[keeps[graph.by_producer]]
             begin = np.concatenate(([0], np.cumsum(np.bincount(source[kept], minlength=len(graph)))))
-            self.adjacent[reads, to] = _Adjacency(begin, target[kept], graph.evidence[kept])
+            self.adjacent[reads, to] = begin, target[kept], graph.evidence[kept]
         return self.adjacent[reads, to]
 
     def _edge(self, consumer: IntArray, producer: IntArray) -> IntArray:

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from tracemine.columns import compact, ordered
 from tracemine.matching.define import column_holds, holds_of_some
@@ -79,16 +78,15 @@ class Shared:
         return self._every[tests]
 
 
-class Arrangement(Struct, frozen=True, eq=False, dict=True):
+class Arrangement:
     """Rows in partition order. They are sorted when that is first asked for: many rules have nothing to look for.
 
     A row with a null in a partition_by or order_by column is in no partition: which stream it ran on, or when, is not
     known, so neither is what comes next to it.
     """
 
-    rows: Rows
-    partition_by: tuple[str, ...]
-    order_by: tuple[str, ...]
+    def __init__(self, rows: Rows, partition_by: tuple[str, ...], order_by: tuple[str, ...]) -> None:
+        self.rows, self.partition_by, self.order_by = rows, partition_by, order_by
 
     @cached_property
     def known(self) -> BoolArray | None:

@@ -90,16 +90,10 @@ class HostCalls(Struct, frozen=True):
         return HostCalls(begin, end, thread, launches, blocks, named(name, _STREAM_WAITS))
 
 
-class HostThreads(Struct, frozen=True):
-    """What the host's threads did: all calls, and the thread of each row of `ops`."""
-
-    calls: HostCalls
-    of_ops: IntArray
-
-    @staticmethod
-    def of(timeline: Timeline) -> HostThreads:
-        of_calls, of_ops = threads(timeline)
-        return HostThreads(HostCalls.of(timeline, rows_of(timeline.activities["launch_row"]), of_calls), of_ops)
+def host_calls(timeline: Timeline) -> tuple[HostCalls, IntArray]:
+    """Return all calls, and the thread of each row of `ops`."""
+    of_calls, of_ops = threads(timeline)
+    return HostCalls.of(timeline, rows_of(timeline.activities["launch_row"]), of_calls), of_ops
 
 
 def threads(timeline: Timeline) -> tuple[IntArray, IntArray]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,7 +24,7 @@ from tracemine.host.waits import waits_of
 from tracemine.perfmodel import Rates
 from tracemine.perfmodel.unprofiled import RECORDED
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import host_calls
 from tracemine.rows.iterations import Iterations
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
@@ -44,27 +43,32 @@ _MOSTLY = 0.9  # of the time of what computes, or moves: what is known of less s
 _WITH_BUSY = ("stream", "device")
 
 
-@dataclass(kw_only=True, eq=False)
 class Tops:
     """Tables of one trace, of what was found in it and the device that it ran on; what all need is made once."""
 
-    timeline: Timeline
-    activities: Rows
-    accounts: Accounts
-    scan: Scan
-    device: Device | None = None  # None: its rates are not known
-    rates: Rates | None = None
-    gaps: Rows | None = None  # None: what waits cost is not asked
-    whole: bool = False  # all that was recorded, not the steps
-
-    def __post_init__(self) -> None:
-        accounts = self.accounts
-        self._in_steps = accounts.per_step is not None and not self.whole
+    def __init__(
+        self,
+        *,
+        timeline: Timeline,
+        activities: Rows,
+        accounts: Accounts,
+        scan: Scan,
+        device: Device | None = None,
+        rates: Rates | None = None,
+        gaps: Rows | None = None,
+        whole: bool = False,
+    ) -> None:
+        """device: None where its rates are not known. gaps: None where what waits cost is not asked. whole: all that
+        was recorded, not the steps.
+        """
+        self.timeline, self.activities, self.accounts, self.scan = timeline, activities, accounts, scan
+        self.device, self.gaps, self.whole = device, gaps, whole
+        self._in_steps = accounts.per_step is not None and not whole
         self._chosen: BoolArray = accounts.in_step if self._in_steps else np.ones(len(accounts.dur_ns), np.bool_)
         self._runs = number(self.activities, "runs")
         self._origin = Origin(self.timeline, self.activities)
         kernels = categories(self.timeline.activities["name"])
-        self._reach = reach_of(self.activities, kernels, self.device, self.rates)
+        self._reach = reach_of(self.activities, kernels, device, rates)
 
     def by(self, by: By) -> Top:
         """Return where the time goes by one of BY."""
@@ -157,7 +161,7 @@ class Tops:
         compiled = {cause.rule: cause.compiled_share for cause in known().causes if cause.compiled_share}
         fused = fused_of(self.scan.findings, compiled)
         replayed = None if self.gaps is None else Unrecorded(self._replayed(self.gaps), idle, busy_ns * count, fused)
-        waits = waits_of(self.timeline, HostThreads.of(self.timeline))
+        waits = waits_of(self.timeline, *host_calls(self.timeline))
         obstacles = find_obstacles(self.timeline, self.activities, waits)
         found = graphs_of(self.timeline, self.activities, accounts, obstacles, replayed)
         basis = "as recorded" if alone is None or alone.source == RECORDED else "unprofiled"

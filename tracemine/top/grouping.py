@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -71,14 +71,14 @@ def by_path(paths: Sequence[Path], of: IntArray, places: Sequence[str] = ()) -> 
     return Grouping(made.names, made.parents, innermost[of], [max(len(each), 1) for each in made.seen])
 
 
-@dataclass(slots=True)
 class _Made:
     """Groups as they are made."""
 
-    names: list[str | None] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    seen: list[set[str]] = field(default_factory=list)
-    known: dict[tuple[int, str | None], int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.names: list[str | None] = []
+        self.parents: list[int] = []
+        self.seen: list[set[str]] = []
+        self.known: dict[tuple[int, str | None], int] = {}
 
     def add(self, path: Path, place: Sequence[str]) -> int:
         """Return the group of a path, which is made where it is not there."""

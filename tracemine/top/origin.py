@@ -5,7 +5,6 @@ What a backward pass launches counts for the module and the line of its forward 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -24,12 +23,11 @@ from tracemine.top.phase_names import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, PHA
 _MOST_NESTED = 10_000  # operators around one another
 
 
-@dataclass(frozen=True)
 class Origin:
     """Where each activity of a timeline comes from; −1, and code −1: not known."""
 
-    timeline: Timeline
-    activities: Rows
+    def __init__(self, timeline: Timeline, activities: Rows) -> None:
+        self.timeline, self.activities = timeline, activities
 
     @cached_property
     def around(self) -> IntArray:

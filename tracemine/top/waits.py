@@ -13,7 +13,7 @@ from tracemine.findings.steps import Fix, Steps
 from tracemine.host.uses import USES, uses_of
 from tracemine.host.waits import WAITS, Waits, waits_of
 from tracemine.rows.arrow import categories
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import HostCalls, host_calls
 from tracemine.rows.iterations import Iterations
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
@@ -26,14 +26,14 @@ _NOTHING = Range(0, 0, 0)
 
 def wait_rows(timeline: Timeline, steps: Iterations | None, replayed: Steps) -> list[WaitRow]:
     """Return the waits of each line and use, what saves most first. replayed: the timeline as it can be run again."""
-    host = HostThreads.of(timeline)
-    waits = waits_of(timeline, host)
+    calls, of_ops = host_calls(timeline)
+    waits = waits_of(timeline, calls, of_ops)
     begin_ns = np.zeros(0, np.int64) if steps is None else np.sort(steps.begin_ns)
-    use = uses_of(timeline, waits, begin_ns, host.of_ops)
+    use = uses_of(timeline, waits, begin_ns, of_ops)
     inside = np.flatnonzero(_inside(waits, steps))
     if not len(inside):
         return []
-    waiting_ns = _waiting_ns(timeline, host, waits)
+    waiting_ns = _waiting_ns(timeline, calls, waits)
     paths, of_stack = line_paths(timeline.stacks)
     line = np.append(of_stack, -1)[waits.stack_row]
     operator = np.append(categories(timeline.ops["name"]).codes, -1)[waits.op_row]
@@ -60,9 +60,9 @@ def wait_rows(timeline: Timeline, steps: Iterations | None, replayed: Steps) -> 
     return sorted(rows, key=lambda row: (-(row.saving_ns or _NOTHING).mid, -row.wait_ns))
 
 
-def _waiting_ns(timeline: Timeline, host: HostThreads, waits: Waits) -> IntArray:
+def _waiting_ns(timeline: Timeline, calls: HostCalls, waits: Waits) -> IntArray:
     """Return for how long the host is in the calls of each wait: in the light window where there is one."""
-    lasted = (host.calls.end - host.calls.begin)[waits.call_row]
+    lasted = (calls.end - calls.begin)[waits.call_row]
     waiting = np.zeros(len(waits), np.int64)
     np.add.at(waiting, waits.call_of, waits_ns(timeline, waits.call_row, lasted))
     return waiting

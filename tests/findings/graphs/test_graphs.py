@@ -18,7 +18,7 @@ from tracemine.findings.graphs.obstacles import find_obstacles
 from tracemine.findings.graphs.record import WAYS
 from tracemine.host.waits import waits_of
 from tracemine.pipeline import Analysis, analyse, analysed
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import host_calls
 
 RECORDED = Path(__file__).parents[3] / "benchmarks/results/h200"
 US, STEP = 1_000, 1_000_000
@@ -27,7 +27,7 @@ LETTERS = {"works": "y", "fails": "n", "unknown": "?"}
 
 def graphs_in(analysis: Analysis) -> Graphs:
     timeline = analysis.timeline
-    waits = waits_of(timeline, HostThreads.of(timeline))
+    waits = waits_of(timeline, *host_calls(timeline))
     activities = analysis.rows["activities"]
     return graphs_of(timeline, activities, measure(timeline), find_obstacles(timeline, activities, waits))
 

@@ -236,8 +236,8 @@ def test_memory_is_used_again_once_nothing_reads_it_but_not_a_result() -> None:
     found = joined({PROGRAM: program}, *kernels(rows))
     runs, storages = examples(program, found)
     assert len(runs.examples) < len(found.item)  # the second is the same
-    arrays = tensor_rows(storages, runs)
-    given = np.array([tensor.given for tensor in arrays.tensors])[runs.rows(arrays.count)[1]]
-    results = arrays.storage[given].tolist()
+    tensors, count, storage = tensor_rows(storages, runs)
+    given = np.array([tensor.given for tensor in tensors])[runs.rows(count)[1]]
+    results = storage[given].tolist()
     assert len(set(results)) < len(results)
     assert results[8] not in results[9:]  # the module gives it to its caller

@@ -6,7 +6,7 @@ import numpy as np
 
 from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import rows_of
-from tracemine.rows.host import HostThreads
+from tracemine.rows.host import host_calls
 from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, Flags, IntArray, Rows, Sources, category, number
 
 
@@ -15,7 +15,7 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     exposed = number(activities, "exposed_ns", null=0) > 0
     copies = np.flatnonzero(exposed & category(activities, "copy_kind").among("HtoD", "DtoH"))
     if len(copies):
-        table, calls = sources.timeline.activities, HostThreads.of(sources.timeline).calls
+        table, (calls, _) = sources.timeline.activities, host_calls(sources.timeline)
         begin, dur, device, launch = (rows_of(table[each]) for each in ("start_ns", "dur_ns", "device", "launch_row"))
         end = begin[copies] + dur[copies]
         launched = np.append(calls.begin, 0)[_following(device, begin, end, copies, launch)]

@@ -6,7 +6,6 @@ from statistics import median
 
 from tracemine.causes.cause import Cause
 from tracemine.causes.trt_precision_gap.engine import TrtEngine
-from tracemine.causes.trt_precision_gap.estimate import Prices
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu
@@ -29,7 +28,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     layer = next(peer for peer in engine.layers if peer.activity == int(matrix[0, 0]))
     if not layer.work or not median(rates):
         return Abstained("bytes_unknown")
-    least = max(layer.work / median(rates), layer.nbytes() / Prices(engine).bytes_per_ns)
+    least = max(layer.work / median(rates), layer.nbytes() / engine.bytes_per_ns)
     low, mid, high = (min(least * times, layer.ns) for times in _SLOWER)
     says = "as fast as the engine's products of TF32, or up to three times as slow"
     return on_gpu(context, matrix, Estimate(after_ns=outwards(low, mid, high), assumptions=(says,)))

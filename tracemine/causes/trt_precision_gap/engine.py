@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property
-from math import prod
+from math import inf, prod
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from tracemine.timeline import Timeline
 NARROW = frozenset({"int8", "float8_e4m3fn"})
 WIDE = frozenset({"float16", "bfloat16", "float32"})
 _NAMESPACE = "TensorRT::"
+_TELLING_BYTES = 4_000_000  # of a layer that tells how fast bytes are moved: smaller ones tell what a launch takes
 _PRODUCTS = ("conv", "gemm")
 _OPERAND = ("op_row", "is_output", "storage_id", "dtype", "shape", "numel")
 
@@ -117,6 +118,18 @@ class TrtEngine(Struct, frozen=True, dict=True):
             for operand in layer.reads:
                 joined[operand.storage].append(layer)
         return joined
+
+    @cached_property
+    def bytes_per_ns(self) -> float:
+        """The most that a layer moves; without end where all are small."""
+        rates = [layer.nbytes() / layer.ns for layer in self.layers if layer.ns and layer.nbytes() > _TELLING_BYTES]
+        return max(rates, default=inf)
+
+    @cached_property
+    def narrow_products(self) -> list[EngineLayer]:
+        """Products that took time, and read and write narrow elements alone."""
+        timed = [layer for layer in self.layers if layer.narrow and layer.ns]
+        return [layer for layer in timed if all(operand.dtype in NARROW for operand in (*layer.reads, *layer.writes))]
 
     def sources(self, layer: EngineLayer) -> list[EngineLayer]:
         """Return the layers that write what a layer reads, through those that only name memory anew."""

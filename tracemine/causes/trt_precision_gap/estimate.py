@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import inf
 
-from msgspec import Struct
-
-from tracemine.causes.trt_precision_gap.engine import NARROW, EngineLayer, TrtEngine
+from tracemine.causes.trt_precision_gap.engine import EngineLayer, TrtEngine
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu
@@ -18,7 +15,6 @@ from tracemine.rows.table import IntArray
 
 Ends = tuple[float, float, float]  # low, middle, high, in nanoseconds
 
-_TELLING_BYTES = 4_000_000  # of a layer that tells how fast bytes are moved: smaller ones tell what a launch takes
 _CONVERSION_STAYS = 0.2  # of a conversion's time at most: what reads its result reads a tensor all the same
 _WIDE_ENOUGH = 0.999  # of the work, from which on a product does no less
 _SAYS = (
@@ -30,60 +26,44 @@ _SAYS = (
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate regions of one form, all of their layers together."""
     engine = TrtEngine.of(context.timeline)
-    prices = Prices(engine)
     by_activity = {layer.activity: layer for layer in engine.layers}
-    saved = [prices.saved_ns(by_activity[row]) for row in matrix.reshape(-1).tolist()]
+    saved = [_saved_ns(by_activity[row], engine) for row in matrix.reshape(-1).tolist()]
     low, mid, high = (sum(ends) / len(matrix) for ends in zip(*saved, strict=True))
     spent = float(context.facts["activities"].dur_ns[matrix].sum()) / len(matrix)
     after = outwards(max(spent - high, 0.0), max(spent - mid, 0.0), max(spent - low, 0.0))
     return on_gpu(context, matrix, Estimate(after_ns=after, assumptions=(_SAYS,)))
 
 
-class Prices(Struct, frozen=True, dict=True):
-    """Prices of an engine's layers."""
+def _saved_ns(layer: EngineLayer, engine: TrtEngine) -> Ends:
+    """Return what a layer of a wide region saves when all in it is narrow."""
+    if layer.is_product:
+        return _of_product(layer, engine)
+    if layer.kind in ("Quantize", "Dequantize", "Reformat", "Shuffle"):
+        return (layer.ns * (1 - _CONVERSION_STAYS), layer.ns, layer.ns)
+    wide, narrow = layer.nbytes(), layer.nbytes(1)
+    share = 1 - narrow / wide if wide else 0.0
+    # Limited by memory; a product may take in a pooling, or what is computed element by element.
+    return (layer.ns * share / 2, layer.ns * (1 + share) / 2, float(layer.ns)) if share else (0.0, 0.0, 0.0)
 
-    engine: TrtEngine
 
-    @cached_property
-    def bytes_per_ns(self) -> float:
-        """The most that a layer of this engine moves; without end where all are small."""
-        rates = [peer.nbytes() / peer.ns for peer in self.engine.layers if peer.ns and peer.nbytes() > _TELLING_BYTES]
-        return max(rates, default=inf)
+def _of_product(layer: EngineLayer, engine: TrtEngine) -> Ends:
+    """Return what a product saves by writing narrow elements.
 
-    @cached_property
-    def _narrow(self) -> list[EngineLayer]:
-        """Products that read and write narrow elements alone."""
-        timed = [peer for peer in self.engine.layers if peer.narrow and peer.ns]
-        return [peer for peer in timed if all(operand.dtype in NARROW for operand in (*peer.reads, *peer.writes))]
-
-    def saved_ns(self, layer: EngineLayer) -> Ends:
-        """Return what a layer of a wide region saves when all in it is narrow."""
-        if layer.is_product:
-            return self._of_product(layer)
-        if layer.kind in ("Quantize", "Dequantize", "Reformat", "Shuffle"):
-            return (layer.ns * (1 - _CONVERSION_STAYS), layer.ns, layer.ns)
+    Between what narrow products of the engine take that do as much, and what those do that also sum as deep: for
+    few elements the depth decides. Without such products by bytes: at the engine's best rate, and at the layer's.
+    """
+    larger = [peer for peer in engine.narrow_products if layer.work and peer.work >= _WIDE_ENOUGH * layer.work]
+    if not larger:
         wide, narrow = layer.nbytes(), layer.nbytes(1)
-        share = 1 - narrow / wide if wide else 0.0
-        # Limited by memory; a product may take in a pooling, or what is computed element by element.
-        return (layer.ns * share / 2, layer.ns * (1 + share) / 2, float(layer.ns)) if share else (0.0, 0.0, 0.0)
+        fastest = (wide - narrow) / engine.bytes_per_ns
+        slowest = max(layer.ns * (1 - narrow / wide), fastest) if wide else 0.0
+        return fastest / 2, (fastest + slowest) / 2, slowest
+    most = _beyond(layer, larger, engine.bytes_per_ns)
+    least = _beyond(layer, [peer for peer in larger if peer.depth >= layer.depth], engine.bytes_per_ns)
+    return least, (least + most) / 2, most
 
-    def _of_product(self, layer: EngineLayer) -> Ends:
-        """Return what a product saves by writing narrow elements.
 
-        Between what narrow products of the engine take that do as much, and what those do that also sum as deep: for
-        few elements the depth decides. Without such products by bytes: at the engine's best rate, and at the layer's.
-        """
-        larger = [peer for peer in self._narrow if layer.work and peer.work >= _WIDE_ENOUGH * layer.work]
-        if not larger:
-            wide, narrow = layer.nbytes(), layer.nbytes(1)
-            fastest = (wide - narrow) / self.bytes_per_ns
-            slowest = max(layer.ns * (1 - narrow / wide), fastest) if wide else 0.0
-            return fastest / 2, (fastest + slowest) / 2, slowest
-        most = self._beyond(layer, larger)
-        least = self._beyond(layer, [peer for peer in larger if peer.depth >= layer.depth])
-        return least, (least + most) / 2, most
-
-    def _beyond(self, layer: EngineLayer, narrow: list[EngineLayer]) -> float:
-        """Return how much longer a product takes than the fastest of these would with its bytes; 0 without any."""
-        own, rate = layer.nbytes(1), self.bytes_per_ns
-        return max(layer.ns - min((peer.ns + max(own - peer.nbytes(), 0) / rate for peer in narrow), default=inf), 0.0)
+def _beyond(layer: EngineLayer, narrow: list[EngineLayer], rate: float) -> float:
+    """Return how much longer a product takes than the fastest of these would with its bytes; 0 without any."""
+    own = layer.nbytes(1)
+    return max(layer.ns - min((peer.ns + max(own - peer.nbytes(), 0) / rate for peer in narrow), default=inf), 0.0)

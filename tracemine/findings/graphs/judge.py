@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.columns import sorted_unique
@@ -25,7 +24,7 @@ from tracemine.findings.graphs.kinds import GRAVITY, KINDS
 from tracemine.findings.graphs.obstacles import Obstacles
 from tracemine.findings.graphs.record import WAYS, Effect, Graphs, Obstacle, Span, SpanPart, WayName, WayOutcome
 from tracemine.findings.graphs.savings import Unrecorded, graph_savings, with_savings
-from tracemine.findings.graphs.spans import Program, candidates, lines_of
+from tracemine.findings.graphs.spans import Program, SpanCandidate, candidates, lines_of
 from tracemine.flow import Evidence
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import taken
@@ -42,16 +41,6 @@ _SEVERAL: Final = 1.5  # calls a step
 _TRAINED: Final = "the backward pass is in it: static inputs, gradients None before the capture, a warm-up before it"
 _ALLOCATES: Final = "the driver gives memory in the step: run some steps before the capture"
 _FEWEST: Final = 4  # launches: a graph of less costs as much as they do
-
-
-class _Unit(Struct, frozen=True):
-    """What is looked at: the step, or a candidate."""
-
-    kind: Literal["step", "module", "function"]
-    name: str
-    line: str | None
-    calls: IntArray  # of each forward operator the call that it is part of, −1: none
-    paths: BoolArray | None  # call paths that lead through it, one more for −1; None: the step
 
 
 def graphs_of(
@@ -100,20 +89,19 @@ class _Judge:
         edges: BoolArray = waits & ((before != own) | (behind != own))
         return edges
 
-    def units(self) -> Iterator[_Unit]:
+    def units(self) -> Iterator[SpanCandidate]:
         """Yield the step, then what launches much in it."""
         every = [*candidates(self.program)]
         line = next((one.line for one in every if one.kind == "function" and one.share == 1), None)
-        yield _Unit("step", "step", line, self.program.step, None)
-        for one in every:
-            yield _Unit(one.kind, one.name, one.line, one.calls(self.program), one.paths)
+        yield SpanCandidate("step", "step", line, self.program.step)
+        yield from every
 
-    def member(self, unit: _Unit) -> BoolArray:
+    def member(self, unit: SpanCandidate) -> BoolArray:
         """Return which of the program's activities a unit launches, backward as well."""
         rows = self.program.activity
         return np.ones(len(rows), np.bool_) if unit.paths is None else unit.paths[self.program.path[rows]]
 
-    def met(self, unit: _Unit) -> Obstacles:
+    def met(self, unit: SpanCandidate) -> Obstacles:
         """Return what lies in a unit."""
         found = self.found
         if unit.paths is None:
@@ -125,7 +113,7 @@ class _Judge:
         """Return whether some of these activities are part of a backward pass."""
         return bool(self.program.backward[rows].any())
 
-    def stretches(self, unit: _Unit) -> list[IntArray]:
+    def stretches(self, unit: SpanCandidate) -> list[IntArray]:
         """Return the activities of each stretch of a unit that one graph can hold."""
         rows = self.program.activity
         call = taken(unit.calls, taken(self.program.place, self.program.forward[rows]))
@@ -137,7 +125,7 @@ class _Judge:
         stopping = found.of(np.array([*stops, False], np.bool_)[found.code])
         return stretches(self.program, self.member(unit), np.where(back, -2, call), stopping)
 
-    def span(self, unit: _Unit) -> Span:
+    def span(self, unit: SpanCandidate) -> Span:
         """Return the verdicts on a unit."""
         member, calls = self.member(unit), int(unit.calls.max(initial=-1)) + 1
         rows = self.program.activity[member]
@@ -160,7 +148,7 @@ class _Judge:
             notes=tuple(notes),
         )
 
-    def recorded(self, unit: _Unit, rows: IntArray) -> Iterator[Obstacle]:
+    def recorded(self, unit: SpanCandidate, rows: IntArray) -> Iterator[Obstacle]:
         """Yield what was recorded in a unit, by kind and line."""
         found = self.met(unit)
         most_replayed = 2 * int(self.replayed[rows].sum()) > len(rows)
@@ -172,7 +160,7 @@ class _Judge:
             for line, count in Counter(lines_of(self.timeline, own.stack_row)).most_common():
                 yield _obstacle(kind, what, line, count)
 
-    def of_calls(self, unit: _Unit, calls: int, *, trained: bool) -> Iterator[Obstacle]:
+    def of_calls(self, unit: SpanCandidate, calls: int, *, trained: bool) -> Iterator[Obstacle]:
         """Yield what depends on how the calls of a unit follow each other."""
         if self.capturing:
             yield _obstacle("captured", "", None, self.capturing)

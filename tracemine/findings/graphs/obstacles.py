@@ -52,29 +52,25 @@ class Obstacles(Struct, frozen=True):
         return Obstacles(self.kind, self.what, *(column[chosen] for column in columns))
 
 
-class _Some(Struct, frozen=True):
-    """Obstacles of one kind: by operator, or by call with the operator around it."""
-
-    kind: str
-    begin_ns: IntArray
-    stack_row: IntArray
-    op_row: IntArray
-    what: str = ""
-
-
 def find_obstacles(timeline: Timeline, activities: Rows, waits: Waits) -> Obstacles:
     """Return what stands in the way of graphs, but for what depends on which calls are looked at."""
     parts = [*_waits(timeline, waits), *_of_activities(timeline, activities), *_of_operators(timeline, activities)]
     releases = named(categories(timeline.api["name"]), _RELEASES)
     parts.append(_of_calls(timeline, "released", np.flatnonzero(releases)))
-    parts = [part for part in parts if len(part.begin_ns)]
+    parts = [part for part in parts if len(part.code)]
     columns = [
         np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
         for name in ("begin_ns", "stack_row", "op_row")
     ]
-    code = np.repeat(np.arange(len(parts)), [len(part.begin_ns) for part in parts])
-    found = Obstacles(tuple(part.kind for part in parts), tuple(part.what for part in parts), code, *columns)
+    code = np.repeat(np.arange(len(parts)), [len(part.code) for part in parts])
+    kinds, whats = (tuple(name for part in parts for name in getattr(part, of)) for of in ("kind", "what"))
+    found = Obstacles(kinds, whats, code, *columns)
     return found.of(~_of_recorder(timeline, found.stack_row))
+
+
+def _some(kind: str, begin_ns: IntArray, stack_row: IntArray, op_row: IntArray, what: str = "") -> Obstacles:
+    """Return obstacles of one kind: by operator, or by call with the operator around it."""
+    return Obstacles((kind,), (what,), np.zeros(len(begin_ns), np.int64), begin_ns, stack_row, op_row)
 
 
 def _of_recorder(timeline: Timeline, stack_row: IntArray) -> BoolArray:
@@ -90,26 +86,26 @@ def _not_recorders(file: str) -> bool:
     return not _RECORDERS.search(file) and not re.search(r"(^|[/\\])torch[/\\]", file)
 
 
-def _waits(timeline: Timeline, waits: Waits) -> Iterator[_Some]:
+def _waits(timeline: Timeline, waits: Waits) -> Iterator[Obstacles]:
     whole = for_the_device(timeline, waits)
     for number in sorted_unique(waits.kind).tolist():
         for what, chosen in (("", ~whole), (WHOLE_DEVICE, whole)):
             rows = chosen & (waits.kind == number)
-            yield _Some(WAITS[number], waits.begin_ns[rows], waits.stack_row[rows], waits.op_row[rows], what)
+            yield _some(WAITS[number], waits.begin_ns[rows], waits.stack_row[rows], waits.op_row[rows], what)
 
 
-def _of_calls(timeline: Timeline, kind: str, rows: IntArray, what: str = "") -> _Some:
+def _of_calls(timeline: Timeline, kind: str, rows: IntArray, what: str = "") -> Obstacles:
     api = timeline.api
     begin, stack, op = (rows_of(api[name])[rows] for name in ("start_ns", "stack_row", "op_row"))
-    return _Some(kind, begin, stack, op, what)
+    return _some(kind, begin, stack, op, what)
 
 
-def _of_ops(timeline: Timeline, kind: str, rows: IntArray, what: str = "") -> _Some:
+def _of_ops(timeline: Timeline, kind: str, rows: IntArray, what: str = "") -> Obstacles:
     ops = timeline.ops
-    return _Some(kind, rows_of(ops["start_ns"])[rows], rows_of(ops["stack_row"])[rows], rows, what)
+    return _some(kind, rows_of(ops["start_ns"])[rows], rows_of(ops["stack_row"])[rows], rows, what)
 
 
-def _of_activities(timeline: Timeline, activities: Rows) -> Iterator[_Some]:
+def _of_activities(timeline: Timeline, activities: Rows) -> Iterator[Obstacles]:
     """Yield what shows in what the device did: copies, collectives, graphs' nodes, optimizers' steps."""
     table = timeline.activities
     launch = rows_of(table["launch_row"])
@@ -126,7 +122,7 @@ def _of_activities(timeline: Timeline, activities: Rows) -> Iterator[_Some]:
             yield _of_calls(timeline, "optimizer", sorted_unique(calls), name)
 
 
-def _of_operators(timeline: Timeline, activities: Rows) -> Iterator[_Some]:
+def _of_operators(timeline: Timeline, activities: Rows) -> Iterator[Obstacles]:
     """Yield what shows in what the host called: operators that are not torch's own, randomness, backward passes."""
     ops = timeline.ops
     names, parent = categories(ops["name"]), rows_of(ops["parent_row"])

@@ -27,17 +27,14 @@ _MODULE: Final = deferred(r"^nn\.Module: (.+)$")
 
 
 class SpanCandidate(Struct, frozen=True):
-    """A function or module, and which call paths lead through it."""
+    """The step, or a function or module that launches much in it."""
 
-    kind: Literal["module", "function"]
+    kind: Literal["step", "module", "function"]
     name: str
     line: str | None
-    paths: BoolArray  # of each row of `stacks`; one more for −1
-    share: float  # of all launches
-
-    def calls(self, program: Program) -> IntArray:
-        """Return the call that each of the program's forward operators is part of, −1: none."""
-        return program.calls_of(self.paths[program.stack], self.paths)
+    calls: IntArray  # of each forward operator the call that it is part of, −1: none
+    paths: BoolArray | None = None  # of each row of `stacks` whether it leads through it; one more for −1
+    share: float = 1.0  # of all launches
 
 
 class Program:
@@ -141,7 +138,7 @@ def candidates(program: Program) -> Iterator[SpanCandidate]:
         share = float(member.mean())
         if share < _SHARE:
             continue
-        _add(found, key, SpanCandidate(kind, name, line, paths, share))
+        _add(found, key, SpanCandidate(kind, name, line, program.calls_of(paths[program.stack], paths), paths, share))
         if len(found) == _MOST_SPANS:
             break
     yield from found.values()

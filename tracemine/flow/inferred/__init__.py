@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tracemine.columns import numbers, string_ids, with_columns
+from tracemine.columns import numbers, string_ids, texts, with_columns
 from tracemine.flow.inferred.perhaps import Guesses
 from tracemine.flow.inferred.simulate import SimulatedProgram
-from tracemine.flow.inferred.tables import tensors_table, texts
+from tracemine.flow.inferred.tables import tensors_table
 from tracemine.flow.inferred.wiring import KERNEL, TO_DEVICE, TO_HOST
 from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
@@ -28,7 +28,7 @@ def inferred(timeline: Timeline, order: Order) -> tuple[Timeline, Order, BoolArr
     It has `tensors`, and the schemas of the operators that have some, as `joined` of the order says. Of each row of
     `tensors` exactly one candidate was left, or it is a guess; and what was guessed.
     """
-    program = SimulatedProgram.of(timeline, order, _launches(timeline, order))
+    program = SimulatedProgram(timeline, order, _launches(timeline, order))
     simulation, schemas = program.simulated()
     subtrees = program.subtrees
     table, sure, found_at = tensors_table(simulation.bound, order, subtrees)

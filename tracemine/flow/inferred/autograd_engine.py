@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct, field
-
 from tracemine.flow.inferred.autograd import GradientNode
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.nodes import Forward, ForwardInput, Found, Gradient, Leaf, Maker, Running
@@ -21,28 +19,26 @@ from tracemine.flow.inferred.wiring_record import InnerCall, Need, Wiring
 _MOST_IN_FLIGHT = 512  # gradients of which it is not known where they went
 
 
-class Engine(Struct):
+class Engine:
     """Receives forward operators, nodes and what runs in them, in the order in which they ran."""
 
-    keys: Keys
-    pools: Pools
-    bound: Bindings  # where reads that were sure may have become doubtful
-    outside: Callable[[Need], Token]  # one that was not seen
-    running: Running | None = None
-    accumulated: list[Leaf] = field(default_factory=list)  # in the last backward pass
-    _before: list[Leaf] = field(default_factory=list)  # the same of the one before
-    own: set[int] = field(default_factory=set)  # roots with parameters that no other operator takes
-    resolved: list[tuple[tuple[int, int], int]] = field(default_factory=list)  # a read, and the storage that it is of
-    _forwards: dict[int, Forward] = field(default_factory=dict)
-    _makers: dict[Value, Maker] = field(default_factory=dict)
-    _buffers: dict[Maker, Gradient] = field(default_factory=dict)
-    _in_flight: list[Gradient] = field(default_factory=list)
-    _leaves: list[Gradient] = field(default_factory=list)
-    _kept: set[int] = field(
-        default_factory=set
-    )  # storages given where gradients are accumulated: none goes on to a node
-    _turn: int = 0
-    _passes: bool = False  # a backward pass is under way
+    def __init__(self, keys: Keys, pools: Pools, bound: Bindings, outside: Callable[[Need], Token]) -> None:
+        self.keys, self.pools = keys, pools
+        self.bound = bound  # where reads that were sure may have become doubtful
+        self.outside = outside  # one that was not seen
+        self.running: Running | None = None
+        self.accumulated: list[Leaf] = []  # in the last backward pass
+        self._before: list[Leaf] = []  # the same of the one before
+        self.own = set[int]()  # roots with parameters that no other operator takes
+        self.resolved: list[tuple[tuple[int, int], int]] = []  # a read, and the storage that it is of
+        self._forwards: dict[int, Forward] = {}
+        self._makers: dict[Value, Maker] = {}
+        self._buffers: dict[Maker, Gradient] = {}
+        self._in_flight: list[Gradient] = []
+        self._leaves: list[Gradient] = []
+        self._kept = set[int]()  # storages given where gradients are accumulated: none goes on to a node
+        self._turn = 0
+        self._passes = False  # a backward pass is under way
 
     def forward(
         self, node: int, inside: InnerCall, ran: Ran, took: list[Token | None], made: list[Token | None]

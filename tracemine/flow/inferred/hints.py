@@ -22,7 +22,7 @@ class Hints(Struct, frozen=True):
         return len(self.reads) + len(self.own)
 
 
-class Origins(Struct):
+class Origins:
     """Which root made each storage.
 
     >>> origins = Origins()
@@ -31,10 +31,11 @@ class Origins(Struct):
     ((7, 1), None, 11, None)
     """
 
-    _roots: list[int] = field(default_factory=list)
-    _first: list[int] = field(default_factory=list)
-    _count: list[int] = field(default_factory=list)
-    _at: dict[int, int] = field(default_factory=dict)  # by root its place in the lists
+    def __init__(self) -> None:
+        self._roots: list[int] = []
+        self._first: list[int] = []
+        self._count: list[int] = []
+        self._at: dict[int, int] = {}  # by root its place in the lists
 
     def made(self, root: int, first: int, count: int) -> None:
         """A root makes so many storages, the first of this number."""

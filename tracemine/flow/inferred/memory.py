@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections import defaultdict
 
 import numpy as np
-from msgspec import Struct, field
 
 from tracemine.columns import MISSING, numbers, rows_that, string_ids
 from tracemine.flow.order import Order
@@ -22,13 +21,16 @@ _HOST = "cpu"
 _CLEARS = "Optimizer.zero_grad#"
 
 
-class Lives(Struct):
+class Lives:
     """When what operators made is freed. Without recorded allocations nothing ever is."""
 
-    _start: list[int]  # of each root, by position
-    _blocks: dict[int, list[tuple[int, int]]]  # by root, in order of allocation: bytes, and when they were freed
-    _clears: list[tuple[int, int]]  # from when to when optimizers let go of gradients
-    _freed: dict[int, int] = field(default_factory=dict)  # by storage
+    def __init__(
+        self, start: list[int], blocks: dict[int, list[tuple[int, int]]], clears: list[tuple[int, int]]
+    ) -> None:
+        self._start = start  # of each root, by position
+        self._blocks = blocks  # by root, in order of allocation: bytes, and when they were freed
+        self._clears = clears  # from when to when optimizers let go of gradients
+        self._freed: dict[int, int] = {}  # by storage
 
     @staticmethod
     def of(timeline: Timeline, order: Order, roots: IntArray) -> Lives | None:

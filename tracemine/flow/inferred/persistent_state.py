@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct, field
-
 from tracemine.flow.inferred.calls import NOTHING, CallTensors, Lists
 from tracemine.flow.inferred.keys import Keys
 from tracemine.flow.inferred.memory import Lives
@@ -18,33 +16,33 @@ from tracemine.ops.infer import TensorSpec
 _STATE, _PERHAPS = "of the optimizer", "of the optimizer, perhaps"
 
 
-class Lasting(Struct):
+class Lasting:
     """Tensors from outside by who reads them in a step, and what optimizers keep.
 
     A step that calls what the one before it called, in the same order, reads the same parameters; that is looked at
     once an optimizer has run.
     """
 
-    keys: Keys
-    outside: Callable[[Need], Token]
-    gradients: list[Leaf]  # of the last backward pass, in the order in which they were accumulated
-    _trains: bool = False
-    _equal: bool = False  # to the step before, so far
-    _ran: list[int] = field(default_factory=list)  # numbers of the wirings of this step
-    _ran_before: list[int] = field(default_factory=list)
-    _read: dict[tuple[int, int], Token] = field(default_factory=dict)  # by how far into the step, and which input
-    _read_before: dict[tuple[int, int], Token] = field(default_factory=dict)
-    _by_root: dict[tuple[int, int], tuple[Token, bool]] = field(default_factory=dict)  # of this step, by root and input
-    _kept: dict[tuple[int, str, int], Token] = field(default_factory=dict)  # by sequence, letter, and place in a list
-    _turn: int = -1
-    lives: Lives | None = None
-    overwritten: bool = False  # parameters, perhaps, since an optimizer wrote them: a list that the profiler has cut
-    perhaps_written: bool = False  # the gradients, since they were accumulated: clipped, unscaled, reduced over ranks
-    _ordered: bool = False  # in which order the optimizer goes through its parameters is known
-    _order: list[int] = field(default_factory=list)  # and then their storages
-    _cut: bool = False  # lists of this step were: the order of their members is unknown
-    _left: list[Leaf] = field(default_factory=list)  # that no parameter of this step has been found for
-    _of: dict[tuple[int, int], Leaf] = field(default_factory=dict)  # by sequence and place in a list
+    def __init__(self, keys: Keys, outside: Callable[[Need], Token], gradients: list[Leaf]) -> None:
+        self.keys, self.outside = keys, outside
+        self.gradients = gradients  # of the last backward pass, in the order in which they were accumulated
+        self._trains = False
+        self._equal = False  # to the step before, so far
+        self._ran: list[int] = []  # numbers of the wirings of this step
+        self._ran_before: list[int] = []
+        self._read: dict[tuple[int, int], Token] = {}  # by how far into the step, and which input
+        self._read_before: dict[tuple[int, int], Token] = {}
+        self._by_root: dict[tuple[int, int], tuple[Token, bool]] = {}  # of this step, by root and input
+        self._kept: dict[tuple[int, str, int], Token] = {}  # by sequence, letter, and place in a list
+        self._turn = -1
+        self.lives: Lives | None = None
+        self.overwritten = False  # parameters, perhaps, since an optimizer wrote them: a list that the profiler has cut
+        self.perhaps_written = False  # the gradients, since they were accumulated: clipped, unscaled, reduced
+        self._ordered = False  # in which order the optimizer goes through its parameters is known
+        self._order: list[int] = []  # and then their storages
+        self._cut = False  # lists of this step were: the order of their members is unknown
+        self._left: list[Leaf] = []  # that no parameter of this step has been found for
+        self._of: dict[tuple[int, int], Leaf] = {}  # by sequence and place in a list
 
     def step(self) -> None:
         """A step of the program begins."""

@@ -56,49 +56,32 @@ class _Happenings(Struct, frozen=True):
         return ForwardPasses.of(self.position, look, backward[np.maximum.accumulate(told)])
 
 
-class SimulatedProgram(Struct, frozen=True):
+class SimulatedProgram:
     """The operators of a timeline that are simulated. Positions are those of the Order."""
 
-    timeline: Timeline
-    order: Order
-    subtrees: Subtrees
-    builder: Builder
-    roots: IntArray  # positions of what is run on its own
-    root_of: IntArray  # for each position the root around it, −1: none
-    around: IntArray  # of what launches work of its own around such: what that makes is unknown
-    gradients: Gradients
-    updates: dict[int, Update]
-    recorded: frozenset[int]  # positions of operators that autograd notes for a backward pass
-    wirings: dict[int | tuple[int, Lists], Wiring]  # by number, and where a list was cut by what it holds
-
-    @staticmethod
-    def of(timeline: Timeline, order: Order, launches: IntArray) -> SimulatedProgram:
+    def __init__(self, timeline: Timeline, order: Order, launches: IntArray) -> None:
         """launches: what each operator itself launched, as wiring.KERNEL and the others."""
+        self.timeline, self.order = timeline, order
         calls = Calls(timeline, order.row)
         thread = codes(*(numbers(timeline.ops.column(name))[order.row] for name in ("pid", "tid")))
-        subtrees = Subtrees.of(calls, order, thread, launches)
+        self.subtrees = subtrees = Subtrees.of(calls, order, thread, launches)
         known = np.array([calls.get(number).known for number in range(len(calls))], np.bool_)[calls.of_op]
-        builder = Builder(calls, subtrees, launches)
-        at = _roots(timeline, order, known, launches)
+        self.builder = builder = Builder(calls, subtrees, launches)
+        self.roots = at = _roots(timeline, order, known, launches)  # positions of what is run on its own
         first = at[np.unique(subtrees.number[at], return_index=True)[1]]
         stands = np.full(len(known), -1)
         stands[at] = at
-        root_of = order.inherited(stands)
-        return SimulatedProgram(
-            timeline=timeline,
-            order=order,
-            subtrees=subtrees,
-            builder=builder,
-            roots=at,
-            root_of=root_of,
-            around=np.flatnonzero((launches > 0) & (root_of < 0)),
-            gradients=Gradients.of(timeline, order, at, subtrees.place),
-            recorded=frozenset(
-                np.flatnonzero(numbers(timeline.ops.column("sequence_number"))[order.row] >= 0).tolist()
-            ),
-            updates=updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call),
-            wirings={int(subtrees.number[root]): builder.build(root, NOTHING) for root in first.tolist()},
-        )
+        self.root_of = order.inherited(stands)  # for each position the root around it, −1: none
+        # Of what launches work of its own around such: what that makes is unknown.
+        self.around = np.flatnonzero((launches > 0) & (self.root_of < 0))
+        self.gradients = Gradients.of(timeline, order, at, subtrees.place)
+        noted = numbers(timeline.ops.column("sequence_number"))[order.row] >= 0
+        self.recorded = frozenset(np.flatnonzero(noted).tolist())  # operators that autograd notes for a backward pass
+        self.updates = updates(timeline, order, at, subtrees.sums(launches > 0)[at] > 0, builder.call)
+        # By number, and where a list was cut by what it holds.
+        self.wirings: dict[int | tuple[int, Lists], Wiring] = {
+            int(subtrees.number[root]): builder.build(root, NOTHING) for root in first.tolist()
+        }
 
     def simulated(self) -> tuple[Simulation, dict[int, str]]:
         """Return the simulation once it has run, and the schemas of nodes by their place."""

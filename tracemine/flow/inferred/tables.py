@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
+from tracemine.columns import MISSING, texts
 from tracemine.flow.inferred.pools import Bindings
 from tracemine.flow.inferred.subtrees import Subtrees
 from tracemine.flow.inferred.wiring import HOST
@@ -15,7 +14,7 @@ from tracemine.flow.order import Order
 from tracemine.flow.record import BoolArray, IntArray
 from tracemine.ops import itemsize
 from tracemine.ops.infer import TensorSpec
-from tracemine.timeline import TABLES
+from tracemine.timeline.arrow import lists_of, table_of
 
 
 def tensors_table(bound: Bindings, order: Order, subtrees: Subtrees) -> tuple[pa.Table, BoolArray, IntArray]:
@@ -80,8 +79,8 @@ def _table(
         itemsize_bytes=itemsize_bytes,
         device=texts((host > 0).astype(np.int64), ["cuda", "cpu"]),
         dtype=texts(dtype, dtypes),
-        shape=lists_of(spec, [each.shape for each in specs]),
-        strides=lists_of(spec, [each.strides for each in specs]),
+        shape=lists_of([each.shape for each in specs], spec),
+        strides=lists_of([each.strides for each in specs], spec),
     )
 
 
@@ -99,53 +98,15 @@ def table_of_tensors(
 ) -> pa.Table:
     """Return a table `tensors` whose tensors are numbered as their storages are; others: its columns that are none of
     numbers."""
-    columns = {
-        "op_row": integers(op_row, pa.int64()),
-        "is_output": pa.Array.from_buffers(pa.bool_(), len(is_output), [None, bits(is_output)]),
-        "position": integers(position, pa.int32()),
-        "list_index": integers(list_index, pa.int32()),
-        **dict.fromkeys(("tensor_id", "storage_id"), integers(storage, pa.int64())),
-        "offset_elements": integers(offset, pa.int64()),
-        "numel": integers(numel, pa.int64()),
-        "itemsize_bytes": integers(itemsize_bytes, pa.int64()),
-        **others,
+    numbers = {
+        "op_row": op_row,
+        "position": position,
+        "list_index": list_index,
+        "tensor_id": storage,
+        "storage_id": storage,
+        "offset_elements": offset,
+        "numel": numel,
+        "itemsize_bytes": itemsize_bytes,
     }
-    schema = TABLES["tensors"].schema
-    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-
-# By their buffers, as pa.array would import pandas for arrays of NumPy.
-
-
-def integers(values: IntArray, kind: pa.DataType) -> pa.Array:
-    """Return a column of integers that are not negative; null where they are."""
-    own = np.ascontiguousarray(np.maximum(values, 0).astype(np.int32 if kind == pa.int32() else np.int64))
-    return pa.Array.from_buffers(kind, len(own), [_present(values >= 0), pa.py_buffer(own)])
-
-
-def texts(codes: IntArray, distinct: Sequence[str]) -> pa.Array:
-    """Return a column of texts by their place among the distinct ones; null where that is negative."""
-    encoded = [text.encode("utf-8", "surrogatepass") for text in distinct]
-    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
-    strings = pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
-    return pa.DictionaryArray.from_arrays(integers(codes, pa.int32()), strings)
-
-
-def lists_of(codes: IntArray, distinct: Sequence[tuple[int, ...] | None]) -> pa.Array:
-    flat = np.array([size for one in distinct for size in one or ()], np.int64)
-    ends = np.cumsum([0, *(len(one or ()) for one in distinct)])
-    there = np.array([*(one is not None for one in distinct), True])
-    begin, length = ends[:-1][codes], np.diff(ends)[codes]
-    offsets = np.append(0, np.cumsum(length))
-    at = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - begin, length)
-    buffers = [_present(there[codes]), pa.py_buffer(np.ascontiguousarray(offsets.astype(np.int32)))]
-    values = integers(flat[at], pa.int64())
-    return pa.Array.from_buffers(pa.list_(pa.int64()), len(codes), buffers, children=[values])
-
-
-def _present(there: BoolArray) -> pa.Buffer | None:
-    return None if there.all() else bits(there)
-
-
-def bits(flags: BoolArray) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+    known = {name: np.where(values >= 0, values, MISSING) for name, values in numbers.items()}
+    return table_of("tensors", {**known, "is_output": is_output, **others}, len(op_row))

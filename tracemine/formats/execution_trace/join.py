@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_columns
 from tracemine.errors import InputError, Location
-from tracemine.formats.arrow import MISSING, booleans, distinct, integers, lists, row_numbers, take, texts
 from tracemine.formats.execution_trace.trace import ExecutionTrace
-from tracemine.timeline import TABLES, IngestReport, Timeline
+from tracemine.timeline import IngestReport, Timeline
+from tracemine.timeline.arrow import MISSING, distinct, integers, lists, table_of, take, texts
 
 _OUTSIDE = "execution trace: node outside the profiler's window"
 
@@ -136,19 +136,17 @@ def _tensors_table(trace: ExecutionTrace, node_of: Array) -> pa.Table:
     kept = kept[np.argsort(op[kept], kind="stable")]
     shapes = _lists(trace.sizes, tensors["shape_end"], kept)
     strides = _lists(trace.steps, tensors["strides_end"], kept)
-    columns = [
-        row_numbers(op[kept]),
-        booleans(tensors["is_output"][kept]),
-        integers(tensors["position"][kept], pa.int32()),
-        integers(np.where(tensors["list_index"] < 0, MISSING, tensors["list_index"])[kept], pa.int32()),
-        *(integers(tensors[name][kept], pa.int64()) for name in ("tensor_id", "storage_id", "offset", "numel")),
-        integers(tensors["itemsize"][kept], pa.int64()),
-        texts(tensors["device"][kept], trace.strings),
-        texts(tensors["dtype"][kept], trace.strings),
-        lists(*shapes),
-        lists(*strides, present=tensors["has_strides"][kept] != 0),
-    ]
-    return pa.Table.from_arrays(columns, schema=TABLES["tensors"].schema)
+    columns = {
+        "op_row": op[kept],
+        **{name: tensors[name][kept] for name in ("is_output", "position", "tensor_id", "storage_id", "numel")},
+        "list_index": np.where(tensors["list_index"] < 0, MISSING, tensors["list_index"])[kept],
+        "offset_elements": tensors["offset"][kept],
+        "itemsize_bytes": tensors["itemsize"][kept],
+        **{name: texts(tensors[name][kept], trace.strings) for name in ("device", "dtype")},
+        "shape": lists(*shapes),
+        "strides": lists(*strides, present=tensors["has_strides"][kept] != 0),
+    }
+    return table_of("tensors", columns, len(kept))
 
 
 def _lists(values: Array, ends: Array, rows: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tracemine.columns import Array
 from tracemine.formats.execution_trace.nodes import ArgumentLists, TraceNode
@@ -50,19 +50,20 @@ _TENSOR_COLUMNS = (
 )
 
 
-class Collector(Struct):
+class Collector:
     """Takes decoded nodes one after the other and becomes an `ExecutionTrace`."""
 
-    rows: array[int] = field(default_factory=lambda: array("q"))  # node columns, a node after the other
-    facts: array[int] = field(default_factory=lambda: array("q"))  # tensor columns, a tensor after the other
-    sizes: array[int] = field(default_factory=lambda: array("q"))
-    steps: array[int] = field(default_factory=lambda: array("q"))
-    strings: dict[str, int] = field(default_factory=dict)
-    dropped: Counter[str] = field(default_factory=Counter)
-    repaired: Counter[str] = field(default_factory=Counter)
-    truncated: bool = False
-    # Type text → the ids of its tensors' dtypes, and whether it is a list. () where it holds no tensor.
-    _types: dict[str, tuple[bool, Sequence[int]]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.rows: array[int] = array("q")  # node columns, a node after the other
+        self.facts: array[int] = array("q")  # tensor columns, a tensor after the other
+        self.sizes: array[int] = array("q")
+        self.steps: array[int] = array("q")
+        self.strings: dict[str, int] = {}
+        self.dropped = Counter[str]()
+        self.repaired = Counter[str]()
+        self.truncated = False
+        # Type text → the ids of its tensors' dtypes, and whether it is a list. () where it holds no tensor.
+        self._types: dict[str, tuple[bool, Sequence[int]]] = {}
 
     def add(self, node: TraceNode) -> None:
         """Add one node and its tensors."""

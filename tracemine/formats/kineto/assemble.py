@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array, codes
-from tracemine.formats.arrow import MISSING, distinct, floats, integers, row_numbers, table_of, take, texts, triples
+from tracemine.columns import Array
 from tracemine.formats.kineto import header, launches, names
 from tracemine.formats.kineto.collectives import collectives_table
 from tracemine.formats.kineto.locks import lock_table, lock_waits
@@ -28,13 +27,20 @@ from tracemine.formats.kineto.stacks import (
 )
 from tracemine.formats.kineto.values import integer_of
 from tracemine.formats.repetitions import repetition_notes, without_repetitions
-from tracemine.timeline import TABLES, IngestReport, Meta, Timeline
+from tracemine.timeline import IngestReport, Meta, Timeline
+from tracemine.timeline.arrow import MISSING, distinct, positive, table_of, take, texts, triples
 from tracemine.version import __version__
 
 _ACTIVITY_KINDS = ["kernel", "memcpy", "memset"]
 _OP_KINDS = ["op", "annotation"]
 _API_KINDS = ["runtime", "driver", "sync"]
 _MEMCPY, _ANNOTATION, _SYNC = 1, 1, 2
+_INPUTS = {
+    "input_shapes": "input_dims",
+    "input_dtypes": "input_types",
+    "input_strides": "input_strides",
+    "concrete_inputs": "concrete_inputs",
+}
 _UNNAMED = "(unnamed)"
 _LONG_NS = 200_000  # without a call: dispatch takes some ten microseconds
 
@@ -63,10 +69,10 @@ def assemble(raw: RawTrace, source_name: str) -> Timeline:
     late = int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum())
 
     step_rows = np.flatnonzero(~is_op & launches.named(ops["name"], strings, names.STEP))
-    step = _step_rows(
-        *(take(api[name], launch, MISSING) for name in ("start_ns", "pid")),
-        *(ops[name][step_rows] for name in ("start_ns", "end_ns", "pid")),
-    )
+    launched_ns, launcher = (take(api[name], launch, MISSING) for name in ("start_ns", "pid"))
+    begin, end, pid = (ops[name][step_rows] for name in ("start_ns", "end_ns", "pid"))
+    several = bool(len(pid)) and bool((pid != pid[0]).any())
+    step = launches.step_rows(launched_ns, begin, end, (launcher, pid) if several else None)
     steps = _steps_table(ops, step_rows, strings)
 
     paths, waits = _stack_rows(raw.frames, ops, api, gpu, launch, strings, dropped)
@@ -256,114 +262,71 @@ def _latest_before(end: Array, group: Array) -> Array:
     return found
 
 
-def _step_rows(launched_ns: Array, launcher: Array, start: Array, end: Array, pid: Array) -> Array:
-    """Return the step whose host span holds the launch, -1 where none does or the launch is not known.
-
-    Where several processes stand in the file with steps of their own, it is one of the process that launched.
-    """
-    last = np.searchsorted(start, launched_ns, "right") - 1
-    if len(pid) and (pid != pid[0]).any():
-        last = _last_of_process(launched_ns, launcher, start, pid)
-    return np.where((last >= 0) & (launched_ns < take(end, last, MISSING)), last, -1)
-
-
-def _last_of_process(launched_ns: Array, launcher: Array, start: Array, pid: Array) -> Array:
-    """Return the step of the launching process that began last, -1 where none has."""
-    rank = codes(np.concatenate((launched_ns, start)))
-    rank += codes(np.concatenate((launcher, pid))) * (int(rank.max()) + 1)
-    launched, begun = rank[: len(launched_ns)], rank[len(launched_ns) :]
-    order = np.argsort(begun, kind="stable")
-    last = take(order, np.searchsorted(begun[order], launched, "right") - 1)
-    return np.where(take(pid, last, MISSING) == launcher, last, -1)
-
-
 def _steps_table(ops: Columns, rows: Array, strings: list[str]) -> pa.Table:
     numbers = [names.step_number(strings[i]) for i in ops["name"][rows].tolist()]
-    columns = [
-        texts(ops["name"][rows], strings),
-        integers(np.array([MISSING if n is None else n for n in numbers], np.int64), pa.int64()),
-        *(integers(ops[name][rows], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid")),
-    ]
-    return pa.Table.from_arrays(columns, schema=TABLES["steps"].schema)
+    columns = {
+        "name": texts(ops["name"][rows], strings),
+        "number": np.array([MISSING if n is None else n for n in numbers], np.int64),
+        **{name: ops[name][rows] for name in ("start_ns", "dur_ns", "pid", "tid")},
+    }
+    return table_of("steps", columns, len(rows))
 
 
 def _activities_table(
     gpu: Columns, launch: Array, owners: launches.Owners, step: Array, strings: list[str]
 ) -> pa.Table:
     copied = np.where(gpu["category"] == _MEMCPY, gpu["name"], ABSENT)
-    columns = [
-        texts(gpu["category"], _ACTIVITY_KINDS),
-        texts(gpu["name"], strings),
-        integers(gpu["start_ns"], pa.int64()),
-        integers(gpu["dur_ns"], pa.int64()),
-        integers(gpu["device"], pa.int32()),
-        integers(gpu["stream"], pa.int64()),
-        integers(gpu["context"], pa.int64()),
-        integers(_positive(gpu["correlation"]), pa.int64()),
-        integers(_positive(gpu["external_id"]), pa.int64()),
-        triples(gpu["grid"], strings, names.triple),
-        triples(gpu["block"], strings, names.triple),
-        integers(gpu["registers"], pa.int32()),
-        integers(gpu["shared_memory"], pa.int64()),
-        floats(gpu["occupancy"]),
-        integers(gpu["bytes"], pa.int64()),
-        texts(copied, strings, names.copy_kind),
-        texts(copied, strings, names.source_memory),
-        texts(copied, strings, names.target_memory),
-        integers(_positive(gpu["graph_id"]), pa.int64()),
-        integers(_positive(gpu["graph_node_id"]), pa.int64()),
-        texts(gpu["collective"], strings),
-        integers(gpu["group_size"], pa.int64()),
-        row_numbers(launch),
-        row_numbers(owners.op),
-        texts(owners.evidence, launches.EVIDENCE),
-        texts(owners.reason, launches.REASONS),
-        row_numbers(step),
-    ]
-    named = dict(zip(TABLES["activities"].schema.names, columns, strict=False))  # what follows is of other formats
-    return table_of("activities", named, len(launch))
+    columns = {
+        "kind": texts(gpu["category"], _ACTIVITY_KINDS),
+        "name": texts(gpu["name"], strings),
+        **{name: gpu[name] for name in ("start_ns", "dur_ns", "device", "stream", "context", "bytes", "group_size")},
+        **{name: positive(gpu[name]) for name in ("correlation", "external_id", "graph_id", "graph_node_id")},
+        **{name: triples(gpu[name], strings, names.triple) for name in ("grid", "block")},
+        "registers_per_thread": gpu["registers"],
+        "shared_memory_bytes": gpu["shared_memory"],
+        "occupancy_percent": gpu["occupancy"],
+        "collective": texts(gpu["collective"], strings),
+        "copy_kind": texts(copied, strings, names.copy_kind),
+        "source_memory": texts(copied, strings, names.source_memory),
+        "target_memory": texts(copied, strings, names.target_memory),
+        "launch_row": launch,
+        "op_row": owners.op,
+        "owner_evidence": texts(owners.evidence, launches.EVIDENCE),
+        "unowned_reason": texts(owners.reason, launches.REASONS),
+        "step_row": step,
+    }
+    return table_of("activities", columns, len(launch))
 
 
 def _ops_table(ops: Columns, strings: list[str], modules: list[str]) -> pa.Table:
-    absent = np.full(len(ops["start_ns"]), -1, np.int32)  # what only an execution trace says
+    count = len(ops["start_ns"])
     ops.pop("end_ns")
     ops.pop("thread")
-    columns = [
-        texts(ops.pop("category"), _OP_KINDS),
-        texts(ops.pop("name"), strings),
-        *(integers(ops.pop(name), pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid")),
-        row_numbers(ops.pop("parent_row")),
-        *(integers(_positive(ops.pop(name)), pa.int64()) for name in ("external_id", "record_function_id")),
-        *(integers(_not_negative(ops.pop(name)), pa.int64()) for name in ("sequence_number", "forward_thread_id")),
-        *(
-            texts(ops.pop(name), strings, names.compact_json)
-            for name in ("input_dims", "input_types", "input_strides", "concrete_inputs")
-        ),
-        texts(ops.pop("kernel_backend"), strings, decoded),
-        texts(ops.pop("module"), modules),
-        row_numbers(ops.pop("stack_row")),
-        row_numbers(absent),
-        texts(absent, ()),
-        row_numbers(ops.pop("since_stack_row")),
-    ]
-    return pa.Table.from_arrays(columns, schema=TABLES["ops"].schema)
+    columns = {
+        "kind": texts(ops.pop("category"), _OP_KINDS),
+        "name": texts(ops.pop("name"), strings),
+        **{name: ops.pop(name) for name in ("start_ns", "dur_ns", "pid", "tid", "parent_row")},
+        **{name: positive(ops.pop(name)) for name in ("external_id", "record_function_id")},
+        **{name: _not_negative(ops.pop(name)) for name in ("sequence_number", "forward_thread_id")},
+        **{name: texts(ops.pop(field), strings, names.compact_json) for name, field in _INPUTS.items()},
+        "kernel_backend": texts(ops.pop("kernel_backend"), strings, decoded),
+        "module": texts(ops.pop("module"), modules),
+        **{name: ops.pop(name) for name in ("stack_row", "since_stack_row")},
+    }
+    return table_of("ops", columns, count)
 
 
 def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table:
-    columns = [
-        texts(api["category"], _API_KINDS),
-        texts(api["name"], strings),
-        *(integers(api[name], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid")),
-        *(integers(_positive(api[name]), pa.int64()) for name in ("correlation", "external_id")),
-        integers(api["device"], pa.int32()),
-        integers(api["stream"], pa.int64()),
-        texts(api["kernel"], strings),
-        row_numbers(api["op_row"]),
-        texts(api["module"], modules),
-        row_numbers(api["stack_row"]),
-        row_numbers(api["before_stack_row"]),
-    ]
-    return pa.Table.from_arrays(columns, schema=TABLES["api"].schema)
+    as_they_are = ("start_ns", "dur_ns", "pid", "tid", "device", "stream", "op_row", "stack_row", "before_stack_row")
+    columns = {
+        "kind": texts(api["category"], _API_KINDS),
+        "name": texts(api["name"], strings),
+        **{name: api[name] for name in as_they_are},
+        **{name: positive(api[name]) for name in ("correlation", "external_id")},
+        "kernel": texts(api["kernel"], strings),
+        "module": texts(api["module"], modules),
+    }
+    return table_of("api", columns, len(api["start_ns"]))
 
 
 def _named(ids: Array, strings: list[str]) -> Array:
@@ -372,11 +335,6 @@ def _named(ids: Array, strings: list[str]) -> Array:
         return ids
     strings.append(_UNNAMED)
     return np.where(ids < 0, len(strings) - 1, ids).astype(np.int32)
-
-
-def _positive(ids: Array) -> Array:
-    """Return ids of which 0 means "none"."""
-    return np.where(ids > 0, ids, MISSING)
 
 
 def _not_negative(numbers: Array) -> Array:

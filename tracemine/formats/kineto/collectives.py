@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, sorted_unique
-from tracemine.formats.arrow import MISSING, integers, row_numbers, take, texts
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.names import compact_json
 from tracemine.formats.kineto.scan import ABSENT, Columns
-from tracemine.timeline import TABLES
+from tracemine.timeline.arrow import MISSING, table_of, take, texts
 
 _WAIT = re.compile(r"^wait$")  # of an asynchronous one: nothing is sent
 _PEER = re.compile(r"^(send|recv)")
@@ -57,21 +56,18 @@ def collectives_table(
     order = np.lexsort((op, np.where(activity < 0, len(gpu["start_ns"]), activity)))
     activity, op, peer = activity[order], op[order], peer[order]
     both = {name: values[order] for name, values in both.items()}
-    columns = [
-        row_numbers(activity),
-        row_numbers(op),
-        texts(both["collective"], strings),
-        texts(both["group_name"], strings),
-        texts(both["group_description"], strings),
-        _ranks(both["group_ranks"], both["group_name"], strings, listed_ranks),
-        integers(both["group_size"], pa.int64()),
-        integers(peer, pa.int64()),
-        *(integers(both[name], pa.int64()) for name in ("sequence", "elements_in", "elements_out")),
-        texts(both["sent_dtype"], strings),
-        texts(both["splits_in"], strings, compact_json),
-        texts(both["splits_out"], strings, compact_json),
-    ]
-    return pa.Table.from_arrays(columns, schema=TABLES["collectives"].schema)
+    columns = {
+        "activity_row": activity,
+        "op_row": op,
+        "name": texts(both["collective"], strings),
+        **{name: texts(both[name], strings) for name in ("group_name", "group_description")},
+        "ranks": _ranks(both["group_ranks"], both["group_name"], strings, listed_ranks),
+        **{name: both[name] for name in ("group_size", "sequence", "elements_in", "elements_out")},
+        "peer": peer,
+        "dtype": texts(both["sent_dtype"], strings),
+        **{name: texts(both[name], strings, compact_json) for name in ("splits_in", "splits_out")},
+    }
+    return table_of("collectives", columns, len(op))
 
 
 def _coalesced(gpu: Columns, ops: Columns, launch: Array, api: Columns, record: Array, strings: list[str]) -> Array:

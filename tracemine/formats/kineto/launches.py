@@ -7,9 +7,9 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from tracemine.columns import Array
-from tracemine.formats.arrow import MISSING, take
+from tracemine.columns import Array, codes
 from tracemine.formats.kineto.scan import Columns
+from tracemine.timeline.arrow import MISSING, take
 
 EVIDENCE = ("nesting", "external_id")
 REASONS = ("before_window", "no_host_events", "no_launch_call", "outside_any_op", "graph_replay")
@@ -151,3 +151,24 @@ def owners(gpu: Columns, launch: Array, calls: Columns, ops: Columns, is_op: Arr
         _OUTSIDE_ANY_OP,
     )
     return Owners(op.astype(np.int32), evidence.astype(np.int8), reason.astype(np.int8))
+
+
+def step_rows(launched_ns: Array, start: Array, end: Array, processes: tuple[Array, Array] | None = None) -> Array:
+    """Return the step whose host span holds each launch, -1 where none does or the launch is not known.
+
+    processes: of launches and of steps, where a step is one of the process that launched.
+    """
+    last = np.searchsorted(start, launched_ns, "right") - 1
+    if processes is not None:
+        last = _last_of_process(launched_ns, start, *processes)
+    return np.where((last >= 0) & (launched_ns < take(end, last, MISSING)), last, -1)
+
+
+def _last_of_process(launched_ns: Array, start: Array, launcher: Array, owner: Array) -> Array:
+    """Return the step of the launching process that began last, -1 where none has."""
+    rank = codes(np.concatenate((launched_ns, start)))
+    rank += codes(np.concatenate((launcher, owner))) * (int(rank.max(initial=0)) + 1)
+    launched, begun = rank[: len(launched_ns)], rank[len(launched_ns) :]
+    order = np.argsort(begun, kind="stable")
+    last = take(order, np.searchsorted(begun[order], launched, "right") - 1)
+    return np.where(take(owner, last, MISSING) == launcher, last, -1)

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array
-from tracemine.formats.arrow import integers, row_numbers, table_of
 from tracemine.formats.kineto.scan import Columns
 from tracemine.formats.kineto.stacks import FrameStacks
+from tracemine.timeline.arrow import table_of
 
 _LEAST_NS = 20_000
 _SWITCH_NS = 5_000_000  # after which Python has a thread give the lock away: of two moments closer none lies between
@@ -94,12 +94,12 @@ def lock_table(pid_of: Array, tid_of: Array, waits: Array, path: Array, holder_p
     order = np.argsort(waits[:, 0], kind="stable")
     waits = waits[order]
     columns = {
-        "start_ns": integers(waits[:, 0], pa.int64()),
-        "dur_ns": integers(waits[:, 1] - waits[:, 0], pa.int64()),
-        "pid": integers(pid_of[waits[:, 2]], pa.int64()),
-        "tid": integers(tid_of[waits[:, 2]], pa.int64()),
-        "stack_row": row_numbers(path[order]),
-        "holder_tid": integers(tid_of[waits[:, 4]], pa.int64()),
-        "holder_stack_row": row_numbers(holder_path[order]),
+        "start_ns": waits[:, 0],
+        "dur_ns": waits[:, 1] - waits[:, 0],
+        "pid": pid_of[waits[:, 2]],
+        "tid": tid_of[waits[:, 2]],
+        "stack_row": path[order],
+        "holder_tid": tid_of[waits[:, 4]],
+        "holder_stack_row": holder_path[order],
     }
     return table_of("lock_waits", columns, len(waits))

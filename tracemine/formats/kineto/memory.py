@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import codes, examples
-from tracemine.formats.arrow import MISSING, integers, row_numbers, texts
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.scan import Columns
 from tracemine.formats.repetitions import without_repetitions
-from tracemine.timeline import TABLES
+from tracemine.timeline.arrow import MISSING, table_of, texts
 
 # c10::DeviceType, as far as profilers report memory of it.
 _DEVICES = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 14: "meta", 15: "hpu", 20: "privateuse1"}
@@ -40,17 +39,14 @@ def memory_table(
     names = [_device(*pair) for pair in zip(kinds[example].tolist(), device[example].tolist(), strict=True)]
     known = np.array([name != "" for name in names], np.bool_)[code] if names else np.zeros(0, np.bool_)
     start = columns["start_ns"]
-    arrays = [
-        integers(start, pa.int64()),
-        integers(columns["bytes"], pa.int64()),
-        integers(columns["address"], pa.int64()),
-        texts(np.where(known, code, -1).astype(np.int32), names),
-        integers(columns["pid"], pa.int64()),
-        integers(columns["tid"], pa.int64()),
-        row_numbers(nesting.innermost(start, start, columns["thread"], only=is_op)),
-        *(integers(columns[name], pa.int64()) for name in ("total_allocated", "total_reserved")),
-    ]
-    return pa.Table.from_arrays(arrays, schema=TABLES["memory"].schema)
+    made = {
+        **{name: columns[name] for name in ("start_ns", "bytes", "address", "pid", "tid")},
+        "device": texts(np.where(known, code, -1).astype(np.int32), names),
+        "op_row": nesting.innermost(start, start, columns["thread"], only=is_op),
+        "allocated_bytes": columns["total_allocated"],
+        "reserved_bytes": columns["total_reserved"],
+    }
+    return table_of("memory", made, len(start))
 
 
 def _device(kind: int, number: int) -> str:

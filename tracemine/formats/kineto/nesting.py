@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.columns import Array
-from tracemine.formats.arrow import take
+from tracemine.timeline.arrow import take
 
 _END_OF_TIME = np.iinfo(np.int64).max
 ROUNDS = 64  # of jumps; real traces need about 20. What is then left is settled by _last_reaching

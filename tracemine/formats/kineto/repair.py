@@ -83,14 +83,15 @@ REPAIRS: Repairs = (
 )
 
 
-class EventReading(msgspec.Struct, Generic[Event]):
+class EventReading(Generic[Event]):
     """What `read_events` made of a stretch of text."""
 
-    events: list[Event] = msgspec.field(default_factory=list)
-    consumed: int = 0  # the text up to here is done with
-    ended: bool = False  # the array's closing bracket was met, just before `consumed`
-    dropped: Counter[str] = msgspec.field(default_factory=Counter)
-    repaired: Counter[str] = msgspec.field(default_factory=Counter)
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.consumed = 0  # the text up to here is done with
+        self.ended = False  # the array's closing bracket was met, just before `consumed`
+        self.dropped = Counter[str]()
+        self.repaired = Counter[str]()
 
 
 def read_events(text: bytes, decode: Callable[[bytes], Event], *, final: bool) -> EventReading[Event]:

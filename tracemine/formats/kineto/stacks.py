@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, sorted_unique
-from tracemine.formats.arrow import MISSING, distinct, integers, row_numbers, texts
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.scan import Columns
 from tracemine.formats.repetitions import without_repetitions
-from tracemine.timeline import TABLES
+from tracemine.timeline.arrow import MISSING, distinct, table_of, texts
 
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 _MODULE = "nn.Module: "
@@ -191,15 +190,15 @@ def stacks_table(paths: CallPaths, strings: list[str]) -> tuple[pa.Table, Array,
     for i in sorted_unique(paths.frame).tolist():
         if match := _FRAME.fullmatch(strings[i]):
             lines[i] = int(match["line"][:18])
-    columns = [
-        row_numbers(paths.parent),
-        texts(paths.frame, strings),
-        texts(paths.frame, strings, lambda frame: _part(frame, "file")),
-        integers(lines[paths.frame], pa.int32()),
-        texts(paths.frame, strings, lambda frame: _part(frame, "function")),
-        texts(module, names),
-    ]
-    return pa.Table.from_arrays(columns, schema=TABLES["stacks"].schema), module, names
+    columns = {
+        "parent_row": paths.parent,
+        "frame": texts(paths.frame, strings),
+        "file": texts(paths.frame, strings, lambda frame: _part(frame, "file")),
+        "line": lines[paths.frame],
+        "function": texts(paths.frame, strings, lambda frame: _part(frame, "function")),
+        "module": texts(module, names),
+    }
+    return table_of("stacks", columns, len(module)), module, names
 
 
 def in_python(frames: Array, strings: list[str]) -> Array:

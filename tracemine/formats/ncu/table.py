@@ -13,8 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from msgspec import Struct, field
-
 from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.errors import InputError, Location
 from tracemine.formats.ncu.kernels import KernelReading, kernel_of
@@ -43,15 +41,14 @@ OTHER_KERNEL = "second_kernel_of_one_id"
 RULES_LEFT_OUT = "rule_beyond_bound"
 
 
-class _PrintedTable(Struct):
+class _PrintedTable:
     """One header and the kernels below it."""
 
-    columns: dict[str, int]
-    width: int
-    line: int
-    units: Sequence[str] = ()
-    sought: list[tuple[int, tuple[Sought, ...]]] = field(default_factory=list)  # of a raw table: column, fields
-    readings: dict[tuple[str, ...], KernelReading] = field(default_factory=dict)
+    def __init__(self, columns: dict[str, int], width: int, line: int) -> None:
+        self.columns, self.width, self.line = columns, width, line
+        self.units: Sequence[str] = ()
+        self.sought: list[tuple[int, tuple[Sought, ...]]] = []  # of a raw table: column, fields
+        self.readings: dict[tuple[str, ...], KernelReading] = {}
 
     @property
     def is_raw(self) -> bool:

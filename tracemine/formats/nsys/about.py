@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.device_rows import Columns, pid
 from tracemine.formats.nsys.tables import Tables
 from tracemine.timeline import RecordedDevice
+from tracemine.timeline.arrow import MISSING, distinct
 from tracemine.units import count_text
 
 GRAPH_LAUNCH = re.compile("GraphLaunch", re.IGNORECASE)

@@ -9,18 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.collector import paused
-from tracemine.columns import Array, sorted_unique
-from tracemine.formats.arrow import (
-    MISSING,
-    distinct,
-    int_triples,
-    integers,
-    positive,
-    row_numbers,
-    table_of,
-    take,
-    texts,
-)
+from tracemine.columns import Array
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.nsys import about, device_rows, schema
@@ -32,7 +21,8 @@ from tracemine.formats.nsys.shapes import input_shapes
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
 from tracemine.formats.repetitions import repetition_notes, without_repetitions
-from tracemine.timeline import TABLES, IngestReport, Meta, RecordedDevice, Timeline
+from tracemine.timeline import IngestReport, Meta, RecordedDevice, Timeline
+from tracemine.timeline.arrow import MISSING, distinct, int_triples, positive, table_of, take, texts
 from tracemine.version import __version__
 
 _OP_KINDS = ["annotation", "op"]
@@ -81,7 +71,9 @@ def _assembled(
     launch, owners = _owners(gpu, api, ops, is_op, strings)
     collectives = collectives_table(tables, blobs, ops, gpu, api, launch)
     step_rows = steps_of(ops)
-    step = _step_rows(api, launch, ops, step_rows)
+    launched_ns, launcher = (take(api[name], launch, MISSING) for name in ("start_ns", "process"))
+    begin, end, owner = (ops.columns[name][step_rows] for name in ("start_ns", "end_ns", "process"))
+    step = launches.step_rows(launched_ns, begin, end, (launcher, owner))
     processes = distinct(gpu["process"][gpu["process"] != MISSING])[1]
     devices = about.devices(tables, gpu)
     makers, tensors = tensors_of(ops, parent, owners.op, gpu, report)
@@ -197,25 +189,13 @@ def _owners(gpu: Columns, api: Columns, ops: Ranges, is_op: Array, strings: Stri
     return launch, launches.owners(gpu_like, launch, calls_like, ops_like, is_op, strings.texts)
 
 
-def _step_rows(api: Columns, launch: Array, ops: Ranges, rows: Array) -> Array:
-    """Return the step of its process during which each activity was launched, −1 where there is none."""
-    found = np.full(len(launch), -1, np.int64)
-    launched_ns, process = (take(api[name], launch, MISSING) for name in ("start_ns", "process"))
-    start, end, owner = (ops.columns[name][rows] for name in ("start_ns", "end_ns", "process"))
-    for one in sorted_unique(owner).tolist():
-        of_process = np.flatnonzero(owner == one)
-        last = np.searchsorted(start[of_process], launched_ns, "right") - 1
-        inside = (last >= 0) & (process == one) & (launched_ns < take(end[of_process], last, MISSING))
-        found = np.where(inside, take(of_process, last), found)
-    return found
-
-
 def _steps_table(ops: Ranges, rows: Array, strings: list[str]) -> pa.Table:
-    columns = [
-        texts(ops.columns["name"][rows], strings),
-        *(integers(ops.columns[name][rows], pa.int64()) for name in ("step", "start_ns", "dur_ns", "pid", "tid")),
-    ]
-    return pa.Table.from_arrays(columns, schema=TABLES["steps"].schema)
+    columns = {
+        "name": texts(ops.columns["name"][rows], strings),
+        "number": ops.columns["step"][rows],
+        **{name: ops.columns[name][rows] for name in ("start_ns", "dur_ns", "pid", "tid")},
+    }
+    return table_of("steps", columns, len(rows))
 
 
 def _activities_table(
@@ -225,21 +205,20 @@ def _activities_table(
     columns = {
         "kind": texts(gpu["category"], device_rows.ACTIVITY_KINDS),
         "name": texts(gpu["name"], strings),
-        **{name: integers(gpu[name], pa.int64()) for name in ("start_ns", "dur_ns", "stream", "context", "bytes")},
-        "device": integers(gpu["device"], pa.int32()),
-        **{name: integers(positive(gpu[name]), pa.int64()) for name in ("correlation", "graph_id", "graph_node_id")},
+        **{name: gpu[name] for name in ("start_ns", "dur_ns", "device", "stream", "context", "bytes")},
+        **{name: positive(gpu[name]) for name in ("correlation", "graph_id", "graph_node_id")},
         "grid": int_triples([gpu[f"grid_{axis}"] for axis in "xyz"]),
         "block": int_triples([gpu[f"block_{axis}"] for axis in "xyz"]),
-        "registers_per_thread": integers(gpu["registers"], pa.int32()),
-        "shared_memory_bytes": integers(gpu["shared_memory"], pa.int64()),
+        "registers_per_thread": gpu["registers"],
+        "shared_memory_bytes": gpu["shared_memory"],
         "copy_kind": texts(copied, strings, names.copy_kind),
         "source_memory": texts(copied, strings, names.source_memory),
         "target_memory": texts(copied, strings, names.target_memory),
-        "launch_row": row_numbers(launch),
-        "op_row": row_numbers(owners.op),
+        "launch_row": launch,
+        "op_row": owners.op,
         "owner_evidence": texts(owners.evidence, launches.EVIDENCE),
         "unowned_reason": texts(owners.reason, launches.REASONS),
-        "step_row": row_numbers(step),
+        "step_row": step,
     }
     return table_of("activities", columns, len(launch))
 
@@ -252,13 +231,13 @@ def _ops_table(
     columns = {
         "kind": texts(of["is_op"].astype(np.int8), _OP_KINDS),
         "name": texts(of["name"], strings.texts),
-        **{name: integers(of[name], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid")},
-        "parent_row": row_numbers(parent),
-        "record_function_id": integers(positive(of["op_id"]), pa.int64()),
-        "sequence_number": integers(np.where(of["is_op"], of["sequence"], MISSING), pa.int64()),
+        **{name: of[name] for name in ("start_ns", "dur_ns", "pid", "tid")},
+        "parent_row": parent,
+        "record_function_id": positive(of["op_id"]),
+        "sequence_number": np.where(of["is_op"], of["sequence"], MISSING),
         "input_shapes": texts(np.where(of["is_op"], shape_of_text[of["text"]], -1), shapes),
         "module": texts(module, modules),
-        "execution_node_id": integers(makers, pa.int64()),
+        "execution_node_id": makers,
     }
     return table_of("ops", columns, len(ops))
 
@@ -267,10 +246,8 @@ def _api_table(api: Columns, strings: list[str], modules: list[str]) -> pa.Table
     columns = {
         "kind": texts(api["category"], device_rows.API_KINDS),
         "name": texts(api["name"], strings),
-        **{name: integers(api[name], pa.int64()) for name in ("start_ns", "dur_ns", "pid", "tid", "stream")},
-        "correlation": integers(positive(api["correlation"]), pa.int64()),
-        "device": integers(api["device"], pa.int32()),
-        "op_row": row_numbers(api["op_row"]),
+        **{name: api[name] for name in ("start_ns", "dur_ns", "pid", "tid", "device", "stream", "op_row")},
+        "correlation": positive(api["correlation"]),
         "module": texts(api["module"], modules),
     }
     return table_of("api", columns, len(api["category"]))

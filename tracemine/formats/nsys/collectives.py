@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, sorted_unique
-from tracemine.formats.arrow import MISSING, table_of, take
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.device_rows import ACTIVITY_KINDS, Columns
 from tracemine.formats.nsys.ranges import Ranges
 from tracemine.formats.nsys.tables import Tables
 from tracemine.timeline import TABLES
+from tracemine.timeline.arrow import MISSING, table_of, take
 
 _CALL = re.compile(
     r"nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|Gather|Scatter|Send|Recv)"

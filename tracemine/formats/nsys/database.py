@@ -17,7 +17,6 @@ import pyarrow as pa
 from tracemine.columns import Array, fixed_width
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.files import opened
-from tracemine.formats.arrow import MISSING
 from tracemine.formats.foreign import RECORD_WITH_TORCH
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
@@ -27,6 +26,7 @@ from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.source import FileSource
 from tracemine.formats.sqlite import MAGIC, columns_in, connected, damage_told, tables_in, uri_of
 from tracemine.timeline import Timeline
+from tracemine.timeline.arrow import MISSING
 
 _ROWS_AT_ONCE = 1 << 15
 _HALVED_ROWS = 1_000_000  # from here on two read one table

@@ -25,13 +25,13 @@ import pyarrow as pa
 from msgspec import Struct, field
 
 from tracemine.columns import Array, sorted_unique
-from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import nvtx
 from tracemine.formats.nsys.calls import Arguments, arguments, output_shapes
 from tracemine.formats.nsys.device_rows import Columns, Reasons
 from tracemine.formats.nsys.ranges import Ranges
 from tracemine.formats.nsys.tensor_rows import NvtxTensor, Shape, TensorRow, tensors_table
 from tracemine.ops import lookup
+from tracemine.timeline.arrow import MISSING
 
 _NEW_MEMORY = frozenset({"allocate", "fill", "random"})  # of the last two those that ran on the host
 NOT_BELIEVED = "operator that reads a tensor whose maker NVTX does not tell beyond doubt"

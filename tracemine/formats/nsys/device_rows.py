@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tracemine.columns import Array
-from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Numbers, Tables
+from tracemine.timeline.arrow import MISSING, distinct
 
 Columns = dict[str, Array]
 

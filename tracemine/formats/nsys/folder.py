@@ -12,7 +12,6 @@ import pyarrow as pa
 from tracemine.columns import Array, fixed_width, is_present
 from tracemine.errors import InputError, Location
 from tracemine.files import read_parquet
-from tracemine.formats.arrow import MISSING
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.database import NO_NUMBER
@@ -20,6 +19,7 @@ from tracemine.formats.nsys.files import files_in
 from tracemine.formats.nsys.ipc import read_arrow
 from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.timeline import Timeline
+from tracemine.timeline.arrow import MISSING
 
 _SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}

@@ -17,7 +17,6 @@ import numpy as np
 
 from tracemine.columns import Array
 from tracemine.errors import InputError, Location
-from tracemine.formats.arrow import MISSING
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
@@ -25,6 +24,7 @@ from tracemine.formats.nsys.database import NO_NUMBER
 from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
+from tracemine.timeline.arrow import MISSING
 
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 30  # all texts of a recording are one line

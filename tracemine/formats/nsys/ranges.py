@@ -8,7 +8,6 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import Array
-from tracemine.formats.arrow import MISSING, distinct
 from tracemine.formats.kineto import names
 from tracemine.formats.kineto.nesting import time_order
 from tracemine.formats.nsys import nvtx, schema
@@ -16,6 +15,7 @@ from tracemine.formats.nsys.device_rows import ENDS_BEFORE_START, NO_TIME, Reaso
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
 from tracemine.formats.repetitions import without_repetitions
+from tracemine.timeline.arrow import MISSING, distinct
 
 Columns = dict[str, Array]
 

@@ -17,17 +17,16 @@ from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 
 import numpy as np
-from msgspec import Struct, field
 
 from tracemine.errors import InputError, Location
 from tracemine.files import opened
-from tracemine.formats.arrow import MISSING
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
+from tracemine.timeline.arrow import MISSING
 
 GPU_TRACE, KERNEL_LAUNCHES, RANGES = "cuda_gpu_trace", "cuda_kern_exec_trace", "nvtx_gpu_proj_trace"
 _TIME = re.compile(r"(.+) \((ns|us|ms|s)\)")
@@ -74,19 +73,20 @@ def read_stats(source: FileSource, progress: Progress | None) -> Timeline:
     return assemble(Stats.of(path), path.name)
 
 
-class Stats(Struct):
+class Stats:
     """`Tables` made of the rows of these reports.
 
     Raises InputError where the file is none of them.
     """
 
-    path: str
-    repaired: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
-    warnings: list[str] = field(default_factory=lambda: [_ONLY_STATS])
-    _rows: dict[str, list[dict[str, int]]] = field(default_factory=dict)
-    _strings: dict[str, int] = field(default_factory=dict)
-    _gpus: dict[int, str] = field(default_factory=dict)
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.repaired = Counter[str]()
+        self.dropped = Counter[str]()
+        self.warnings: list[str] = [_ONLY_STATS]
+        self._rows: dict[str, list[dict[str, int]]] = {}
+        self._strings: dict[str, int] = {}
+        self._gpus: dict[int, str] = {}
 
     @staticmethod
     def of(path: Path) -> Stats:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracemine.columns import Array
-from tracemine.formats.arrow import MISSING, distinct
+from tracemine.timeline.arrow import MISSING, distinct
 
 # `cudaLaunchKernel_v7000`, `cudaMemcpyAsync_ptsz_v7000`: which version of a runtime call, and which default stream.
 _VERSION = re.compile(r"(?:_pt(?:sz|ds))?+(?:_v\d++)?+\Z")

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from tracemine.columns import Array
-from tracemine.formats.arrow import MISSING
+from tracemine.timeline.arrow import MISSING
 
 Numbers = dict[str, Array]  # column → int64, MISSING where null or not there
 

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from tracemine.formats.arrow import booleans, integers, lists, row_numbers, texts
 from tracemine.formats.kineto.scan import MISSING
-from tracemine.timeline import TABLES
+from tracemine.timeline.arrow import lists, table_of, texts
 
 Shape = tuple[int, ...]
 
@@ -37,22 +36,18 @@ def tensors_table(rows: Sequence[TensorRow]) -> pa.Table | None:
     storage, shapes = np.array([tensor.storage for tensor in tensors]), [tensor.shape or () for tensor in tensors]
     devices = sorted(set(on_device))
     count = len(rows)
-    missing = np.full(count, MISSING)
     ends = np.cumsum(list(map(len, shapes)))
     flat = np.fromiter(chain.from_iterable(shapes), np.int64)
     columns = {
-        "op_row": row_numbers(op),
-        "is_output": booleans(is_output),
-        "position": integers(position, pa.int32()),
-        "list_index": integers(np.where(index >= 0, index, MISSING), pa.int32()),
-        "tensor_id": integers(storage, pa.int64()),
-        "storage_id": integers(storage, pa.int64()),
-        "offset_elements": integers(np.zeros(count, np.int64), pa.int64()),
-        "numel": integers(np.array(list(map(prod, shapes))), pa.int64()),
-        "itemsize_bytes": integers(missing, pa.int64()),
+        "op_row": op,
+        "is_output": is_output,
+        "position": position,
+        "list_index": np.where(index >= 0, index, MISSING),
+        "tensor_id": storage,
+        "storage_id": storage,
+        "offset_elements": np.zeros(count, np.int64),
+        "numel": np.array(list(map(prod, shapes))),
         "device": texts(np.array([devices.index(device) for device in on_device]), [f"cuda:{d}" for d in devices]),
-        "dtype": texts(np.full(count, -1), []),
         "shape": lists(flat, ends),
-        "strides": lists(np.empty(0, np.int64), np.zeros(count, np.int64), present=np.zeros(count, np.bool_)),
     }
-    return pa.Table.from_arrays([columns[f.name] for f in TABLES["tensors"].schema], schema=TABLES["tensors"].schema)
+    return table_of("tensors", columns, count)

@@ -161,32 +161,35 @@ class _About(Struct):
 
 
 class Profile(Struct, frozen=True):
-    """The mean times of layers, in the engine's order, and over how many runs."""
+    """The mean times of layers, and what is known of whole runs, while no layer was timed."""
 
-    times: list[tuple[str, float]]  # name, nanoseconds
-    runs: int | None
-
-
-class WholeRuns(Struct, frozen=True):
-    """What is known of whole runs, while no layer was timed."""
-
-    compute_ns: int | None  # median of the GPU's time
+    times: list[tuple[str, float]]  # in the engine's order: name, nanoseconds
+    count: int | None  # over how many runs
+    compute_ns: int | None  # of whole runs, median of the GPU's time
     device: RecordedDevice | None
-    files: list[str]
+    files: list[str]  # that say so of whole runs
 
 
-def read_profile(path: Path) -> Profile:
-    """Return the times of layers. Raises InputError where the file is damaged."""
+def read_profile(path: Path, exports: dict[Export | None, list[Path]]) -> Profile:
+    """Return the times of layers, and what the exports next to the file say of whole runs: those that are named most
+    like it. Raises InputError where it is damaged.
+    """
+    times, count = _read_times(path)
+    return Profile(times, count, *_read_runs(exports, path))
+
+
+def _read_times(path: Path) -> tuple[list[tuple[str, float]], int | None]:
     rows = decoded(path, list[_Times])
     layers = [row for row in rows if row.name is not None or row.count is None]
     times = [(row.name, row.average_ms * _NS_OF_MS) for row in layers if row.name and row.average_ms is not None]
     if len(times) < len(layers) or not times:
         raise damaged(path, "a layer has no name, or no time" if layers else "it has no layer")
-    return Profile(times, next((row.count for row in rows if row.name is None), None))
+    return times, next((row.count for row in rows if row.name is None), None)
 
 
-def read_runs(exports: dict[Export | None, list[Path]], profile: Path) -> WholeRuns:
-    """Return what the exports next to a profile say of whole runs: those that are named most like it."""
+def _read_runs(
+    exports: dict[Export | None, list[Path]], profile: Path
+) -> tuple[int | None, RecordedDevice | None, list[str]]:
     times, summary = (_of_engine(exports[kind], profile) for kind in (Export.TIMES, Export.SUMMARY))
     found = _About() if summary is None else decoded(summary, _About | list[_Gpu])
     about = found if isinstance(found, _About) else _About(device_information=next(iter(found), _Gpu()))
@@ -196,7 +199,7 @@ def read_runs(exports: dict[Export | None, list[Path]], profile: Path) -> WholeR
         spent = [row.compute_ms for row in decoded(times, list[_Times]) if row.compute_ms is not None] or spent
     compute_ns = round(median(spent) * _NS_OF_MS) if spent else None
     files = [path.name for path in (summary, times) if path is not None]
-    return WholeRuns(compute_ns, _device(about.device_information), files)
+    return compute_ns, _device(about.device_information), files
 
 
 def _of_engine(files: list[Path], profile: Path) -> Path | None:

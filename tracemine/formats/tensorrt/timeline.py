@@ -16,7 +16,7 @@ from tracemine.formats.format import Progress
 from tracemine.formats.small_tables import Row, node_row, small_timeline, tensor_rows
 from tracemine.formats.source import FileSource
 from tracemine.formats.tensorrt.files import Export, damaged, export_of, exports_beside
-from tracemine.formats.tensorrt.layers import DETAILED, Layer, Profile, WholeRuns, read_layers, read_profile, read_runs
+from tracemine.formats.tensorrt.layers import DETAILED, Layer, Profile, read_layers, read_profile
 from tracemine.timeline import Timeline
 from tracemine.units import count_text, time_text
 
@@ -57,13 +57,13 @@ def read_recording(source: FileSource, progress: Progress | None) -> Timeline:
         raise InputError(says, where=Location(source.path), hint=hint)
     if progress is not None:
         progress(source.size, source.size)
-    return _assembled(read_layers(layers), read_profile(profile), read_runs(beside, profile), profile)
+    return _assembled(read_layers(layers), read_profile(profile, beside), profile)
 
 
-def _assembled(layers: Sequence[Layer], profile: Profile, runs: WholeRuns, path: Path) -> Timeline:
+def _assembled(layers: Sequence[Layer], profile: Profile, path: Path) -> Timeline:
     """Return the timeline of one run of an engine. Raises InputError where the layers are of another engine."""
     total_ns = sum(ns for _, ns in profile.times)
-    scale = min(1.0, runs.compute_ns / total_ns) if runs.compute_ns and total_ns else 1.0
+    scale = min(1.0, profile.compute_ns / total_ns) if profile.compute_ns and total_ns else 1.0
     spent = _spent(layers, profile, scale, path)
     begins = [*accumulate(spent, initial=0)]
     numbers: dict[str, int] = {}
@@ -83,12 +83,12 @@ def _assembled(layers: Sequence[Layer], profile: Profile, runs: WholeRuns, path:
         },
         format="tensorrt",
         producer="TensorRT",
-        devices=() if runs.device is None else (runs.device,),
+        devices=() if profile.device is None else (profile.device,),
         record_shapes=True,
-        alone_step_ns=begins[-1] if scale < 1 else runs.compute_ns or None,
-        recorded_step_ns=begins[-1] if runs.compute_ns else None,
+        alone_step_ns=begins[-1] if scale < 1 else profile.compute_ns or None,
+        recorded_step_ns=begins[-1] if profile.compute_ns else None,
         events={"layers": len(layers)},
-        says=_warnings(layers, spent, profile, runs),
+        says=_warnings(layers, spent, profile),
         skipped={"layers that take no time": spent.count(0)},
     )
 
@@ -126,20 +126,20 @@ def _tensors(layer: Layer, row: int, numbers: dict[str, int]) -> Iterator[Row]:
     return tensor_rows(row, enumerate(reads), enumerate(writes), "cuda:0")
 
 
-def _warnings(layers: Sequence[Layer], spent: Sequence[int], profile: Profile, runs: WholeRuns) -> Iterator[str]:
+def _warnings(layers: Sequence[Layer], spent: Sequence[int], profile: Profile) -> Iterator[str]:
     yield "TensorRT's profile has no starts: layers lie end to end here, and gaps between them are not known."
     spent_ns, total_ns = sum(spent), sum(ns for _, ns in profile.times)
-    if runs.compute_ns is None:
+    if profile.compute_ns is None:
         yield (
             "Layer times alone exceed a run's: each is timed by itself. Pass what trtexec --exportTimes=times.json "
             "wrote, in the same folder, and they are scaled to it."
         )
     elif spent_ns < total_ns - 1:
         yield (
-            f"Layer times are scaled by {runs.compute_ns / total_ns:.2f}: timed by themselves layers take "
-            f"{time_text(round(total_ns))}, and a run {time_text(runs.compute_ns)} ({', '.join(runs.files)})."
+            f"Layer times are scaled by {profile.compute_ns / total_ns:.2f}: timed by themselves layers take "
+            f"{time_text(round(total_ns))}, and a run {time_text(profile.compute_ns)} ({', '.join(profile.files)})."
         )
-    if profile.runs == 1:
+    if profile.count == 1:
         yield "Layers were timed over a single run: trtexec --iterations=100 tells more."
     opaque = Counter[str]()
     for layer, ns in zip(layers, spent, strict=True):

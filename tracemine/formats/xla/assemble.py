@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array
-from tracemine.formats.arrow import MISSING, integers, positive, row_numbers, table_of, take, texts
+from tracemine.formats.kineto.launches import step_rows
 from tracemine.formats.kineto.memory import memory_table
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.kineto.stacks import CallPaths, FrameStacks, stacks_table
@@ -22,6 +22,7 @@ from tracemine.formats.xla.frames import frame_text
 from tracemine.formats.xla.host import KERNEL_LAUNCH, USUAL_LAUNCH, HostRows, call_name, host_rows, is_call
 from tracemine.formats.xla.recording import Columns, Recording
 from tracemine.timeline import IngestReport, Meta, Timeline
+from tracemine.timeline.arrow import MISSING, integers, positive, row_numbers, table_of, take, texts
 from tracemine.version import __version__
 
 _REASONS = ("no_launch_call", "graph_replay", "outside_any_op")
@@ -95,7 +96,7 @@ def _by_ops(name: str, columns: dict[str, pa.Array] | None, op_row: Array) -> pa
     """Return a table of executions, in the order of their rows among the ops."""
     if columns is None:
         return None
-    table = table_of(name, columns | {"op_row": row_numbers(op_row)}, len(op_row))
+    table = table_of(name, columns | {"op_row": op_row}, len(op_row))
     if bool((op_row[1:] >= op_row[:-1]).all()):
         return table
     return table.take(integers(np.argsort(op_row, kind="stable"), pa.int64()))
@@ -192,21 +193,20 @@ def _ops_table(recording: Recording, ops: Columns, stack: Array, found: Executio
 
     columns = {
         "kind": texts(is_op.astype(np.int8), _OP_KINDS),
-        "start_ns": integers(ops["start_ns"], pa.int64()),
-        "dur_ns": integers(ops["dur_ns"], pa.int64()),
+        "start_ns": ops["start_ns"],
+        "dur_ns": ops["dur_ns"],
         **_of_threads(recording, ops["thread"]),
-        "parent_row": row_numbers(ops["parent"]),
+        "parent_row": ops["parent"],
         **{name: texts(ids(name), pool) for name in _TEXTS},
         "name": texts(np.where(is_op, ids("name"), ops["name"]), pool),
-        "stack_row": row_numbers(stack),
+        "stack_row": stack,
         "execution_node_id": row_numbers(take(found.rows.pop("number"), execution)),
     }
     return table_of("ops", columns, len(is_op))
 
 
-def _of_threads(recording: Recording, thread: Array) -> dict[str, pa.Array]:
-    tids = np.array([*recording.tids, MISSING], np.int64)
-    return {"pid": integers(np.full(len(thread), recording.pid), pa.int64()), "tid": integers(tids[thread], pa.int64())}
+def _of_threads(recording: Recording, thread: Array) -> Columns:
+    return {"pid": np.full(len(thread), recording.pid), "tid": np.array([*recording.tids, MISSING], np.int64)[thread]}
 
 
 def _stacks(
@@ -244,16 +244,15 @@ def _steps(recording: Recording, rows: HostRows) -> Columns:
 def _step_of(recording: Recording, steps: Columns) -> Array:
     """Return the step during which each activity was launched, −1 where there is none."""
     launched = take(recording.host["start_ns"], recording.gpu["launch"], MISSING)
-    last = np.searchsorted(steps["start_ns"], launched, "right") - 1
-    return np.where((last >= 0) & (launched < take(steps["end_ns"], last, MISSING)), last, -1)
+    return step_rows(launched, steps["start_ns"], steps["end_ns"])
 
 
 def _steps_table(recording: Recording, steps: Columns, strings: list[str]) -> pa.Table:
     columns = {
         "name": texts(steps["name"], strings),
-        "number": integers(steps["step"], pa.int64()),
-        "start_ns": integers(steps["start_ns"], pa.int64()),
-        "dur_ns": integers(steps["end_ns"] - steps["start_ns"], pa.int64()),
+        "number": steps["step"],
+        "start_ns": steps["start_ns"],
+        "dur_ns": steps["end_ns"] - steps["start_ns"],
         **_of_threads(recording, steps["thread"]),
     }
     return table_of("steps", columns, len(steps["name"]))
@@ -284,13 +283,13 @@ def _api_table(
             _API_KINDS,
         ),
         "name": texts(np.where(launches_kernel, len(strings), name).astype(np.int32), pool, call_name),
-        "start_ns": integers(host["start_ns"][calls], pa.int64()),
-        "dur_ns": integers(host["end_ns"][calls] - host["start_ns"][calls], pa.int64()),
+        "start_ns": host["start_ns"][calls],
+        "dur_ns": (host["end_ns"] - host["start_ns"])[calls],
         **_of_threads(recording, host["thread"][calls]),
-        "correlation": integers(positive(host["correlation"][calls]), pa.int64()),
+        "correlation": positive(host["correlation"][calls]),
         "kernel": texts(np.where(launches_kernel, name, -1).astype(np.int32), strings),
-        "op_row": row_numbers(launched[calls]),
-        "stack_row": row_numbers(stack),
+        "op_row": launched[calls],
+        "stack_row": stack,
     }
     return table_of("api", columns, len(calls))
 
@@ -317,18 +316,15 @@ def _activities(
     columns = details | {
         "kind": texts(kind, KINDS),
         "name": texts(gpu.pop("name"), strings),
-        **{name: integers(gpu.pop(name), pa.int64()) for name in ("start_ns", "dur_ns", "stream")},
-        "device": integers(gpu.pop("device"), pa.int32()),
-        **{
-            name: integers(positive(gpu.pop(name)), pa.int64()) for name in ("correlation", "graph_id", "graph_node_id")
-        },
+        **{name: gpu.pop(name) for name in ("start_ns", "dur_ns", "stream", "device")},
+        **{name: positive(gpu.pop(name)) for name in ("correlation", "graph_id", "graph_node_id")},
         "copy_kind": texts(ways, [*way_texts, "DtoD"]),
         "collective": texts(gpu.pop("hlo_op"), strings, collective),
-        "launch_row": row_numbers(launch),
-        "op_row": row_numbers(op_row),
+        "launch_row": launch,
+        "op_row": op_row,
         "owner_evidence": texts(np.where(op_row >= 0, 0, -1).astype(np.int8), EVIDENCE),
         "unowned_reason": texts(reason, _REASONS),
-        "step_row": row_numbers(step),
+        "step_row": step,
     }
     return table_of("activities", columns, len(kind))
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from tracemine.columns import Array
 from tracemine.errors import InputError
-from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import recording as rec
 from tracemine.formats.xla.planes import FRAMES_BYTES, GPU, HOST, STREAM, event_name, refuse
 from tracemine.formats.xla.recording import Columns, EventKind, Recording, Strings
 from tracemine.timeline import RecordedDevice
+from tracemine.timeline.arrow import MISSING
 
 _LONGEST = 19  # digits
 _BETWEEN = b"},{"

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, used
-from tracemine.formats.arrow import MISSING, floats, integers, take, texts, triples
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.names import copy_kind
 from tracemine.formats.xla.recording import Recording
+from tracemine.timeline.arrow import MISSING, take, texts, triples
 
 KINDS = ("kernel", "memcpy", "memset")
 _KERNEL, _MEMCPY, _MEMSET = range(len(KINDS))
@@ -56,10 +56,10 @@ def detail_columns(recording: Recording, is_set: Array, copies: Array, copied_by
     return {
         "grid": triples(launch.ids, strings, lambda text: _triple(text, "grid")),
         "block": triples(launch.ids, strings, lambda text: _triple(text, "block")),
-        "registers_per_thread": integers(launch.of_texts("regs")[launch.ids], pa.int32()),
-        "shared_memory_bytes": integers(shared[launch.ids], pa.int64()),
-        "occupancy_percent": floats(np.where(np.isnan(occupancy), recorded[launch.ids], occupancy)),
-        "bytes": integers(size, pa.int64()),
+        "registers_per_thread": launch.of_texts("regs")[launch.ids],
+        "shared_memory_bytes": shared[launch.ids],
+        "occupancy_percent": np.where(np.isnan(occupancy), recorded[launch.ids], occupancy),
+        "bytes": size,
         "source_memory": texts(copied.ids, strings, lambda text: _memory(text, "kind_src")),
         "target_memory": texts(copied.ids, strings, lambda text: _memory(text, "kind_dst")),
     }

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import Array, codes, examples, is_among
-from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.stacks import CallPaths
 from tracemine.formats.xla.hlo_tables import instruction_columns, recorded_dtype, tensor_columns
@@ -22,6 +21,7 @@ from tracemine.formats.xla.recording import Columns, Recording, Strings
 from tracemine.formats.xla.repeats import first_of
 from tracemine.formats.xla.storages import Storages, depends
 from tracemine.formats.xla.values import TakenArray
+from tracemine.timeline.arrow import MISSING, take
 
 EVIDENCE: Final = ("compiler",)
 

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tracemine.columns import Array, ranges, texts
-from tracemine.formats.arrow import MISSING, booleans, integers, lists, row_numbers
+from tracemine.columns import Array, texts
 from tracemine.formats.xla.hlo import Shape
 from tracemine.formats.xla.instructions import ScheduledInstruction, trips
 from tracemine.formats.xla.join import Joined
@@ -17,6 +16,7 @@ from tracemine.formats.xla.recording import Strings
 from tracemine.formats.xla.repeats import EqualRuns
 from tracemine.formats.xla.storages import Storages, tensor_rows
 from tracemine.formats.xla.values import ArrayPart
+from tracemine.timeline.arrow import MISSING, booleans, integers, lists_of, row_numbers
 
 _RECORDED: Final = {  # how a profiler of torch writes an element type
     "pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64", "u8": "uint8", "u16": "uint16",
@@ -37,8 +37,7 @@ def recorded_dtype(name: str) -> str:
 
 def tensor_columns(storages: Storages, found: Joined, runs: EqualRuns) -> tuple[dict[str, pa.Array], Array]:
     """Return columns of what all runs take and give, without `op_row`; and how many of the rows each run has."""
-    rows = tensor_rows(storages, runs)
-    given = rows.tensors
+    given, count, storage = tensor_rows(storages, runs)
     shapes: dict[tuple[Shape, ArrayPart | None], int] = {}
     of = np.array([shapes.setdefault((t.shape, t.part), len(shapes)) for t in given], np.int64)
     parts = [part or ArrayPart(0, shape.dims, shape.strides) for shape, part in shapes]
@@ -62,23 +61,17 @@ def tensor_columns(storages: Storages, found: Joined, runs: EqualRuns) -> tuple[
             "itemsize_bytes": integers(size[shape], pa.int64()),
             "device": texts(device[row], names),
             "dtype": texts(dtype[shape], [*strings]),
-            "shape": _lists([part.dims for part in parts], shape),
-            "strides": _lists([part.strides for part in parts], shape),
+            "shape": lists_of([part.dims for part in parts], shape),
+            "strides": lists_of([part.strides for part in parts], shape),
         }
 
-    storage = integers(rows.storage, pa.int64())
-    columns = runs.spread(rows.count, made) | {"tensor_id": storage, "storage_id": storage}
-    return columns, rows.count.astype(np.int32)[runs.like]
+    ids = integers(storage, pa.int64())
+    columns = runs.spread(count, made) | {"tensor_id": ids, "storage_id": ids}
+    return columns, count.astype(np.int32)[runs.like]
 
 
 def _count(part: ArrayPart) -> int:
     return int(np.prod(part.dims, dtype=np.int64))
-
-
-def _lists(values: Sequence[tuple[int, ...]], of: Array) -> pa.Array:
-    flat = np.array([size for each in values for size in each], np.int64)
-    count = np.array([len(each) for each in values], np.int64)
-    return lists(flat[ranges((np.cumsum(count) - count)[of], count[of])], np.cumsum(count[of]))
 
 
 def instruction_columns(

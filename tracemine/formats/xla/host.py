@@ -8,10 +8,10 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import Array
-from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.nesting import Nesting
 from tracemine.formats.xla.recording import Columns, Recording
+from tracemine.timeline.arrow import MISSING, take
 
 MODULE = "XLA module "  # and its name: the annotation of one run of a module
 KERNEL_LAUNCH = {"AMD": "hipModuleLaunchKernel"}  # of a vendor; of all others:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from tracemine.formats.arrow import MISSING, take
 from tracemine.formats.xla.recording import Recording
+from tracemine.timeline.arrow import MISSING, take
 from tracemine.units import count_text
 
 _ALLOCATOR = re.compile(r"GPU_(\d{1,6})_")

@@ -14,10 +14,10 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import Array, codes, examples
-from tracemine.formats.arrow import MISSING
 from tracemine.formats.xla import event_cells
 from tracemine.formats.xla.event_cells import DOUBLE, RAW, REF, SINT, STR, UINT
 from tracemine.formats.xla.wire import INT, SPAN, TEXT, CutOffError, Span, damaged, fields, read, table, text_of, varint
+from tracemine.timeline.arrow import MISSING
 
 Value: TypeAlias = int | float | str | Span  # a span is one of bytes
 

@@ -131,16 +131,10 @@ class Storages:
         return frozenset(storage for each in self._constants.values() for storage in each.values())
 
 
-class TensorRows(Struct, frozen=True):
-    """What runs take and give, from what their examples do: by run, given, position and place in a tuple."""
-
-    tensors: list[ArrayOfRun]  # of the examples
-    count: Array  # of each example, how many
-    storage: Array  # of all runs, in order, the number of each one's storage
-
-
-def tensor_rows(storages: Storages, runs: EqualRuns) -> TensorRows:
-    """Return what all runs take and give; `storages` has what the examples do."""
+def tensor_rows(storages: Storages, runs: EqualRuns) -> tuple[list[ArrayOfRun], Array, Array]:
+    """Return what runs take and give, by run, given, position and place in a tuple: what the examples do, which
+    `storages` has; how many that is of each example; and of all runs, in order, the number of each one's storage.
+    """
     born: dict[int, ArrayOfRun] = {}
     for tensor in storages.tensors:
         born.setdefault(tensor.storage, tensor)
@@ -161,7 +155,7 @@ def tensor_rows(storages: Storages, runs: EqualRuns) -> TensorRows:
         birth = births_of[like]
         run = np.where(shared[birth], born_run[birth], runs.same(run, born_run[birth]))
         storage[ends[first] : ends[first] + len(run)] = numbers[begin[run] + in_order[birth]]
-    return TensorRows(tensors, count, storage)
+    return tensors, count, storage
 
 
 def _storage_numbers(

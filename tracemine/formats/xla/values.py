@@ -56,10 +56,11 @@ class WhileLoop(Struct, frozen=True):
     nested: bool  # in another loop
 
 
-class Values(Struct, frozen=True, dict=True):
+class Values:
     """The values of a module."""
 
-    module: HloModule
+    def __init__(self, module: HloModule) -> None:
+        self.module = module
 
     @cached_property
     def callers(self) -> dict[int, HloInstruction]:

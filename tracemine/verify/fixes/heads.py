@@ -33,14 +33,13 @@ class Head:
     bias: int | None
 
 
-@dataclass(slots=True)
 class HeadGraph:
     """A graph's heads, and the products that take their gradients."""
 
-    graph: Graph
-    makers: Mapping[int, int]
-    heads: list[Head] = field(default_factory=list)
-    gradients: list[int] = field(default_factory=list)  # numbers of calls
+    def __init__(self, graph: Graph, makers: Mapping[int, int]) -> None:
+        self.graph, self.makers = graph, makers
+        self.heads: list[Head] = []
+        self.gradients: list[int] = []  # numbers of calls
 
     def call(self, value: int) -> GraphCall | None:
         """Return what makes a value; None: it comes from outside."""
@@ -147,14 +146,13 @@ def in_strips(graph: Graph, around: Around, core_of: Callable[[HeadGraph], Core]
     )
 
 
-@dataclass(slots=True)
 class _Writing:
     """The fixed form in the making: names of values that are there, and lines."""
 
-    found: HeadGraph
-    core: Core
-    names: dict[int, str] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
+    def __init__(self, found: HeadGraph, core: Core) -> None:
+        self.found, self.core = found, core
+        self.names: dict[int, str] = {}
+        self.lines: list[str] = []
 
     def body(self, trained: bool, unread: Collection[int]) -> list[str]:
         """Return the function's lines."""

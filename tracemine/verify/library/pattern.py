@@ -70,11 +70,9 @@ def names(tree: ast.AST) -> frozenset[str]:
     return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n not in called)
 
 
-@dataclass(frozen=True, slots=True)
 class _Match:
-    pattern: Pattern
-    terms: Terms
-    reshapes: frozenset[str]
+    def __init__(self, pattern: Pattern, terms: Terms, reshapes: frozenset[str]) -> None:
+        self.pattern, self.terms, self.reshapes = pattern, terms, reshapes
 
     def term(self, tree: ast.expr, number: int, bound: Binding) -> Iterator[Binding]:
         """Generate a pattern at a term."""

@@ -7,7 +7,7 @@ operators is wanted by anybody else.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tracemine.codegen.graph import Graph, Scalar
 from tracemine.ops import is_view
@@ -50,12 +50,11 @@ def find(graph: Graph, unread: Collection[int] = (), *, heads_apart: bool = Fals
     return _Finding(found, heads_apart).found()
 
 
-@dataclass(slots=True)
 class _Finding:
-    terms: Terms
-    heads_apart: bool = False
-    picks: list[Pick] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    def __init__(self, terms: Terms, heads_apart: bool = False) -> None:
+        self.terms, self.heads_apart = terms, heads_apart
+        self.picks: list[Pick] = []
+        self.refused: list[str] = []
 
     def found(self) -> Found:
         """Return the calls that fit, outermost first, none within another."""

@@ -133,11 +133,9 @@ def substituted(call: str, found: Mapping[str, str]) -> str:
     return ast.unparse(Change().visit(parse(call)))
 
 
-@dataclass(slots=True)
 class _Body:
-    terms: Terms
-    picks: Sequence[Pick]
-    heads_apart: bool = False
+    def __init__(self, terms: Terms, picks: Sequence[Pick], heads_apart: bool = False) -> None:
+        self.terms, self.picks, self.heads_apart = terms, picks, heads_apart
 
     def text(self) -> str:
         """Return `def library(…)` with all its lines."""

@@ -6,7 +6,7 @@ call in place gives a new term: so a pattern is matched against what is computed
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Refs, Scalar, Scalars, mutated
 from tracemine.ops import lookup
@@ -51,16 +51,16 @@ class Term:
         return self.operator in ("_to_copy", "to") and self.spec.dtype in _FLOATS
 
 
-@dataclass(slots=True)
 class Terms:
     """All terms of a graph, each after what it reads; inputs first."""
 
-    graph: Graph
-    terms: list[Term] = field(default_factory=list)
-    live: tuple[int | None, ...] = ()  # the term of each live value; None: let go of
-    written: dict[int, int] = field(default_factory=dict)  # input: the term that it holds in the end
-    listed: bool = False  # whether any call took lists
-    _known: dict[Term, int] = field(default_factory=dict)
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.terms: list[Term] = []
+        self.live: tuple[int | None, ...] = ()  # the term of each live value; None: let go of
+        self.written: dict[int, int] = {}  # input: the term that it holds in the end
+        self.listed = False  # whether any call took lists
+        self._known: dict[Term, int] = {}
 
     def add(self, term: Term) -> int:
         """Return the number of a term."""
@@ -118,15 +118,15 @@ def _check_followed(call: GraphCall) -> None:
         raise Opaque(f"{call.label} writes several of its arguments")
 
 
-@dataclass(slots=True)
 class _Making:
     """Values hold cells; what is written in place changes its cell, and that of the tensor which it is a view of."""
 
-    all: Terms
-    cells: list[int] = field(default_factory=list)  # of a value
-    held: list[int | None] = field(default_factory=list)  # of a cell: its term; None where that does not follow
-    bases: list[int] = field(default_factory=list)  # of a cell: the one whose memory it lies in
-    whole: list[bool] = field(default_factory=list)  # of a cell: whether it is all of that memory, in its order
+    def __init__(self, all: Terms) -> None:
+        self.all = all
+        self.cells: list[int] = []  # of a value
+        self.held: list[int | None] = []  # of a cell: its term; None where that does not follow
+        self.bases: list[int] = []  # of a cell: the one whose memory it lies in
+        self.whole: list[bool] = []  # of a cell: whether it is all of that memory, in its order
 
     def give(self, term: int, base: int | None = None, whole: bool = True) -> None:
         """Add a value with a cell of its own."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tracemine.codegen.graph import LiteralArg, Scalar, Scalars, Value
@@ -29,11 +28,11 @@ class NotRecorded(Exception):
 ArgumentValue = tuple[Plain, tuple[str, ...]]
 
 
-@dataclass(slots=True)
 class Names:
     """Names of the kernel's arguments, each given once. They come from schemas, never from a trace."""
 
-    taken: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.taken = set[str]()
 
     def tensor(self, argument: str) -> str:
         """Return a name for an input that is given for an argument.

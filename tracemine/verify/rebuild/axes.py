@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from tracemine.ops import dtype
+from tracemine.calls import Call
 
 # Their results go through review_reduce_result, and `dim` and `keepdim` are all that shapes depend on.
 REDUCTIONS = frozenset({"aten::sum", "aten::mean", "aten::amax", "aten::amin"})
@@ -29,15 +29,6 @@ _MEANS = {"aten::adaptive_avg_pool2d": 2, "aten::adaptive_avg_pool3d": 3}
 
 
 _UNTOLD = "the axes of {} are not recorded: they follow from"
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """A call inside or next to another, and the first tensor that it took."""
-
-    operator: str
-    shape: tuple[int, ...]
-    dtype: str  # as recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +43,37 @@ class Reduced:
 
 
 def reduced(
-    operator: str, shape: Sequence[int], inside: Sequence[Near], after: Near | None, around: str = ""
+    operator: str, shape: Sequence[int], inside: Sequence[Call], after: Call | None, around: str = ""
 ) -> Reduced | None:
     """Return what is known of a reduction of a shape; None where nothing tells it, or several sets of axes fit.
 
     after: the call that follows within the same node of autograd, where the reduction is that node's own. around: the
     operator that calls the reduction.
 
-    >>> reduced("aten::sum", (16, 512), [], Near("aten::view", (1, 512), "float")).axes
+    >>> reduced("aten::sum", (16, 512), [], Call("aten::view", ((1, 512),), ("float",))).axes
     (0,)
-    >>> reduced("aten::mean", (4, 8), [Near("aten::as_strided", (4,), "float")], None).axes
+    >>> reduced("aten::mean", (4, 8), [Call("aten::as_strided", ((4,),), ("float",))], None).axes
     (1,)
-    >>> reduced("aten::mean", (8, 8), [Near("aten::as_strided", (8,), "float")], None)
+    >>> reduced("aten::mean", (8, 8), [Call("aten::as_strided", ((8,),), ("float",))], None)
     """
     if operator not in REDUCTIONS or len(shape) > _MOST_AXES:
         return None
-    results = [near for near in inside if near.operator == "aten::as_strided"]
+    results = [call for call in inside if call.name == "aten::as_strided"]
     keeps = not results
     pooled = _MEANS.get(around, 0) if keeps and operator == "aten::mean" else 0
     if 0 < pooled < len(shape):
         last = tuple(range(len(shape) - pooled, len(shape)))
         one_each = (*shape[: len(shape) - pooled], *(1,) * pooled)
         return Reduced(last, True, one_each, None, f"{_UNTOLD.format(operator)} the call around it, {around}")
-    if keeps and operator == "aten::sum" and after is not None and after.operator == "aten::view":
+    if keeps and operator == "aten::sum" and after is not None and after.name == "aten::view":
         results = [after]
-    if len(results) != 1 or dtype(results[0].dtype) is None:
+    if len(results) != 1:
         return None
-    result = results[0]
-    axes = axes_between(shape, result.shape, keeps=keeps)
-    if axes is None:
+    result, element = results[0].first_tensor
+    if result is None or element is None or (axes := axes_between(shape, result, keeps=keeps)) is None:
         return None
     source = "the view that comes after it" if keeps else "the shape of its result, which a call inside it reads"
-    return Reduced(axes, keeps, result.shape, dtype(result.dtype), f"{_UNTOLD.format(operator)} {source}")
+    return Reduced(axes, keeps, result, element, f"{_UNTOLD.format(operator)} {source}")
 
 
 def axes_between(source: Sequence[int], result: Sequence[int], *, keeps: bool) -> tuple[int, ...] | None:

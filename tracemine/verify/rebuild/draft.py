@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tracemine.codegen.graph import Graph, GraphCall, GraphError, GraphInput, Ref, Value, reads, renumbered
@@ -21,17 +20,17 @@ class NotRebuilt(TracemineError):
     """Why a finding's graph cannot be rebuilt, in words for a user."""
 
 
-@dataclass(slots=True)
 class Draft:
     """Values and calls. `graph` puts inputs first."""
 
-    name: str
-    specs: list[TensorSpec] = field(default_factory=list)
-    inputs: dict[int, tuple[str, int | None]] = field(default_factory=dict)  # value: name, below
-    calls: list[tuple[GraphCall, tuple[int, ...]]] = field(default_factory=list)  # with the values that it gives
-    names: Names = field(default_factory=Names)
-    numbers: Numbers = field(default_factory=Numbers)
-    assumptions: list[str] = field(default_factory=list)
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.specs: list[TensorSpec] = []
+        self.inputs: dict[int, tuple[str, int | None]] = {}  # value: name, below
+        self.calls: list[tuple[GraphCall, tuple[int, ...]]] = []  # with the values that it gives
+        self.names = Names()
+        self.numbers = Numbers()
+        self.assumptions: list[str] = []
 
     def input(self, argument: str, spec: TensorSpec) -> int:
         """Return a tensor from outside, given for an argument first."""

@@ -39,15 +39,15 @@ class _Root:
     by_graph: bool = False
 
 
-@dataclass(slots=True)
 class Memory:
     """Where the values of a graph lie."""
 
-    making: Draft
-    roots: dict[Buffer, list[_Root]] = field(default_factory=dict)
-    storages: dict[int, Buffer] = field(default_factory=dict)  # of a storage the buffer met last
-    dtypes: dict[Buffer, set[str]] = field(default_factory=dict)  # of what lies in a buffer
-    outside: dict[Buffer, list[tuple[Layout, str]]] = field(default_factory=dict)
+    def __init__(self, making: Draft) -> None:
+        self.making = making
+        self.roots: dict[Buffer, list[_Root]] = {}
+        self.storages: dict[int, Buffer] = {}  # of a storage the buffer met last
+        self.dtypes: dict[Buffer, set[str]] = {}  # of what lies in a buffer
+        self.outside: dict[Buffer, list[tuple[Layout, str]]] = {}
 
     def saw(self, seen: Iterable[RecordedTensor]) -> None:
         """Note dtypes: not every profiler records those of a list's members."""

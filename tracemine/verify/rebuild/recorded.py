@@ -17,7 +17,7 @@ from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.timeline import Timeline
-from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Near, Reduced, reduced
+from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Reduced, reduced
 from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor, outside
 from tracemine.verify.rebuild.index_args import INDEX, INSIDE, RESHAPE, STRIDED, first_axis
 from tracemine.verify.rebuild.view_recovery import Layout
@@ -167,10 +167,10 @@ class Recorded:
             found += self._inside(row)
         return found
 
-    def _near(self, op_row: int) -> Near | None:
+    def _near(self, op_row: int) -> Call | None:
+        """Return a call that shows the shape and the dtype of the first tensor that it took."""
         call = self._call(op_row)
-        shape = call.shape(0)
-        return None if shape is None or not call.dtypes else Near(call.name, shape, call.dtypes[0])
+        return None if call.shape(0) is None or not call.dtypes else call
 
     def _told(self, op_row: int, types: Sequence[str]) -> tuple[str, ...] | None:
         """Return arguments as texts. A number that became a tensor has its text in the operator's call around it."""

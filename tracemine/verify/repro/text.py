@@ -123,11 +123,11 @@ def _check(
     draws: bool,
     sized: bool,
 ) -> str:
-    moved = compulsory(graph)
+    read, written = compulsory(graph)
     given = ["eager=eager", *(["fused=fused", "blocks=BLOCKS"] if source is not None else [])]
     given += [*(["library=library"] if library is not None else []), "inputs=INPUTS", "on_cpu=ON_CPU"]
     given += [*(["sizes_on_cpu=SIZES_ON_CPU"] if sized else []), "trace=TRACE"]
-    given += [f"ulp={ulp}", f"nbytes={moved.both}", f"read_bytes={moved.read}", f"draws={draws}"]
+    given += [f"ulp={ulp}", f"nbytes={read + written}", f"read_bytes={read}", f"draws={draws}"]
     return "\n".join(
         [
             "CHECK = Reproduction(",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracemine.formats import arrow
+from tracemine.timeline import arrow
 
 
 @pytest.mark.parametrize("few", [0, 1 << 16], ids=["hashed", "sorted"])

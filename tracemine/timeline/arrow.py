@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.columns import MISSING as MISSING
-from tracemine.columns import Array, from_numbers, used, validity
+from tracemine.columns import Array, from_numbers, ranges, used, validity
 from tracemine.columns import texts as texts
-from tracemine.timeline import TABLES
+from tracemine.timeline.schema import TABLES
 
 _FEW = 1 << 16  # values that are sorted before Arrow's functions are loaded
 
@@ -125,6 +125,18 @@ def lists(values: Array, ends: Array, present: Array | None = None) -> pa.Array:
     return pa.Array.from_buffers(kind, len(ends), [validity(present), pa.py_buffer(offsets)], children=[items])
 
 
+def lists_of(values: Sequence[tuple[int, ...] | None], of: Array) -> pa.Array:
+    """Return a list<int64> column of `values[of]`; null where that is None.
+
+    >>> lists_of([(4, 8), None], np.array([1, 0, 0])).to_pylist()
+    [None, [4, 8], [4, 8]]
+    """
+    flat = np.array([size for each in values for size in each or ()], np.int64)
+    count = np.array([len(each or ()) for each in values], np.int64)
+    there = np.array([each is not None for each in values], np.bool_)
+    return lists(flat[ranges((np.cumsum(count) - count)[of], count[of])], np.cumsum(count[of]), there[of])
+
+
 def booleans(values: Array) -> pa.Array:
     """Return a bool column without nulls.
 
@@ -135,21 +147,32 @@ def booleans(values: Array) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
 
 
-def table_of(name: str, columns: Mapping[str, pa.Array], rows: int) -> pa.Table:
+def table_of(name: str, columns: Mapping[str, Array | pa.Array], rows: int) -> pa.Table:
     """Return a table of the timeline; what a format does not record is null.
 
-    >>> table_of("steps", {"start_ns": integers(np.array([5]), pa.int64())}, 1)["number"].to_pylist()
-    [None]
+    NumPy's arrays become of the column's type: integers are null where MISSING, rows of other tables where negative.
+
+    >>> found = table_of("memory", {"start_ns": np.array([5]), "op_row": np.array([-1])}, 1)
+    >>> found["start_ns"].to_pylist(), found["op_row"].to_pylist(), found["bytes"].to_pylist()
+    ([5], [None], [None])
     """
-    absent = np.full(rows, MISSING)
-    arrays = []
-    for field in TABLES[name].schema:
-        if field.name in columns:
-            arrays.append(columns[field.name])
-        else:
-            numeric = pa.types.is_integer(field.type)
-            arrays.append(integers(absent, field.type) if numeric else pa.nulls(rows, field.type))
-    return pa.Table.from_arrays(arrays, schema=TABLES[name].schema)
+    absent, schema = np.full(rows, MISSING), TABLES[name].schema
+    given = (columns.get(field.name, absent if pa.types.is_integer(field.type) else None) for field in schema)
+    arrays = [
+        pa.nulls(rows, field.type) if values is None else _column(values, field)
+        for field, values in zip(schema, given, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _column(values: Array | pa.Array, field: pa.Field) -> pa.Array:
+    if not isinstance(values, np.ndarray):
+        return values
+    if field.name.endswith("_row"):
+        return row_numbers(values)
+    if pa.types.is_boolean(field.type):
+        return booleans(values)
+    return floats(values) if pa.types.is_floating(field.type) else integers(values, field.type)
 
 
 def int_triples(parts: Sequence[Array]) -> pa.Array:
