@@ -1,8 +1,8 @@
 """CPU seconds per test file, test and fixture: `python -m pytest -n auto -p tools.cpu_of_tests`.
 
 Wall time on a shared machine says little. Processes that a test starts or uses count with it; where several processes
-run tests, one that all use (tests/forked.py) with what the process tests that began it. A fixture's seconds are
-part of those of the test that first wants it, and leave out the fixtures that it wants itself. A line a test is
+run tests, one that all use (tests/forked.py) with what the process tests that began it. Of a fixture that several
+tests share, seconds are part of those of the first, and leave out the fixtures that it wants itself. A line a test is
 appended to the file that TRACEMINE_CPU_OF_TESTS names, as soon as the test ended.
 """
 
@@ -53,6 +53,8 @@ def _child_s(process: str) -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+    if fixturedef.scope == "function":  # made for its test alone, it is one line with it
+        return (yield)
     _inner.append(0.0)
     start_s = cpu_s()
     try:
