@@ -38,6 +38,7 @@ _LAUNCHED_BY = {"aten::_to_copy": "aten::copy_", "aten::clone": "aten::copy_"}
 _EMPTY = "aten::empty_strided(SymInt[] size, SymInt[] stride) -> Tensor"
 _COPY = "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)"
 _BYTES_A_NS, _LEAST_NS = 2_000, 2_000
+_LONG = 1 << 30  # multiplications of a product whose numbers are left out
 
 
 def dispatched(program: Callable[..., Any], *inputs: Any, steps: int = 3, **columns: Any) -> Timeline:
@@ -53,6 +54,13 @@ def dispatched(program: Callable[..., Any], *inputs: Any, steps: int = 3, **colu
                 recorder.kept.append(program(*inputs))
             recorder.end()
     return recorder.trace.timeline()
+
+
+def _made(func: Any, args: Any, kwargs: Any) -> Any:
+    """What an operator gives; of a long product zeros, as no recording has its numbers."""
+    if func.name() == "aten::mm" and args[0].numel() * args[1].shape[1] >= _LONG:
+        return args[0].new_zeros(args[0].shape[0], args[1].shape[1])
+    return func(*args, **kwargs)
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
@@ -78,7 +86,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not follow
         self._step["dur_ns"] = self._now - self._first
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        made = _made(func, args, kwargs or {})
         self.kept += [args, made]
         if not func.is_view and not func.name().startswith(("aten::_unsafe_view", "aten::empty", "aten::detach")):
             self._write(func, args, kwargs or {}, made)

@@ -33,7 +33,12 @@ def cpu_s() -> float:
     if (now_s := time.monotonic()) - asked_s > _STALE_S:
         running_s = sum(map(_child_s, _children(os.getpid())))
         _running[:] = now_s, running_s
-    return sum(os.times()[:4]) + running_s
+    return _own_s() + running_s
+
+
+def _own_s() -> float:
+    """CPU seconds of this process and of the children that were waited for."""
+    return sum(os.times()[:4])
 
 
 def _children(process: int) -> list[str]:
@@ -53,12 +58,13 @@ def _child_s(process: str) -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+    spent_s = _own_s if fixturedef.scope == "function" else cpu_s  # of most, children that run are not worth the asking
     _inner.append(0.0)
-    start_s = cpu_s()
+    start_s = spent_s()
     try:
         return (yield)
     finally:
-        took_s = cpu_s() - start_s
+        took_s = spent_s() - start_s
         _fixtures[f"{fixturedef.baseid}::{fixturedef.argname}"] += took_s - _inner.pop()
         if _inner:
             _inner[-1] += took_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.counters.tables import RULES, details, row
+from tracemine.cli import main
 from tracemine.counters import counters_table, match, stored_reports
 from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.errors import TimelineError
@@ -47,11 +49,17 @@ def change(directory: Path, column: str, alter: Callable[[list[Any]], list[Any]]
     pq.write_table(rows.set_column(at, rows.schema.field(at), values), path)
 
 
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("scanned") / "tl"
+    trace, counters = str(CHAIN / "trace.json.gz"), str(CHAIN / "raw.csv.gz")
+    assert main(["scan", trace, "--ncu", counters, "-q", "--parquet", str(path)]) == 0
+    return path
+
+
 @pytest.fixture
-def with_trace(run: Run, tmp_path: Path) -> Path:
-    code, _, _ = run("scan", CHAIN / "trace.json.gz", "--ncu", CHAIN / "raw.csv.gz", "-q", "--parquet", tmp_path / "tl")
-    assert code == 0
-    return tmp_path / "tl"
+def with_trace(scanned: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(scanned, tmp_path / "tl"))
 
 
 # --- what goes in comes out ------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def as_found(matches: Matches) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
     return [(match.rows, match.variables) for match in matches]
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(
     pattern=patterns,
     define=st.tuples(*(tests for _ in VARIABLES)),
@@ -185,7 +185,7 @@ open_patterns = st.one_of(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(pattern=open_patterns, runs=runs)
 def test_unbounded_repetitions_match_as_if_every_parse_were_tried(
     pattern: str, runs: list[tuple[str | None, int]]

@@ -18,11 +18,13 @@ NAMES = ["own", "json", *(JAX if SHARED.is_dir() else ())]
 # A key of the JSON that is stable, and what HTML pages have of it.
 KEYS = re.compile(r'"torch": ?null,?|\|\^aten::')
 # What a page's own texts explain of any recording.
-PYTORCH = re.compile(r".{0,60}(?:torch|aten::|nn\.Module|ProfilerStep|DataLoader).{0,60}", re.IGNORECASE)
+PYTORCH = re.compile(r"torch|aten::|nn\.Module|ProfilerStep|DataLoader", re.IGNORECASE)
 
 
 def foreign(text: str) -> list[str]:
-    return PYTORCH.findall(KEYS.sub("", text))
+    """Find words of PyTorch, each with what stands around it."""
+    rest = KEYS.sub("", text)
+    return [rest[max(found.start() - 60, 0) : found.end() + 60] for found in PYTORCH.finditer(rest)]
 
 
 def pair(name: str, folder: Path) -> tuple[Path, Path]:
