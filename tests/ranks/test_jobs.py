@@ -226,9 +226,8 @@ def test_ranks_that_wait_in_a_circle_are_an_error_not_a_hang(tmp_path: Path) -> 
     crossed = block.at.copy()
     crossed[[-3, -1], 1] = crossed[[-1, -3], 1]
     of = changed(matches, blocks=(changed(block, at=crossed),))
-    job = JobReplay((first, second), of, clocks_of(read.ranks, matches.blocks))
     with pytest.raises(InputError, match="circle"):
-        job.ends(job.recorded(), together=True)
+        JobReplay((first, second), of, clocks_of(read.ranks, matches.blocks))
 
 
 @pytest.mark.parametrize("damaged", ["{", "", '{"traceEvents": [{"ph": "X"}]}'])
