@@ -15,7 +15,7 @@ from tracemine.ranks.exposed import exposed_communication
 from tracemine.ranks.find import find_job
 from tracemine.ranks.match import matched
 from tracemine.ranks.recognise import read_ranks
-from tracemine.ranks.record import Job
+from tracemine.ranks.record import Job, JobStep
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.stragglers import saved
 from tracemine.ranks.unprofiled import unprofiled
@@ -104,11 +104,11 @@ def test_a_slower_device_costs_nothing_where_its_host_is_the_limit() -> None:
     ranks = read_ranks(sorted((FOLDER / "ddp_slow_loader" / "clean").glob("rank*.json.gz"))).ranks
     matches = matched(ranks)
     replayed = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks))
-    usual = unprofiled(ranks, replayed)
+    usual = unprofiled(replayed)
     slow = replace(usual, busy=(usual.busy[0], usual.busy[0] * 1.3))
     excess = 0.3 * float(usual.busy[0].sum()) / ranks[0].steps
     for hosts, least, most in ((slow.host, 0.0, 0.1), (tuple(own * 0 for own in slow.host), 0.5, 1.0)):
-        (gain,) = saved(replayed, replace(slow, host=hosts), [{"busy": {1: usual.busy[0]}}])
+        (gain,) = saved(replace(slow, host=hosts), [{"busy": {1: usual.busy[0]}}])
         assert least * excess <= gain.mid <= most * excess
 
 
@@ -133,8 +133,8 @@ def test_of_small_buckets_the_large_ones_are_calls_too(large: int, size: int) ->
         )
     matches = matched(ranks)
     replayed = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks))
-    none = np.zeros(len(replayed.members), np.bool_)
-    found = exposed_communication(ranks, replayed, unprofiled(ranks, replayed), 10**7, none, ~none)
+    none, case = np.zeros(len(replayed.members), np.bool_), unprofiled(replayed)
+    found = exposed_communication(replace(case, step=JobStep(*[10**7] * 4)), none, ~none)
     assert [one.saving.high for one in found if one.rule == "small_collectives" and one.saving] == [
         (10 if size > 25 << 20 else 12) * 100_000
     ]

@@ -70,9 +70,10 @@ class _Wave(Struct, frozen=True):
 
 
 class JobReplay:
-    """What holds for all scenarios of a job: events, members and transfers.
+    """What holds for all scenarios of a job: events, members and transfers. Raises InputError where ranks wait for each
+    other.
 
-    Raises InputError where ranks wait for each other. A collective that was not matched is one of its rank alone, for as long as it was recorded.
+    A collective that was not matched is one of its rank alone, for as long as it was recorded.
     """
 
     def __init__(self, ranks: Sequence[RankSummary], matches: MatchedCollectives, clocks: Clocks) -> None:

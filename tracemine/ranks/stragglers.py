@@ -1,4 +1,5 @@
-"""Ranks that hold the others up, each with a reason that the profiler does not make.
+"""Ranks that hold the others up, each with a reason that the profiler does not make; and work that differs by another
+rank in each step: sequences of unequal length, or batches.
 
 Recording slows hosts down, each by another factor, so the rank that comes last in a recording is mostly the profiler's.
 A rank is named only where the job without the profiler would gain, and where it exceeds its peers in something that
@@ -7,19 +8,20 @@ recording does not stretch: silence of its host, idling with work queued, slower
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 
-from tracemine.ranks.contended import Kernel, KernelSums, by_kernel
+from tracemine.ranks.cause import Cause
+from tracemine.ranks.kernels import Kernel, KernelSums
 from tracemine.ranks.record import Interval
-from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import HostDevice, JobUnprofiled, Parts, gains_of, more_operators
+from tracemine.ranks.unprofiled import HostDevice, JobUnprofiled, Parts, more_operators
 from tracemine.rows.table import FloatArray
-from tracemine.units import time_text
+from tracemine.units import percent_text, time_text
 
 LEAST_SHARE, LEAST_NS = 0.03, 300_000  # of the job's step, and a step
 _BARRIER_SHARE = 0.05  # of the step
@@ -34,16 +36,9 @@ _HOST_MAY = "Where hosts are the limit without recording, nothing is saved."
 _CHIPS_DIFFER = 0.1  # of its computing: two H200 that nothing was done to were 9 % apart
 _MOST_REPLAYED = 20  # ranks with a reason, those that exceed their peers by most
 _LESS, _MORE = 0.75, 1.25  # as far as replayed savings of jobs with something planted were off
-
-
-class Straggler(Struct, frozen=True, kw_only=True):
-    """A rank that others wait for, by which rule, and what the job's step gains where it is as its peers are."""
-
-    rule: str
-    ranks: tuple[int, ...]
-    saving: Interval
-    facts: tuple[str, ...]
-    waited_for_ns: int = 0  # a step, by which others would idle less, if they idle for want of this one
+_OF_WORK = ("straggler_work", "straggler_gpu")
+_LEAST_STEPS, _FAR = 3, 0.1  # of fewer steps, in each of which another rank is by so much of its peers' mean longer
+_EQUAL_LESS, _EQUAL_MORE = 0.5, 1.25  # equal steps gain less: who waits computes next to a collective, and slower
 
 
 class _Reason(Struct, frozen=True):
@@ -52,47 +47,89 @@ class _Reason(Struct, frozen=True):
     fact: str
 
 
-def stragglers(ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int) -> list[Straggler]:
+def late_ranks(case: JobUnprofiled) -> list[Cause]:
+    """Return who holds the job up, what the others may wait in, and lengths that differ."""
+    late, uneven = _stragglers(case), length_imbalance(case)
+    if uneven is not None:  # of many ranks some have more in most steps by chance
+        late = [one for one in late if one.rule not in _OF_WORK or one.weight > uneven.weight] + [uneven]
+    return late + [_barrier(case, one) for one in late[:1] if one.waited_for_ns]
+
+
+def _stragglers(case: JobUnprofiled) -> list[Cause]:
     """Return the ranks that hold the job up, those that cost most first."""
-    least = int(max(LEAST_SHARE * step_ns, LEAST_NS))
-    asked = [one for role in sorted(set(without.role)) for one in _asked(ranks, without, role, least)]
+    least = int(max(LEAST_SHARE * case.step_ns, LEAST_NS))
+    asked = [one for role in sorted(set(case.role)) for one in _asked(case, role, least)]
     asked = sorted(asked, key=lambda one: -one[1].excess_ns)[:_MOST_REPLAYED]
-    changed = [_changed(reason.rule, without, at, without.peers(at)) for at, reason in asked]
-    named = []
-    gains = saved(job, without, changed)
-    if_waited_for = saved(job, without, changed, [at for at, _ in asked])
+    changed = [_changed(reason.rule, case, at, case.peers(at)) for at, reason in asked]
+    found = []
+    gains, if_waited_for = saved(case, changed), saved(case, changed, [at for at, _ in asked])
     for (at, reason), plain, elastic in zip(asked, gains, if_waited_for, strict=True):
-        high = max(plain.high, elastic.high)
+        rank, high = case.ranks[at], max(plain.high, elastic.high)
         saving = _interval(plain, high, reason)
-        if max(plain.high, elastic.high) < least or saving.high < least:
-            continue
-        named.append(
-            Straggler(
-                rule=reason.rule,
-                ranks=(ranks[at].rank,),
-                saving=saving,
-                facts=(reason.fact, *_around(ranks[at], reason.rule), *((_HOST_MAY,) if plain.low <= 0 else ())),
-                waited_for_ns=high - plain.high if high - plain.high > _BARRIER_SHARE * step_ns else 0,
+        if min(high, saving.high) >= least:
+            facts = (reason.fact, *_around(rank, reason.rule), *((_HOST_MAY,) if plain.low <= 0 else ()))
+            waited_for = high - plain.high if high - plain.high > _BARRIER_SHARE * case.step_ns else 0
+            found.append(
+                Cause(rule=reason.rule, ranks=(rank.rank,), saving=saving, facts=facts, waited_for_ns=waited_for)
             )
-        )
-    return sorted(named, key=lambda one: -one.saving.mid)
+    return sorted(found, key=lambda one: -one.weight)
 
 
-def _asked(
-    ranks: Sequence[RankSummary], without: JobUnprofiled, role: int, least: int
-) -> Iterator[tuple[int, _Reason]]:
-    """Yield by what ranks of one role exceed the others."""
-    same = [at for at, other in enumerate(without.role) if other == role]
-    alike = _Alike(
-        [ranks[at] for at in same], [without.extra[at] for at in same], [without.contended[at] for at in same]
+def _barrier(case: JobUnprofiled, late: Cause) -> Cause:
+    """Return that others seem to wait for a late rank where nothing that they wait in is recorded."""
+    others = tuple(rank.rank for rank in case.ranks if rank.rank not in late.ranks)
+    fact = (
+        f"They idle with nothing recorded; if that is waiting for rank {late.ranks[0]}, "
+        f"{time_text(late.waited_for_ns)} of what it saves a step are theirs, else that much less is saved."
     )
+    return Cause(rule="unrecorded_barrier", ranks=others, saving=None, facts=(fact,))
+
+
+def length_imbalance(case: JobUnprofiled) -> Cause | None:
+    """Return ranks of one role of which another computes longest in each step, and what equal steps would gain.
+
+    What a device computes is not stretched by recording. One rank that is mostly the slowest is a straggler instead.
+    """
+    ranks, (role, count) = case.ranks, Counter(case.role).most_common(1)[0]
+    members = [at for at, of in enumerate(case.role) if of == role]
+    steps = {ranks[at].steps for at in members}
+    if count < 2 or len(steps) != 1 or min(steps) < 2:
+        return None
+    busy = np.array([ranks[at].by_step.busy for at in members], np.float64)
+    mean, most = busy.mean(axis=0), busy.max(axis=0)
+    most_often = Counter(busy.argmax(axis=0).tolist()).most_common(1)[0][1]
+    above = int(np.median(most - mean))
+    least = max(LEAST_SHARE * case.step_ns, LEAST_NS)
+    if 2 * most_often > busy.shape[1] or above < least:
+        return None
+    if busy.shape[1] < _LEAST_STEPS and bool((most < (1 + _FAR) * mean).any()):
+        return None
+    equal: FloatArray = np.mean([case.busy[at] for at in members], axis=0)  # the device may lag a step behind its host
+    (gain,) = saved(case, [{"busy": dict.fromkeys(members, equal)}])
+    if gain.mid < least:
+        return None
+    spread = percent_text(float(np.median(busy.std(axis=0) / np.maximum(mean, 1))), 1)
+    saving = Interval(
+        int(gain.low * _EQUAL_LESS),
+        int(gain.mid * (_EQUAL_LESS + _EQUAL_MORE) / 2),
+        min(int(gain.high * _EQUAL_MORE), case.step_ns),
+    )
+    fact = (
+        f"In each step another rank computes longest, {time_text(above)} more than their mean; within a step the ranks "
+        f"differ by {spread}."
+    )
+    return Cause(rule="length_imbalance", ranks=tuple(ranks[at].rank for at in members), saving=saving, facts=(fact,))
+
+
+def _asked(case: JobUnprofiled, role: int, least: int) -> Iterator[tuple[int, _Reason]]:
+    """Yield by what ranks of one role exceed the others."""
+    same = [at for at, other in enumerate(case.role) if other == role]
+    alike = _Alike(case, same)
     for place, at in enumerate(same if len(same) > 1 else ()):
         yield from ((at, reason) for reason in _reasons(alike, place, least) if reason.excess_ns >= least)
 
 
-def saved(
-    job: JobReplay, without: JobUnprofiled, changed: Sequence[Parts], stiff: Sequence[int] | None = None
-) -> list[Interval]:
+def saved(case: JobUnprofiled, changed: Sequence[Parts], stiff: Sequence[int] | None = None) -> list[Interval]:
     """Return what the job's step gains where parts of ranks are as given, for each.
 
     stiff: for each the rank whose idle time is its own; that of all others, which nothing recorded explains, may be
@@ -101,18 +138,18 @@ def saved(
 
     def scenarios(slower: float) -> list[list[HostDevice]]:
         elastic = stiff is not None
-        usual = [without.of_rank(at, is_elastic=elastic, slower=slower) for at in range(len(without.busy))]
+        usual = [case.of_rank(at, is_elastic=elastic, slower=slower) for at in range(len(case.busy))]
         before, after = ([list(usual) for _ in changed] for _ in range(2))
         for number, parts in enumerate(changed):
             if stiff is not None:
                 at = stiff[number]
-                before[number][at] = after[number][at] = without.of_rank(at, slower=slower)
+                before[number][at] = after[number][at] = case.of_rank(at, slower=slower)
             for at in {at for of in parts.values() for at in of}:
                 is_other = stiff is not None and stiff[number] != at
-                after[number][at] = without.of_rank(at, is_elastic=is_other, slower=slower, **parts)
+                after[number][at] = case.of_rank(at, is_elastic=is_other, slower=slower, **parts)
         return before + after
 
-    return gains_of(job, scenarios) if changed else []
+    return case.gains_of(scenarios) if changed else []
 
 
 def _interval(plain: Interval, high: int, reason: _Reason) -> Interval:
@@ -133,17 +170,18 @@ def _interval(plain: Interval, high: int, reason: _Reason) -> Interval:
 class _Alike:
     """Ranks of one role, side by side."""
 
-    def __init__(self, ranks: Sequence[RankSummary], extra: Sequence[FloatArray], contended: Sequence[float]) -> None:
-        self.ranks, self.extra = ranks, extra
+    def __init__(self, case: JobUnprofiled, same: Sequence[int]) -> None:
+        self.ranks = ranks = [case.ranks[at] for at in same]
+        self.extra = [case.extra[at] for at in same]
         steps = min(rank.steps for rank in ranks)
         self.by_step = {name: np.stack([getattr(rank.by_step, name)[:steps] for rank in ranks]) for name in _BY_STEP}
         self.by_step["silent_over"] = np.stack([rank.silent_over_ns[:steps] for rank in ranks])
-        self.by_step["busy"] = self.by_step["busy"] * (1 - np.array(contended))[:, None]
+        self.by_step["busy"] = self.by_step["busy"] * (1 - np.array([case.contended[at] for at in same]))[:, None]
 
     @cached_property
     def kernels(self) -> list[dict[Kernel, KernelSums]]:
         """The kernels of each rank."""
-        return [by_kernel(rank) for rank in self.ranks]
+        return [rank.kernels.by_kernel() for rank in self.ranks]
 
     def excess(self, at: int, name: str) -> int:
         """Return by how much a rank exceeds its peers' median in the median step; 0 unless it does in most of them.
@@ -225,15 +263,15 @@ def _received(rank: RankSummary) -> int:
     )
 
 
-def _changed(rule: str, without: JobUnprofiled, at: int, peers: list[int]) -> Parts:
+def _changed(rule: str, case: JobUnprofiled, at: int, peers: list[int]) -> Parts:
     """Return a rank's parts as its peers' median has them; where work only moves, those of all ranks as their mean."""
     if rule in ("expert_imbalance", "straggler_work"):
         same = [at, *peers]
-        mean: FloatArray = np.mean([without.busy[peer] for peer in same], axis=0)
+        mean: FloatArray = np.mean([case.busy[peer] for peer in same], axis=0)
         return {"busy": dict.fromkeys(same, mean)}
     parts_of: Parts = {"extra": {at: np.zeros(1)}} if rule == "rank_dependent" else {}
     for name in _PARTS_OF.get(rule, ("busy", "queued")):
-        parts: tuple[FloatArray, ...] = getattr(without, name)
+        parts: tuple[FloatArray, ...] = getattr(case, name)
         usual: FloatArray = np.median([parts[peer] for peer in peers], axis=0)
         parts_of[name] = {at: np.minimum(parts[at], usual)}
     return parts_of
