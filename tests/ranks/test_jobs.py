@@ -18,8 +18,8 @@ from tracemine.ranks import reading
 from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.find import find_job
 from tracemine.ranks.match import matched
-from tracemine.ranks.reading import SummaryAnswer, packed
-from tracemine.ranks.recognise import may_be_job, rank_in, read_ranks
+from tracemine.ranks.reading import packed, rank_in
+from tracemine.ranks.recognise import may_be_job, read_ranks
 from tracemine.ranks.record import Job, JobFinding
 from tracemine.ranks.replay import JobReplay
 from tracemine.report.job import render_json
@@ -254,7 +254,7 @@ def test_a_file_whose_process_is_lost_is_read_again_and_then_named(
 def test_a_summary_of_many_collectives_is_small(tmp_path: Path) -> None:
     (first, *_) = read_ranks(write(program(layers=60, kernels=1, steps=8), tmp_path)).ranks
     assert len(first.start) > 400
-    assert len(packed(SummaryAnswer([first]))) / len(first.start) < 200  # bytes of each: 1 MB of 5,000
+    assert len(packed([first])) / len(first.start) < 200  # bytes of each: 1 MB of 5,000
 
 
 def test_scan_of_a_folder_names_a_damaged_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,7 @@ def _drawn(
         raise UsageError(f"{given[0]} holds {len(several)} jobs of several ranks", hint=hint)
     cluster = None
     if ray is not None:
-        from tracemine.ranks.cluster import read_on_ray
+        from tracemine.ranks.reading import read_on_ray
 
         cluster = partial(read_on_ray, ray)
     read = read_ranks(paths, None if request.quiet else say, read=cluster)

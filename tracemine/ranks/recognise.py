@@ -12,19 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from tracemine.errors import InputError, TracemineError
-from tracemine.formats import open_trace
+from tracemine.errors import TracemineError
 from tracemine.formats.nsys import holds_ranks
 from tracemine.formats.source import FileSource
-from tracemine.ranks.apart import ranks_apart
-from tracemine.ranks.reading import Outcome, read_each
-from tracemine.ranks.summary import RankSummary, summarise
+from tracemine.ranks.reading import Outcome, rank_in, read_each
+from tracemine.ranks.summary import RankSummary
 
 _WORLD, _RANK = (re.compile(b'"' + key + rb'"\s*:\s*(\d{1,9})\b') for key in (b"world_size", b"rank"))
-# Names of files that hold a rank: rank-3, rank_3, worker3, TP-3.
-_NAMED = re.compile(r"(?i)(?<![a-z])(?:rank|worker|tp|dp|pp|ep)[-_]?(\d{1,6})(?!\d)")
 
 
 class RanksRead(Struct, frozen=True):
@@ -42,16 +37,6 @@ class RanksRead(Struct, frozen=True):
     def is_job(self) -> bool:
         """Whether there are several ranks that communicate."""
         return len(self.ranks) > 1 and sum(len(rank.start) > 0 for rank in self.ranks) > 1
-
-
-def rank_in(name: str) -> int | None:
-    """Return the rank that a file's name says.
-
-    >>> [rank_in(name) for name in ("rank-5.json", "run-TP-3.trace.json.gz", "worker2_step_1.json", "frank1.json")]
-    [5, 3, 2, None]
-    """
-    named = _NAMED.search(name)
-    return None if named is None else int(named[1])
 
 
 def may_be_job(paths: Sequence[Path]) -> bool:
@@ -109,7 +94,7 @@ def read_ranks(
     left_out: dict[str, str] = {}
     summaries: list[RankSummary] = []
     named = list(paths)
-    outcomes = read_each(named, summaries_of, processes) if read is None else read(named)
+    outcomes = read_each(named, processes) if read is None else read(named)
     for path, found in zip(named, outcomes, strict=True):
         if isinstance(found, TracemineError):
             left_out[path.name] = found.message
@@ -129,23 +114,6 @@ def read_ranks(
         if note is not None:
             note(f"{file}: left out: {reason}")
     return RanksRead(tuple(ranks[number] for number in sorted(ranks)), left_out)
-
-
-def summaries_of(path: Path) -> list[RankSummary]:
-    """Return what a file holds of its rank, or of each of several. Raises TracemineError where it holds none."""
-    timeline = open_trace(path)
-    if timeline.meta.ingest.truncated:
-        raise InputError("the file is cut off: what its rank did behind the cut is not known")
-    if not timeline.activities.num_rows:
-        raise InputError("no GPU activity was recorded")
-    several = ranks_apart(timeline)
-    rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
-    if len(several) > 1:
-        named = ((part, part.meta.rank or 0) for part in several)
-        return [replace(summarise(part, f"{path} (rank {at})", at), clock=str(path)) for part, at in named]
-    if rank is None:
-        raise InputError("neither the trace nor the file's name says which rank it is")
-    return [summarise(timeline, str(path), rank)]
 
 
 def _world(summaries: Sequence[RankSummary]) -> int | None:
