@@ -35,7 +35,7 @@ def rank(
     collectives = Collectives(
         activity=np.arange(count), kind=tuple(kind), group=np.zeros(count, np.int64), groups=(GROUP,),
         nbytes=np.array(nbytes or [8] * count, np.int64), sequence=np.array(sequence or [-1] * count, np.int64),
-        elements_in=ones, elements_out=ones, parts=tuple(parts or [()] * count),
+        elements_in=ones, elements_out=ones, blocks=ones, parts=tuple(parts or [()] * count),
     )  # fmt: skip
     return RankSummary(
         rank=number, file=f"rank{number}.json", device=None, world_size=EVERYONE, steps=1,

@@ -9,6 +9,7 @@ from msgspec import Struct
 from tracemine.columns import numbers, string_ids
 from tracemine.ops import classify
 from tracemine.ops.collectives import PAIRED, kind_of, message_bytes
+from tracemine.rows.arrow import blocks_of
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
@@ -46,6 +47,7 @@ class Collectives(Struct, frozen=True, kw_only=True):
     sequence: IntArray
     elements_in: IntArray
     elements_out: IntArray
+    blocks: IntArray  # of its kernel; 0: not recorded
     parts: tuple[tuple[SentPart, ...], ...]  # sends and receives; empty of others
 
     def __len__(self) -> int:
@@ -54,7 +56,7 @@ class Collectives(Struct, frozen=True, kw_only=True):
     def reordered(self, order: IntArray) -> Collectives:
         """Return them in another order."""
         rows = order.tolist()
-        arrays = ("activity", "group", "nbytes", "sequence", "elements_in", "elements_out")
+        arrays = ("activity", "group", "nbytes", "sequence", "elements_in", "elements_out", "blocks")
         return msgspec.structs.replace(
             self,
             kind=tuple(self.kind[row] for row in rows),
@@ -104,6 +106,7 @@ def collectives_of(timeline: Timeline) -> Collectives:
         group=np.array([place[group] for group in groups], np.int64),
         groups=tuple(place),
         nbytes=np.array(nbytes, np.int64),
+        blocks=blocks_of(activities)[order],
         parts=tuple(parts),
         **{each: of[each][first] for each in counted[:3]},
     )
