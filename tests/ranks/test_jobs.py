@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -249,6 +250,27 @@ def test_a_file_whose_process_is_lost_is_read_again_and_then_named(
     assert read.ranks == ()
     assert set(read.left_out) == {path.name for path in paths}
     assert "the process that read it" in read.left_out["rank0.json"]
+
+
+def test_what_others_wait_for_and_is_not_recorded_makes_no_link_slow_and_no_transfer_long(tmp_path: Path) -> None:
+    paths = write(program(Rank(silence_ns=20_000_000)), tmp_path)
+    assert [one.rule for one in find_job(read_ranks(paths[:1] + paths[2:]), "job").findings] == []
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_of_ranks_that_recorded_other_steps_those_count_that_all_did(at: int, tmp_path: Path) -> None:
+    given = program(Rank(silence_ns=2_000_000), steps=7)
+    paths = write(given, tmp_path)
+    document = json.loads(paths[at].read_text())
+    marks = sorted(each["ts"] for each in document["traceEvents"] if each["name"].startswith("ProfilerStep"))
+    document["traceEvents"] = [each for each in document["traceEvents"] if each["ts"] >= marks[3]]
+    paths[at].write_text(json.dumps(document))
+    for processes in (1, 2):
+        read = read_ranks(paths, processes=processes)
+        assert {rank.numbers for rank in read.ranks} == {(4, 5, 6)}
+        job = find_job(read, "job")
+        assert job.step_ns.mid == pytest.approx(run(given, recorded=False)[0], rel=0.1)
+        assert [(one.rule, one.ranks) for one in stragglers(job)] == [("straggler_host", (1,))]
 
 
 def test_a_summary_of_many_collectives_is_small(tmp_path: Path) -> None:

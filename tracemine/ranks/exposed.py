@@ -257,7 +257,8 @@ def _call_ns(job: JobReplay, jobs: IntArray) -> int:
     for k in jobs.tolist():
         for at, i in job.members[k]:
             own[at] += [int(job.ranks[at].call_ns[i])] if job.ranks[at].call_ns[i] >= 0 else []
-    return int(np.median([np.median(calls) for calls in own.values() if calls] or [0]))
+    medians = [float(np.median(calls)) for calls in own.values() if calls]
+    return int(np.median(medians)) if medians else 0
 
 
 def serialised(case: JobUnprofiled, claimed: BoolArray) -> list[Cause]:

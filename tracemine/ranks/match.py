@@ -144,15 +144,21 @@ def _shift(
 ) -> int:
     """Return by how many places a rank's collectives are ahead of another's: where most agree, the least of equals.
 
-    What agrees in kind and size alone may still be another: of shifts that agree as well, one that the clocks allow.
+    What agrees in kind and size alone may still be another: of shifts that agree as well, one by which most are of
+    steps of one number, and that the clocks allow.
     """
     first, second = (signs[at][mine[at]] for at in (base, other))
+    steps = [np.append(ranks[at].numbers, -1)[ranks[at].step[mine[at]]] for at in (base, other)]
 
     def overlap(shift: int) -> tuple[IntArray, IntArray]:
         """Return the places of both that a shift puts together and that agree."""
         ours = np.arange(max(-shift, 0), min(len(first), len(second) - shift))
         ours = ours[first[ours] == second[ours + shift]]
         return ours, ours + shift
+
+    def same_step(shift: int) -> int:
+        ours, theirs = (of[at] for of, at in zip(steps, overlap(shift), strict=True))
+        return int(((ours == theirs) & (ours >= 0)).sum())
 
     def is_allowed(shift: int) -> bool:
         ours, theirs = overlap(shift)
@@ -161,14 +167,15 @@ def _shift(
         block = MatchBlock(np.array([base, other]), rows, np.array([kind in SYNCHRONISING for kind in kinds], np.bool_))
         return not is_refuted(ranks, [block])
 
-    if len(first) == len(second) and (first == second).all() and is_allowed(0):
+    usual = len(first) == len(second) and (first == second).all() and 2 * same_step(0) >= (steps[0] >= 0).sum()
+    if usual and is_allowed(0):
         return 0
     apart = max(min(len(first), len(second)) // 2, abs(len(first) - len(second)) + _MOST_APART)
     agree = {shift: len(overlap(shift)[0]) for shift in range(-apart, apart + 1)}
     most = max(agree.values())
     least = min(len(first), len(second)) / 2  # fewer may agree by any clocks
     likely = [shift for shift in agree if agree[shift] >= max(most - abs(shift), least, 1)]
-    ordered = sorted(likely, key=lambda shift: (-agree[shift], abs(shift), shift))
+    ordered = sorted(likely, key=lambda shift: (-agree[shift], -same_step(shift), abs(shift), shift))
     allowed = next((shift for shift in ordered if is_allowed(shift)), None)
     return max(agree, key=lambda shift: (agree[shift], -abs(shift))) if allowed is None else allowed
 

@@ -42,8 +42,8 @@ def rank_in(name: str) -> int | None:
     return None if named is None else int(named[1])
 
 
-def summaries_of(path: Path) -> Outcome:
-    """Return what a file holds of its rank, or of each of several; or why it holds none."""
+def summaries_of(path: Path, only: range | None = None) -> Outcome:
+    """Return what a file holds of its rank, or of each of several; or why it holds none. only: as of `summarise`."""
     try:
         timeline = open_trace(path)
         if timeline.meta.ingest.truncated:
@@ -54,15 +54,15 @@ def summaries_of(path: Path) -> Outcome:
         rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
         if len(several) > 1:
             named = ((part, part.meta.rank or 0) for part in several)
-            return [replace(summarise(part, f"{path} (rank {at})", at), clock=str(path)) for part, at in named]
+            return [replace(summarise(part, f"{path} (rank {at})", at, only), clock=str(path)) for part, at in named]
         if rank is None:
             raise InputError("neither the trace nor the file's name says which rank it is")
-        return [summarise(timeline, str(path), rank)]
+        return [summarise(timeline, str(path), rank, only)]
     except TracemineError as error:
         return error
 
 
-def read_each(paths: Sequence[Path], processes: int | None = None) -> Iterator[Outcome]:
+def read_each(paths: Sequence[Path], processes: int | None = None, only: range | None = None) -> Iterator[Outcome]:
     """Yield what each file holds, or what is wrong with it, in order.
 
     processes: how many read at once; by default one a core where there are several large files, else this one.
@@ -72,22 +72,23 @@ def read_each(paths: Sequence[Path], processes: int | None = None) -> Iterator[O
         is_large = len(paths) >= _LEAST_FILES and size >= _LEAST_BYTES
         processes = min(len(os.sched_getaffinity(0)), len(paths)) if is_large else 1
     if processes < 2:
-        yield from map(summaries_of, paths)
+        yield from (summaries_of(path, only) for path in paths)
         return
     with Pool([_Reader() for _ in range(processes)]) as pool:
-        waiting = [pool.start(lambda reader, path=path: reader.read(path)) for path in paths]  # type: ignore[misc]
+        asked = [_asked(path, only) for path in paths]
+        waiting = [pool.start(lambda reader, line=line: reader.read(line)) for line in asked]  # type: ignore[misc]
         for one in waiting:
             yield one.result()
 
 
-def read_on_ray(address: str, paths: Sequence[Path]) -> Iterator[Outcome]:
+def read_on_ray(address: str, paths: Sequence[Path], only: range | None = None) -> Iterator[Outcome]:
     """Yield what each file holds, read by a Ray cluster, a task a file. A lost node's files are read elsewhere.
 
     Nodes need tracemine, and the files under the same paths. Raises UsageError without Ray or its cluster.
     """
     with joined(address) as ray:
         remote = ray.remote(num_cpus=1, max_retries=LOST, scheduling_strategy="SPREAD")(answer)
-        for waiting in [remote.remote(_asked(path)) for path in paths]:
+        for waiting in [remote.remote(_asked(path, only)) for path in paths]:
             try:
                 yield unpacked(ray.get(waiting))
             except ray.exceptions.RayError as error:
@@ -100,12 +101,12 @@ class _Reader(Process):
     def __init__(self) -> None:
         super().__init__(worker(__name__), {**os.environ, **_ENVIRONMENT})
 
-    def read(self, path: Path) -> Outcome:
-        """Return what a file holds; once more where the process was lost."""
+    def read(self, line: bytes) -> Outcome:
+        """Return what a file holds, as a line asks; once more where the process was lost."""
         says = ""
         for _ in range(_ATTEMPTS):
             try:
-                return unpacked(self.ask(_asked(path), _LIMIT_S))
+                return unpacked(self.ask(line, _LIMIT_S))
             except TooLate:
                 return InputError(f"took longer than {_LIMIT_S:g} s to read")
             except Ended as end:
@@ -113,13 +114,15 @@ class _Reader(Process):
         return InputError(says)
 
 
-def _asked(path: Path) -> bytes:
-    return base64.b64encode(os.fsencode(path.resolve()))
+def _asked(path: Path, only: range | None) -> bytes:
+    ends = None if only is None else (only.start, only.stop)
+    return base64.b64encode(msgspec.msgpack.encode((os.fsencode(path.resolve()), ends)))
 
 
 def answer(line: bytes) -> bytes:
-    """Return what a file holds, or what is wrong with it, as a line. line: its path."""
-    return packed(summaries_of(Path(os.fsdecode(base64.b64decode(line)))))
+    """Return what a file holds, or what is wrong with it, as a line. line: its path, and the steps that count."""
+    path, ends = msgspec.msgpack.decode(base64.b64decode(line), type=tuple[bytes, tuple[int, int] | None])
+    return packed(summaries_of(Path(os.fsdecode(path)), None if ends is None else range(*ends)))
 
 
 def packed(found: Outcome) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -85,35 +86,50 @@ def read_ranks(
     paths: Iterable[Path],
     note: Callable[[str], None] | None = None,
     processes: int | None = None,
-    read: Callable[[Sequence[Path]], Iterator[Outcome]] | None = None,
+    read: Callable[..., Iterator[Outcome]] | None = None,
 ) -> RanksRead:
-    """Read each file to the summary of its rank; what cannot be one is left out, with the reason.
+    """Read each file to the summary of its rank; what cannot be one is left out, with the reason. Where ranks recorded
+    other steps than the rest, those count that all of them did.
 
     note: called with what is left out. processes: as of `read_each`. read: yields what each file holds in its place.
     """
     left_out: dict[str, str] = {}
-    summaries: list[RankSummary] = []
-    named = list(paths)
-    outcomes = read_each(named, processes) if read is None else read(named)
-    for path, found in zip(named, outcomes, strict=True):
+    summaries: list[tuple[Path, RankSummary]] = []
+    named, read = list(paths), read or partial(read_each, processes=processes)
+    for path, found in zip(named, read(named), strict=True):
         if isinstance(found, TracemineError):
             left_out[path.name] = found.message
         else:
-            summaries += found
-    size = _world(summaries)
-    ranks: dict[int, RankSummary] = {}
-    for summary in sorted(summaries, key=lambda summary: summary.window[0]):
-        earlier = ranks.get(summary.rank)
+            summaries += ((path, summary) for summary in found)
+    size = _world([summary for _, summary in summaries])
+    ranks: dict[int, tuple[Path, RankSummary]] = {}
+    for path, summary in sorted(summaries, key=lambda one: one[1].window[0]):
         if summary.world_size not in (None, size):
             left_out[summary.file] = f"is of a job of {summary.world_size} ranks, the others of {size}"
             continue
-        if earlier is not None:
-            left_out[earlier.file] = f"rank {summary.rank} is recorded in {summary.file} as well, later"
-        ranks[summary.rank] = summary
+        if summary.rank in ranks:
+            earlier = ranks[summary.rank][1].file
+            left_out[earlier] = f"rank {summary.rank} is recorded in {summary.file} as well, later"
+        ranks[summary.rank] = path, summary
     for file, reason in left_out.items():
         if note is not None:
             note(f"{file}: left out: {reason}")
-    return RanksRead(tuple(ranks[number] for number in sorted(ranks)), left_out)
+    found_by = {number: summary for number, (_, summary) in ranks.items()}
+    only = _common_steps(list(found_by.values()))
+    if only is not None:
+        again = dict.fromkeys(path for path, summary in ranks.values() if summary.numbers != tuple(only))
+        outcomes = [found for found in read(list(again), only=only) if not isinstance(found, TracemineError)]
+        found_by |= {summary.rank: summary for found in outcomes for summary in found if summary.rank in found_by}
+    return RanksRead(tuple(found_by[number] for number in sorted(found_by)), left_out)
+
+
+def _common_steps(ranks: Sequence[RankSummary]) -> range | None:
+    """Return the numbers of the steps that all ranks recorded; None where that is all of each, or nothing is known."""
+    each = {rank.numbers for rank in ranks}
+    common = sorted(set.intersection(*map(set, each))) if each else []
+    if len(each) < 2 or not common or common[0] < 0 or common[-1] - common[0] >= len(common):
+        return None
+    return range(common[0], common[-1] + 1)
 
 
 def _world(summaries: Sequence[RankSummary]) -> int | None:

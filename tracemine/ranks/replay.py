@@ -21,7 +21,7 @@ from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.clocks import Clocks
 from tracemine.ranks.match import MatchedCollectives
 from tracemine.ranks.summary import RankSummary
-from tracemine.rows.table import FloatArray, IntArray
+from tracemine.rows.table import BoolArray, FloatArray, IntArray
 
 ISSUED, AWAITED, MET, ENDED = range(4)  # kinds of events
 
@@ -83,6 +83,7 @@ class JobReplay:
         taken = {member for members in self.members for member in members}
         own = [(at, i) for at, rank in enumerate(ranks) for i in np.flatnonzero(rank.step >= 0).tolist()]
         self.members += [(member,) for member in own if member not in taken]
+        self.is_whole = _are_whole(ranks, self.members)
         self.kind = [ranks[at].collectives.kind[i] for (at, i), *_ in self.members]
         self.transfer = _transfers(ranks, self.members, self.kind)
         self.of = {member: k for k, members in enumerate(self.members) for member in members}
@@ -229,6 +230,15 @@ def _members(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> list[
         who = block.ranks.tolist()
         joined += [tuple(zip(who, row, strict=True)) for row in block.at[inside].tolist()]
     return joined
+
+
+def _are_whole(ranks: Sequence[RankSummary], members: list[tuple[tuple[int, int], ...]]) -> BoolArray:
+    """Return of which collectives all members were recorded: else the shortest time may hold a wait for the others."""
+    size = []
+    for (at, i), *_ in members:
+        group = ranks[at].collectives.groups[ranks[at].collectives.group[i]]
+        size.append(len(group.ranks) if group.ranks is not None else group.size or 0)
+    return np.array([len(joined) for joined in members], np.int64) >= np.array(size, np.int64)
 
 
 def _passing(place: FloatArray, count: int) -> FloatArray:

@@ -92,21 +92,22 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
     # Of each step, silence of its host beyond what counts as one at all.
     silent_over_ns: IntArray = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    numbers: tuple[int, ...] = (-1,)  # of the steps, as marked; -1: not numbered
     collecting_ns: int = 0  # a step, Python's garbage where it recorded nothing else
     operators: dict[str, int] = {}  # those that ran most often, and how often
     calls_ns: dict[str, IntArray] = {}  # of each stretch what the host works for a part's collectives, if not recorded
     clock: str | None = None  # the file that holds other ranks as well, by one clock
 
 
-def summarise(timeline: Timeline, path: str, rank: int) -> RankSummary:
-    """Return what the job keeps of a rank."""
-    return _Rank(timeline, path, rank).summary()
+def summarise(timeline: Timeline, path: str, rank: int, only: range | None = None) -> RankSummary:
+    """Return what the job keeps of a rank. only: the numbers of the steps that count; by default all but the first."""
+    return _Rank(timeline, path, rank, only).summary()
 
 
 class _Rank:
     """The columns of one rank that its summary is made of."""
 
-    def __init__(self, timeline: Timeline, path: str, rank: int) -> None:
+    def __init__(self, timeline: Timeline, path: str, rank: int, only: range | None) -> None:
         self.timeline, self.path, self.rank = timeline, path, rank
         activities = timeline.activities
         self.start = numbers(activities.column("start_ns"))
@@ -115,7 +116,7 @@ class _Rank:
         thread, _ = threads(timeline)
         self.calls = HostCalls.of(timeline, launch, thread)
         self.launched = np.where(launch >= 0, np.append(self.calls.begin, 0)[launch], self.start)
-        self.steps, self.ends = _steps(timeline, self.start, self.end)
+        self.steps, self.ends, self.numbers = _steps(timeline, self.start, self.end, only)
         sent = collectives_of(timeline)
         self.communicates = np.zeros(len(self.start), np.bool_)
         self.communicates[sent.activity] = True
@@ -157,6 +158,7 @@ class _Rank:
             device=next((d.name for d in self.timeline.meta.devices if d.ordinal in self._devices()), None),
             world_size=self.timeline.meta.world_size,
             steps=len(self.steps),
+            numbers=self.numbers,
             window=(begin, end),
             collectives=self.found.reordered(order),
             start=self.start[rows],
@@ -328,7 +330,8 @@ class _Rank:
 
     def _by_step(self, edges: IntArray, blocked: Spans) -> Stretches:
         """Return the steps as stretches. What the device does counts to the step that launched it: it may lag."""
-        of_step = np.searchsorted(self.steps, self.launched[self.computing_rows], "right") - 1
+        launched = self.launched[self.computing_rows]
+        of_step = np.where(launched < self.ends[-1], np.searchsorted(self.steps, launched, "right") - 1, -1)
         busy = [
             int(Spans.of(self.start[rows], self.end[rows]).dur.sum())
             for step in range(len(self.steps))
@@ -378,18 +381,25 @@ class _Rank:
         return max(works, 0) // len(self.steps)
 
 
-def _steps(timeline: Timeline, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
-    """Return begin and end of the steps on the host; without marks one window. Of three or more the first is out."""
-    last = int(end.max(initial=0))
-    if timeline.steps.num_rows:
-        begin = np.sort(numbers(timeline.steps.column("start_ns")))
-        ends = begin + numbers(timeline.steps.column("dur_ns"))
-        ends = np.append(begin[1:], max(int(ends[-1]), last))
-        drop = 1 if len(begin) >= _DROP_FIRST_OF else 0
-        return begin[drop:], ends[drop:]
-    calls = numbers(timeline.api.column("start_ns"))
-    first = min(int(start.min(initial=last)), int(calls.min(initial=last)))
-    return np.array([first]), np.array([max(last, first + 1)])
+def _steps(
+    timeline: Timeline, start: IntArray, end: IntArray, only: range | None
+) -> tuple[IntArray, IntArray, tuple[int, ...]]:
+    """Return begin and end of the steps on the host, and their numbers; without marks one window.
+
+    Of three or more the first is out, or all but the numbers that are given.
+    """
+    last, marks = int(end.max(initial=0)), timeline.steps
+    if not marks.num_rows:
+        calls = numbers(timeline.api.column("start_ns"))
+        first = min(int(start.min(initial=last)), int(calls.min(initial=last)))
+        return np.array([first]), np.array([max(last, first + 1)]), (-1,)
+    begin = numbers(marks.column("start_ns"))
+    order = np.argsort(begin, kind="stable")
+    begin, number = begin[order], numbers(marks.column("number"), null=-1)[order]
+    ends = np.append(begin[1:], max(int(begin[-1]) + int(numbers(marks.column("dur_ns"))[order[-1]]), last))
+    kept = np.arange(len(begin)) >= (1 if len(begin) >= _DROP_FIRST_OF else 0)
+    kept = kept if only is None else np.isin(number, only)
+    return begin[kept], ends[kept], tuple(number[kept].tolist())
 
 
 def _unblocked(spans: Spans, edges: IntArray, blocked: Spans) -> IntArray:

@@ -108,12 +108,13 @@ class JobUnprofiled(Struct, frozen=True, kw_only=True):
         return [Interval(*(int(ns) for ns in column)) for column in columns]
 
     def gain_of_transfers(self, jobs: IntArray, scale: float, gone: Sequence[IntArray] | None = None) -> Interval:
-        """Return what a step gains where transfers take this share of their time.
+        """Return what a step gains where transfers take this share of their time, those that are known: where a member
+        was not recorded the others may have waited for it.
 
         gone: of each rank's host, in each stretch, the calls that are gone with them.
         """
         transfer: FloatArray = np.tile(self.job.transfer.astype(float), (2, 1))
-        transfer[1, jobs] *= scale
+        transfer[1, jobs[self.job.is_whole[jobs]]] *= scale
         calls = [np.zeros(1, np.int64)] * len(self.ranks) if gone is None else gone
 
         def scenarios(slower: float) -> list[list[HostDevice]]:
