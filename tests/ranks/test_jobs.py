@@ -252,6 +252,27 @@ def test_a_file_whose_process_is_lost_is_read_again_and_then_named(
     assert "the process that read it" in read.left_out["rank0.json"]
 
 
+def test_of_two_late_ranks_one_saves_no_more_than_the_other_leaves(tmp_path: Path) -> None:
+    other = Rank(silence_ns=4_000_000, loads=True)
+    given = program(Rank(silence_ns=6_000_000), overlapped=False)
+    given = replace(given, ranks=[*given.ranks[:2], other, *given.ranks[3:]])
+    loss = true_loss(given, [Rank(), Rank(), other, Rank()])
+    late = stragglers(job_of(given, tmp_path))[0]
+    assert (late.rule, late.ranks) == ("straggler_host", (1,))
+    assert late.step_saving_ns is not None
+    assert late.step_saving_ns.mid == pytest.approx(loss, rel=0.3)
+
+
+def test_of_two_ranks_with_more_work_each_saves_what_moves_from_it(tmp_path: Path) -> None:
+    given = program(Rank(more_work=1.8), ranks=8)
+    given = replace(given, ranks=[*given.ranks[:2], Rank(more_work=1.4), *given.ranks[3:]])
+    loss = true_loss(given, [Rank(more_work=1.1), Rank(more_work=1.1), Rank(more_work=1.5), *[Rank(more_work=1.1)] * 5])
+    named = stragglers(job_of(given, tmp_path))
+    assert [(one.rule, one.ranks) for one in named] == [("straggler_work", (1,))]
+    assert named[0].step_saving_ns is not None
+    assert named[0].step_saving_ns.mid == pytest.approx(loss, rel=0.1)
+
+
 def test_what_others_wait_for_and_is_not_recorded_makes_no_link_slow_and_no_transfer_long(tmp_path: Path) -> None:
     paths = write(program(Rank(silence_ns=20_000_000)), tmp_path)
     assert [one.rule for one in find_job(read_ranks(paths[:1] + paths[2:]), "job").findings] == []

@@ -60,12 +60,16 @@ def _stragglers(case: JobUnprofiled) -> list[Cause]:
     least = int(max(LEAST_SHARE * case.step_ns, LEAST_NS))
     asked = [one for role in sorted(set(case.role)) for one in _asked(case, role, least)]
     asked = sorted(asked, key=lambda one: -one[1].excess_ns)[:_MOST_REPLAYED]
+    late_by: Counter[int] = Counter()
+    for at, reason in asked:
+        late_by[at] += reason.excess_ns
     changed = [_changed(reason.rule, case, at, case.peers(at)) for at, reason in asked]
     found = []
     gains, if_waited_for = saved(case, changed), saved(case, changed, [at for at, _ in asked])
     for (at, reason), plain, elastic in zip(asked, gains, if_waited_for, strict=True):
         rank, high = case.ranks[at], max(plain.high, elastic.high)
-        saving = _interval(plain, high, reason)
+        left = max(late_by[at] - reason.excess_ns, *(ns for other, ns in late_by.items() if other != at), 0)
+        saving = _interval(plain, high, reason, max(late_by[at] - left, 0))
         if min(high, saving.high) >= least:
             facts = (reason.fact, *_around(rank, reason.rule), *((_HOST_MAY,) if plain.low <= 0 else ()))
             waited_for = high - plain.high if high - plain.high > _BARRIER_SHARE * case.step_ns else 0
@@ -152,17 +156,19 @@ def saved(case: JobUnprofiled, changed: Sequence[Parts], stiff: Sequence[int] | 
     return case.gains_of(scenarios) if changed else []
 
 
-def _interval(plain: Interval, high: int, reason: _Reason) -> Interval:
-    """Return a saving with what is not known of it. high: the most that it may be.
+def _interval(plain: Interval, high: int, reason: _Reason, alone_ns: int) -> Interval:
+    """Return a saving with what is not known of it. high: the most that it may be. alone_ns: what a step gains that
+    begins on all ranks at once.
 
-    Where steps end with a synchronisation nothing is queued ahead, and a late host costs all that it is late by; where
-    they follow each other the device works through a part of it: a planted silence of 8 ms cost 5.1 and 8.4 ms.
+    Where steps end with a synchronisation nothing is queued ahead, and a late host costs all that it is late by more
+    than the others; where they follow each other the device works through a part of it: a planted silence of 8 ms cost
+    5.1 and 8.4 ms.
 
-    >>> _interval(Interval(4, 5, 6), 6, _Reason("straggler_host", 9, ""))
+    >>> _interval(Interval(4, 5, 6), 6, _Reason("straggler_host", 9, ""), 9)
     Interval(low=4, mid=7, high=9)
     """
     if reason.rule in _OF_HOST:
-        most = max(reason.excess_ns, plain.mid)
+        most = max(alone_ns, plain.mid)
         return Interval(plain.low, (plain.mid + most) // 2, most)
     return Interval(*(min(ns, reason.excess_ns) for ns in (int(plain.low * _LESS), plain.mid, int(high * _MORE))))
 
@@ -264,11 +270,12 @@ def _received(rank: RankSummary) -> int:
 
 
 def _changed(rule: str, case: JobUnprofiled, at: int, peers: list[int]) -> Parts:
-    """Return a rank's parts as its peers' median has them; where work only moves, those of all ranks as their mean."""
+    """Return a rank's parts as its peers' median has them; where work only moves, with its excess spread over all."""
     if rule in ("expert_imbalance", "straggler_work"):
         same = [at, *peers]
-        mean: FloatArray = np.mean([case.busy[peer] for peer in same], axis=0)
-        return {"busy": dict.fromkeys(same, mean)}
+        excess: FloatArray = case.busy[at] - np.median([case.busy[peer] for peer in peers], axis=0)
+        moves = {peer: case.busy[peer] + excess / len(same) for peer in same}
+        return {"busy": moves | {at: moves[at] - excess}}
     parts_of: Parts = {"extra": {at: np.zeros(1)}} if rule == "rank_dependent" else {}
     for name in _PARTS_OF.get(rule, ("busy", "queued")):
         parts: tuple[FloatArray, ...] = getattr(case, name)
