@@ -308,9 +308,9 @@ def _around(rank: RankSummary, rule: str) -> tuple[str, ...]:
         return (f"Python collects garbage for {time_text(rank.collecting_ns)} a step meanwhile.",)
     if rule != "straggler_host" or silence is None:
         return ()
-    after = f"after {silence.after}" if silence.after else "before anything else"
-    before = f", before {silence.before}" if silence.before else ""
-    return (f"The longest lasts {time_text(silence.dur_ns)}, {after}{before}.",)
+    places = (("after", silence.after), ("before", silence.before))
+    where = "".join(f", {word} {name}" for word, name in places if name)
+    return (f"The longest lasts {time_text(silence.dur_ns)}{where}.",)
 
 
 def _slow_text(slower_ns: int, queued_ns: int) -> str:

@@ -54,6 +54,7 @@ def page(job: Job, picture: JobPicture) -> SimpleNamespace:
         shades=tuple(zip(_COLOURS, (*(name for _, name in _SHADES), _SLOWEST), strict=True)),
         strips=tuple(_strip(at, rank, picture.span_ns) for at, rank in enumerate(drawn)),
         size=(_LEFT + _WIDTH, len(drawn) * _STRIP + 4, len(drawn) * _ROW + 4),
+        span=time_text(picture.span_ns),
         left_out=len(picture.ranks) - len(drawn),
         tables=(_ranks(job), *([_links(job.groups)] if job.groups else [])),
         notes=job.notes,
@@ -143,7 +144,8 @@ def _ranks(job: Job) -> Table:
         )
         for rank in job.ranks
     )
-    return Table("ranks", "Ranks", "A step of each, as recorded", columns, rows)
+    says = "A step of each, as recorded; exposed: it communicates, and computes nothing meanwhile"
+    return Table("ranks", "Ranks", says, columns, rows)
 
 
 def _links(groups: Sequence[JobGroup]) -> Table:
