@@ -128,7 +128,7 @@ class _Rank:
 
     def summary(self) -> RankSummary:
         begin, end = int(self.steps[0]), int(self.ends[-1])
-        rows = self.found.activity
+        found = rows = self.found.activity
         stream = numbers(self.timeline.activities.column("stream"), null=-1)
         issued = self._issued(rows, stream[rows])
         gates = self._gates(rows, issued)
@@ -144,10 +144,12 @@ class _Rank:
             time = np.clip(time, begin, end)
             return time - begin - blocked.until(time)
 
+        window = np.array([begin, end])
         computes = np.isin(stream[rows], self._computing_streams(stream))
         edges = np.concatenate(([begin], np.clip(issued[inside], begin, end), [end]))
         launched = np.maximum.accumulate(np.clip(self.launched[rows[inside]], begin, end))
         host_edges = np.concatenate(([begin], launched, [max(self._last_of_host(end), *launched[-1:], begin)]))
+        devices = set(numbers(self.timeline.activities.column("device"), null=-1).tolist())
         place = np.argsort(order)  # of each collective, in order of start, in that of issue
         parts = collective_parts(self.timeline, self.found, step[place], computes[place])
         step_edges = np.append(self.steps, end)
@@ -155,7 +157,7 @@ class _Rank:
         return RankSummary(
             rank=self.rank,
             file=Path(self.path).name,
-            device=next((d.name for d in self.timeline.meta.devices if d.ordinal in self._devices()), None),
+            device=next((d.name for d in self.timeline.meta.devices if d.ordinal in devices), None),
             world_size=self.timeline.meta.world_size,
             steps=len(self.steps),
             numbers=self.numbers,
@@ -163,7 +165,7 @@ class _Rank:
             collectives=self.found.reordered(order),
             start=self.start[rows],
             dur=self.end[rows] - self.start[rows],
-            exposed=self._exposed()[rows],
+            exposed=exposed(self.start[found], self.end[found], self.computing)[order],
             stream=stream[rows],
             computes=computes,
             step=step,
@@ -175,7 +177,7 @@ class _Rank:
             kernels=self._kernels(begin, end),
             silence=longest(self.timeline, self.silence),
             silent_over_ns=self._of_host(Spans.of(self.silence.begin + _SILENT_NS, self.silence.end), step_edges),
-            loading_ns=self._loading_ns(begin, end) // len(self.steps),
+            loading_ns=int(loading(self.timeline, 0).within(window[:1], window[1:])[0]) // len(self.steps),
             collecting_ns=collecting_ns(self.timeline, self.silence) // len(self.steps),
             operators=operators_of(self.timeline, begin, end),
             hosting_ns=self._hosting_ns(begin, end),
@@ -187,12 +189,6 @@ class _Rank:
             calls_ns=self._of_calls(parts, host_edges, stretches),
             computing=self._computing(step_edges),
         )
-
-    def _exposed(self) -> IntArray:
-        """Return of each activity for how long it communicates and nothing else runs."""
-        found, rows = np.zeros(len(self.start), np.int64), self.found.activity
-        found[rows] = exposed(self.start[rows], self.end[rows], self.computing)
-        return found
 
     def _computing_streams(self, stream: IntArray) -> IntArray:
         """Return the streams on which a good part of the work is computed."""
@@ -217,9 +213,6 @@ class _Rank:
         begin, end = (np.clip(each, edges[-2], edges[-1]) for each in (self.computing.begin, self.computing.end))
         there = end > begin
         return close_as_one(begin[there], end[there], int(edges[-1] - edges[-2]) // _DRAWN)
-
-    def _devices(self) -> set[int]:
-        return set(np.unique(numbers(self.timeline.activities.column("device"), null=-1)).tolist())
 
     def _issued(self, rows: IntArray, stream: IntArray) -> IntArray:
         """Return when each collective could have begun but for the others of its job: never after it did begin."""
@@ -276,7 +269,7 @@ class _Rank:
             own=end - begin - blocked.within(begin, end),
             busy=own(self._of_window),
             queued_idle=own(self._queued_idle()),
-            host=np.maximum(works - self._recording_ns(host_edges), 0),
+            host=np.maximum(works - self._added_ns(*self._counts(host_edges)), 0),
             silent=silent,
             operators=operators,
         )
@@ -301,10 +294,6 @@ class _Rank:
         """Return how many operators and calls begin between each two edges."""
         operators, calls = (np.diff(np.searchsorted(each, edges)) for each in self._events)
         return operators, calls
-
-    def _recording_ns(self, edges: IntArray) -> IntArray:
-        """Return what recording added to the host between each two edges."""
-        return self._added_ns(*self._counts(edges))
 
     def _added_ns(self, operators: IntArray, calls: IntArray) -> IntArray:
         """Return what recording so many operators and calls adds to the host."""
@@ -339,25 +328,17 @@ class _Rank:
         ]
         return replace(self._stretches(edges, edges, blocked), busy=np.array(busy, np.int64))
 
-    def _host_moments(self) -> IntArray:
-        """Return when the host began or ended anything that was recorded, marks of steps and annotations too."""
-        begin = numbers(self.timeline.ops.column("start_ns"))
-        end = begin + numbers(self.timeline.ops.column("dur_ns"))
-        return np.sort(np.concatenate((begin, end, self.calls.begin, self.calls.end)))
-
     @cached_property
     def silence(self) -> Spans:
         """Return spans without any event of the host, but for those within a call: there it waits for the driver."""
-        begin, end, moments = int(self.steps[0]), int(self.ends[-1]), self._host_moments()
-        moments = moments[(moments >= begin) & (moments <= end)]
-        edges = np.concatenate(([begin], moments, [end]))
+        begin, end, begun = int(self.steps[0]), int(self.ends[-1]), numbers(self.timeline.ops.column("start_ns"))
+        ended = begun + numbers(self.timeline.ops.column("dur_ns"))  # marks of steps and annotations are among them
+        moments = np.sort(np.concatenate((begun, ended, self.calls.begin, self.calls.end)))
+        edges = np.concatenate(([begin], moments[(moments >= begin) & (moments <= end)], [end]))
         long = np.flatnonzero(np.diff(edges) > _SILENT_NS)
         starts, ends = edges[long], edges[long + 1]
         in_call = Spans.of(self.calls.begin, self.calls.end).within(starts, ends) > (ends - starts) // 2
         return Spans.of(starts[~in_call], ends[~in_call])
-
-    def _loading_ns(self, begin: int, end: int) -> int:
-        return int(loading(self.timeline, 0).within(np.array([begin]), np.array([end]))[0])
 
     def _queued_idle(self) -> Spans:
         """Return gaps of the device behind which work stands that was launched before they began."""
@@ -377,7 +358,9 @@ class _Rank:
     def _hosting_ns(self, begin: int, end: int) -> int:
         """Return how long the host works a step: it waits for nothing, and the profiler adds nothing."""
         edges = np.array([begin, max(self._last_of_host(end), begin)])
-        works = int(np.diff(edges)[0] - self.waits.within(edges[:1], edges[1:])[0] - self._recording_ns(edges)[0])
+        works = int(
+            np.diff(edges)[0] - self.waits.within(edges[:1], edges[1:])[0] - self._added_ns(*self._counts(edges))[0]
+        )
         return max(works, 0) // len(self.steps)
 
 
