@@ -53,6 +53,10 @@ class Collectives(Struct, frozen=True, kw_only=True):
     def __len__(self) -> int:
         return len(self.activity)
 
+    def group_of(self, at: int) -> ProcessGroup:
+        """Return the group of one."""
+        return self.groups[int(self.group[at])]
+
     def reordered(self, order: IntArray) -> Collectives:
         """Return them in another order."""
         rows = order.tolist()

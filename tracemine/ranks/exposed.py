@@ -7,10 +7,11 @@ host is the limit the device has time to communicate. Transfers are counted, nev
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.devices import find_device
 from tracemine.ops.collectives import PAIRED
@@ -92,31 +93,21 @@ def within(case: JobUnprofiled, low: int, mid: int, high: int) -> Interval:
     return Interval(*(min(max(ns, 0), case.step_ns) for ns in (low, mid, high)))
 
 
-def _sets(job: JobReplay) -> list[_Set]:
-    chosen: dict[tuple[str, ProcessGroup], list[tuple[int, int, int]]] = {}
-    for k, ((at, i), *_) in enumerate(job.members):
-        if job.kind[k] not in PAIRED:
-            sent = job.ranks[at].collectives
-            chosen.setdefault((job.kind[k], sent.groups[sent.group[i]]), []).append((k, at, i))
-    alike: dict[object, list[_Set]] = {}
-    for (kind, group), rows in chosen.items():
-        first = rows[0][1]
-        mine = [(k, i) for k, at, i in rows if at == first]
-        jobs, own = (np.array(column, np.int64) for column in zip(*mine, strict=True))
-        of_group = _Set(kind, group, jobs, job.ranks[first], own, ())
+def _sets(job: JobReplay) -> Iterator[_Set]:
+    alike: dict[object, list[_Set]] = defaultdict(list)
+    for (kind, group), rows in job.by_kind().items():
+        first = job.members[rows[0]][0][0]
+        mine = [k for k in rows if job.members[k][0][0] == first]
+        own = np.array([job.members[k][0][1] for k in mine], np.int64)
         named = group if group.ranks is None else (group.size, group.description)
-        alike.setdefault((kind, named, len(jobs)), []).append(of_group)
-    return [_pooled(same) for same in alike.values()]
-
-
-def _pooled(same: Sequence[_Set]) -> _Set:
-    """Return sets of equal groups as one: the first, and where the others' collectives are."""
-    first = same[0]
-    if len(same) == 1:
-        return first
-    everyone = tuple(sorted({rank for each in same for rank in each.group.ranks or ()}))
-    group = ProcessGroup(everyone, first.group.size, first.group.description)
-    return _Set(first.kind, group, first.jobs, first.rank, first.own, tuple(each.jobs for each in same[1:]))
+        of_group = _Set(kind, group, np.array(mine, np.int64), job.ranks[first], own, ())
+        alike[kind, named, len(mine)] += [of_group] * (kind not in PAIRED)
+    for first_one, *others in (same for same in alike.values() if same):
+        group = first_one.group
+        if others:
+            everyone = {rank for each in (first_one, *others) for rank in each.group.ranks or ()}
+            group = ProcessGroup(tuple(sorted(everyone)), group.size, group.description)
+        yield replace(first_one, group=group, alike=tuple(each.jobs for each in others))
 
 
 def _not_overlapped(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[Cause | None, BoolArray]:
@@ -285,7 +276,7 @@ def serialised(case: JobUnprofiled, claimed: BoolArray) -> list[Cause]:
     )
     return [
         Cause(
-            rule="serialised_collectives", ranks=members_of(case, sent.groups[sent.group[i]]), count=f"{count:g}",
+            rule="serialised_collectives", ranks=members_of(case, sent.group_of(i)), count=f"{count:g}",
             saving=within(case, 0, int(gain * _HALF), gain), costs_ns=transfer / 2, facts=(fact,),
         )
     ]  # fmt: skip

@@ -27,7 +27,7 @@ _BEST = 0.9  # the best decile is what the link can do
 def groups_of(job: JobReplay) -> list[JobGroup]:
     """Return what each kind of collective of each group sends, takes and waits, a step."""
     groups = []
-    for (kind, group), rows in _by_kind(job).items():
+    for (kind, group), rows in job.by_kind(job.matched).items():
         members, transfer, nbytes = job.members[rows[0]], job.transfer[rows], _bytes(job, rows)
         of = [(job.ranks[at], i, k) for k in rows for at, i in job.members[k]]
         known, ranks = bool((nbytes > 0).all()), len(members) * job.ranks[members[0][0]].steps
@@ -49,7 +49,7 @@ def slow_links(case: JobUnprofiled) -> list[Cause]:
     """Return groups that are slower than equal ones, and kinds that reach little of what the link is sold for."""
     slow: list[Cause] = []
     alike: dict[tuple[str, int | None, str | None], list[_LinkRates]] = defaultdict(list)
-    for (kind, group), rows in _by_kind(case.job).items():
+    for (kind, group), rows in case.job.by_kind(case.job.matched).items():
         if group.ranks is not None and kind not in PAIRED:
             alike[kind, group.size, group.description].append(_LinkRates.of(case.job, group, rows))
     for (kind, size, _), groups in alike.items():
@@ -105,14 +105,6 @@ def _below_rate(case: JobUnprofiled, kind: str, size: int, groups: Sequence[_Lin
         kind=kind, jobs=every, count=f"{best:.0f}", facts=(fact,),
         saving=case.gain_of_transfers(every, best * 1e9 / (0.8 * rate)),
     )  # fmt: skip
-
-
-def _by_kind(job: JobReplay) -> dict[tuple[str, ProcessGroup], list[int]]:
-    kinds: dict[tuple[str, ProcessGroup], list[int]] = defaultdict(list)
-    for k, ((at, i), *_) in enumerate(job.members[: job.matched]):
-        own = job.ranks[at].collectives
-        kinds[job.kind[k], own.groups[own.group[i]]].append(k)
-    return dict(kinds)
 
 
 def _bytes(job: JobReplay, rows: Sequence[int]) -> IntArray:

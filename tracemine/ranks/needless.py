@@ -73,7 +73,7 @@ def _cause(case: JobUnprofiled, part: str, jobs: IntArray) -> list[Cause]:
     took = {"transfer": time_text(transfer), "calls": time_text(int(max(own.sum() for own in calls) / steps))}
     return [
         Cause(
-            rule=rule_of_part(part), ranks=members_of(case, sent.groups[sent.group[i]]),
+            rule=rule_of_part(part), ranks=members_of(case, sent.group_of(i)),
             count=f"{count:g}", saving=within(case, alone.low, both.mid, int(both.high * MORE)),
             costs_ns=transfer / 2, evidence=_EVIDENCE.get(part, ""),
             facts=(says.format(count=count, size=bytes_text(nbytes), **took),),

@@ -10,6 +10,7 @@ scenarios: what waits for nothing else any more happens at once, on all ranks, w
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from tracemine.columns import ranges
 from tracemine.errors import InputError, Location
 from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.clocks import Clocks
+from tracemine.ranks.collectives import ProcessGroup
 from tracemine.ranks.match import MatchedCollectives
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import BoolArray, FloatArray, IntArray
@@ -211,6 +213,13 @@ class JobReplay:
             np.maximum.at(issued, wave.later, ended[wave.earlier])
         return device.T
 
+    def by_kind(self, most: int | None = None) -> dict[tuple[str, ProcessGroup], list[int]]:
+        """Return the collectives of each kind and group, or so many of all, those that were matched first."""
+        kinds: dict[tuple[str, ProcessGroup], list[int]] = defaultdict(list)
+        for k, ((at, i), *_) in enumerate(self.members[:most]):
+            kinds[self.kind[k], self.ranks[at].collectives.group_of(i)].append(k)
+        return kinds
+
     def recorded(self) -> list[FloatArray]:
         """Return each rank's stretches as recorded, one scenario."""
         return [rank.stretches.own.astype(float)[None, :] for rank in self.ranks]
@@ -234,10 +243,8 @@ def _members(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> list[
 
 def _are_whole(ranks: Sequence[RankSummary], members: list[tuple[tuple[int, int], ...]]) -> BoolArray:
     """Return of which collectives all members were recorded: else the shortest time may hold a wait for the others."""
-    size = []
-    for (at, i), *_ in members:
-        group = ranks[at].collectives.groups[ranks[at].collectives.group[i]]
-        size.append(len(group.ranks) if group.ranks is not None else group.size or 0)
+    groups = [ranks[at].collectives.group_of(i) for (at, i), *_ in members]
+    size = [len(group.ranks) if group.ranks is not None else group.size or 0 for group in groups]
     return np.array([len(joined) for joined in members], np.int64) >= np.array(size, np.int64)
 
 

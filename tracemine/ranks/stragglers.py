@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 
 from tracemine.ranks.cause import Cause
-from tracemine.ranks.kernels import Kernel, KernelSums
 from tracemine.ranks.record import Interval
 from tracemine.ranks.summary import RankSummary
 from tracemine.ranks.unprofiled import HostDevice, JobUnprofiled, Parts, more_operators
@@ -178,16 +176,12 @@ class _Alike:
 
     def __init__(self, case: JobUnprofiled, same: Sequence[int]) -> None:
         self.ranks = ranks = [case.ranks[at] for at in same]
-        self.extra = [case.extra[at] for at in same]
+        self.extra_ns = [int(case.extra[at].sum() / case.ranks[at].steps) for at in same]
+        self.kernels = [rank.kernels.by_kernel() for rank in ranks]
         steps = min(rank.steps for rank in ranks)
         self.by_step = {name: np.stack([getattr(rank.by_step, name)[:steps] for rank in ranks]) for name in _BY_STEP}
         self.by_step["silent_over"] = np.stack([rank.silent_over_ns[:steps] for rank in ranks])
         self.by_step["busy"] = self.by_step["busy"] * (1 - np.array([case.contended[at] for at in same]))[:, None]
-
-    @cached_property
-    def kernels(self) -> list[dict[Kernel, KernelSums]]:
-        """The kernels of each rank."""
-        return [rank.kernels.by_kernel() for rank in self.ranks]
 
     def excess(self, at: int, name: str) -> int:
         """Return by how much a rank exceeds its peers' median in the median step; 0 unless it does in most of them.
@@ -198,31 +192,19 @@ class _Alike:
         excess = np.sort(values[at] - np.median(np.delete(values, at, axis=0), axis=0))
         return int(excess[(len(excess) - 1) // 2]) if (excess > 0).mean() > _OF_STEPS or excess[0] > 0 else 0
 
-    def extra_ns(self, at: int) -> int:
-        """Return how long a step a rank's host works at what its peers do not do."""
-        return int(self.extra[at].sum() / self.ranks[at].steps)
-
-    def slower_ns(self, at: int) -> int:
-        """Return by how much a step's kernels of equal name, blocks, shapes and count take longer than on the peers.
-
-        They are compared while no collective runs.
+    def slower_and_other_ns(self, at: int) -> tuple[int, int]:
+        """Return how much longer a step a rank's kernels take than its peers' of equal name, blocks, shapes and count,
+        while no collective runs; and how long those that most peers do not run as often.
         """
         others = [kernels for place, kernels in enumerate(self.kernels) if place != at]
-        total = 0.0
+        slower, other = 0.0, 0
         for key, own in self.kernels[at].items():
-            same = [of[key].alone for of in others if key in of and of[key].count == own.count and of[key].alone]
-            if own.alone and 2 * len(same) > len(others):
-                total += (own.alone - float(np.median(same))) * own.count
-        return int(total / self.ranks[at].steps)
-
-    def other_ns(self, at: int) -> int:
-        """Return how long a step kernels run that most peers do not run as often with equal blocks and shapes."""
-        others = [kernels for place, kernels in enumerate(self.kernels) if place != at]
-        total = 0
-        for key, own in self.kernels[at].items():
-            equal = sum(key in of and of[key].count == own.count for of in others)
-            total += own.time_ns if 2 * equal <= len(others) else 0
-        return total // self.ranks[at].steps
+            equal = [of[key].alone for of in others if key in of and of[key].count == own.count]
+            other += own.time_ns if 2 * len(equal) <= len(others) else 0
+            alone = [ns for ns in equal if ns]
+            if own.alone and 2 * len(alone) > len(others):
+                slower += (own.alone - float(np.median(alone))) * own.count
+        return int(slower / self.ranks[at].steps), other // self.ranks[at].steps
 
 
 def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
@@ -230,9 +212,9 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
     rank, peers = alike.ranks[at], [peer for place, peer in enumerate(alike.ranks) if place != at]
     silent, queued, busy = (alike.excess(at, name) for name in _BY_STEP)
     computes = busy + max(queued, 0) >= least
-    slower = max(min(alike.slower_ns(at), busy), 0) if computes else 0
-    if computes and alike.other_ns(at) < (1 - _OF_EXCESS) * busy:
-        slower = busy  # what never runs alone is slower as well
+    slower, other = alike.slower_and_other_ns(at) if computes else (0, busy)
+    # What never runs alone is slower as well.
+    slower = busy if other < (1 - _OF_EXCESS) * busy else max(min(slower, busy), 0)
     reasons = []
     if min(silent, alike.excess(at, "silent_over")) >= max(least, 1):  # equal silences may lie about what counts as one
         reasons.append(_silent(rank, peers, silent))
@@ -241,9 +223,8 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
         reasons.append(_Reason("straggler_gpu", max(queued, 0) + slower, says))
     more = more_operators(rank, peers)
     if more:
-        reasons.append(
-            _Reason("rank_dependent", max(busy - slower, 0) + alike.extra_ns(at), _more_text(rank, peers, more))
-        )
+        excess = max(busy - slower, 0) + alike.extra_ns[at]
+        reasons.append(_Reason("rank_dependent", excess, _more_text(rank, peers, more)))
     elif busy - slower >= max(least, 1):
         uneven = _receives_more(rank, peers)
         rule = "expert_imbalance" if uneven else "straggler_work"
@@ -255,18 +236,16 @@ def _reasons(alike: _Alike, at: int, least: int) -> list[_Reason]:
 
 def _receives_more(rank: RankSummary, peers: list[RankSummary]) -> str | None:
     """Return what a rank receives in all-to-alls against its peers, where that is more; None where it is not."""
-    got = [_received(each) for each in (rank, *peers)]
-    if got[0] <= 0 or got[0] <= 1.1 * float(np.median(got[1:])):
-        return None
-    return f"; all-to-alls bring it {got[0] / max(float(np.median(got[1:])), 1):.1f} × the elements of its peers"
+    got, usual = _received(rank), float(np.median([_received(each) for each in peers]))
+    text = f"; all-to-alls bring it {got / max(usual, 1):.1f} × the elements of its peers"
+    return text if got > max(1.1 * usual, 0) else None
 
 
 def _received(rank: RankSummary) -> int:
-    exchanged = np.array([kind == "all_to_all" for kind in rank.collectives.kind], np.bool_) & (rank.step >= 0)
-    more = rank.collectives.elements_out > rank.collectives.elements_in
-    return int(rank.collectives.elements_out[exchanged & more].sum()) or int(
-        rank.collectives.elements_out[exchanged].sum()
-    )
+    sent = rank.collectives
+    exchanged = np.array([kind == "all_to_all" for kind in sent.kind], np.bool_) & (rank.step >= 0)
+    more = exchanged & (sent.elements_out > sent.elements_in)
+    return int(sent.elements_out[more].sum()) or int(sent.elements_out[exchanged].sum())
 
 
 def _changed(rule: str, case: JobUnprofiled, at: int, peers: list[int]) -> Parts:

@@ -193,10 +193,7 @@ def _roles(ranks: Sequence[RankSummary]) -> tuple[int, ...]:
     for rank in ranks:
         own = rank.collectives
         inside = np.flatnonzero(rank.step >= 0).tolist()
-        key = tuple(
-            (own.kind[i], own.groups[own.group[i]].size, own.groups[own.group[i]].description, _peers(rank, i))
-            for i in inside
-        )
+        key = tuple((own.kind[i], own.group_of(i).size, own.group_of(i).description, _peers(rank, i)) for i in inside)
         roles.append(keys[key])
     return tuple(roles)
 
