@@ -42,7 +42,7 @@ def rule_of_part(part: str) -> str:
     return next(rule for rule, text in cause_texts().items() if part in text.parts)
 
 
-class Cause(Struct, frozen=True, kw_only=True):
+class JobCause(Struct, frozen=True, kw_only=True):
     """What costs a job its time: by which rule, whose it is, what a step gains, and what is known of it."""
 
     rule: str

@@ -87,23 +87,17 @@ def collectives_of(timeline: Timeline) -> Collectives:
     name, listed, described, dtype = (
         [*_texts(table.column(each)), None] for each in ("name", "ranks", "group_description", "dtype")
     )
-    counted = ("sequence", "elements_in", "elements_out", "peer")
+    counted = ("sequence", "elements_in", "elements_out", "peer", "group_size")
     of = {each: np.append(numbers(table.column(each), null=-1), -1) for each in counted}
     called, kernel = _called(timeline, order.tolist()), _texts(activities.column("name"))
-
-    def part(record: int) -> SentPart:
-        peer, elements = (int(of[each][record]) for each in ("peer", "elements_in"))
-        kind = kind_of(name[record], None) or "unknown"
-        return SentPart(kind, peer if peer >= 0 else None, elements if elements >= 0 else None)
-
     both = zip(order.tolist(), first.tolist(), strict=True)
     kinds = [kind_of(name[at] if at >= 0 else called[row], kernel[row]) or "unknown" for row, at in both]
-    groups = [_group(listed[at], int(size[at]) if at >= 0 else -1, described[at]) for at in first.tolist()]
+    groups = [_group(listed[at], int(of["group_size"][at]), described[at]) for at in first.tolist()]
     place = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     elements = zip(of["elements_in"][first].tolist(), of["elements_out"][first].tolist(), strict=True)
     sent = zip(kinds, elements, groups, first.tolist(), strict=True)
     nbytes = [message_bytes(kind, *counts, group.size, dtype[at]) for kind, counts, group, at in sent]
-    parts = [tuple(map(part, own)) if kind in PAIRED else () for kind, own in zip(kinds, records, strict=True)]
+    parts = [_parts(own, name, of) if kind in PAIRED else () for kind, own in zip(kinds, records, strict=True)]
     return Collectives(
         activity=order,
         kind=tuple("send_recv" if len(each) > 1 else kind for kind, each in zip(kinds, parts, strict=True)),
@@ -114,6 +108,15 @@ def collectives_of(timeline: Timeline) -> Collectives:
         parts=tuple(parts),
         **{each: of[each][first] for each in counted[:3]},
     )
+
+
+def _parts(records: list[int], name: list[str | None], of: dict[str, IntArray]) -> tuple[SentPart, ...]:
+    found = []
+    for at in records:
+        peer, elements = (int(of[each][at]) for each in ("peer", "elements_in"))
+        known = (None if each < 0 else each for each in (peer, elements))
+        found.append(SentPart(kind_of(name[at], None) or "unknown", *known))
+    return tuple(found)
 
 
 def _group(listed: str | None, size: int, described: str | None) -> ProcessGroup:

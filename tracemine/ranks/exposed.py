@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracemine.devices import find_device
 from tracemine.ops.collectives import PAIRED
-from tracemine.ranks.cause import Cause
+from tracemine.ranks.cause import JobCause
 from tracemine.ranks.collectives import ProcessGroup
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
@@ -57,20 +57,20 @@ class _Set(Struct, frozen=True):
     def cause(
         self, case: JobUnprofiled, rule: str, count: float, saving: tuple[int, int, int], transfer_ns: int,
         facts: tuple[str, ...],
-    ) -> Cause:  # fmt: skip
+    ) -> JobCause:  # fmt: skip
         """Return what some of this set cost. count, transfer_ns: of these a step."""
-        return Cause(
+        return JobCause(
             rule=rule, ranks=members_of(case, self.group), kind=self.kind, count=f"{count:g}", facts=facts,
             saving=within(case, *saving), costs_ns=transfer_ns / 2,
         )  # fmt: skip
 
 
-def exposed_communication(case: JobUnprofiled, claimed: BoolArray, slow: BoolArray) -> list[Cause]:
+def exposed_communication(case: JobUnprofiled, claimed: BoolArray, slow: BoolArray) -> list[JobCause]:
     """Return what communication costs the job and need not, each collective in one of them.
 
     claimed: collectives of the job that have a cause already. slow: those whose link is slow: hiding them is no cure.
     """
-    causes: list[Cause] = []
+    causes: list[JobCause] = []
     for same in _sets(case.job):
         unclaimed = ~claimed[same.jobs]
         for rule in (_not_overlapped, _exposed, _small):
@@ -110,7 +110,7 @@ def _sets(job: JobReplay) -> Iterator[_Set]:
         yield replace(first_one, group=group, alike=tuple(each.jobs for each in others))
 
 
-def _not_overlapped(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[Cause | None, BoolArray]:
+def _not_overlapped(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[JobCause | None, BoolArray]:
     """Find gradients that are reduced one by one when the backward pass is over, on the stream that computes."""
     rank, own = each.rank, each.own
     alone = rank.exposed[own] >= _ALONE * rank.dur[own]
@@ -142,7 +142,7 @@ def slowed(rank: RankSummary, blocks: int, transfer_ns: float) -> float:
     """Return which share of a collective's time computing next to it loses: its blocks take multiprocessors.
 
     Kernels of one wave that no longer fit take two, of which the second begins once the first or the collective has
-    ended; those of many waves are slower by what it takes; smaller ones fit beside it.
+    ended; those of many waves are slower by what it takes; smaller ones fit next to it.
     """
     device = find_device(rank.device)
     if device is None or not blocks or not len(rank.kernels.name):
@@ -161,7 +161,7 @@ def _calls_of(job: JobReplay, at: int, jobs: IntArray, call_ns: int) -> IntArray
     return np.append(np.isin([job.of[at, i] for i in inside.tolist()], jobs) * call_ns, 0)
 
 
-def _exposed(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[Cause | None, BoolArray]:
+def _exposed(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[JobCause | None, BoolArray]:
     """Find transfers that nothing hides and that the job's step feels, or that no overlap can hide as they are run."""
     rank, own = each.rank, each.own
     bare = np.minimum(rank.exposed[own], case.job.transfer[each.jobs])
@@ -193,7 +193,7 @@ def _exposed(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[Cau
     return each.cause(case, "exposed_collective", these.sum() / rank.steps, saving, transfer, facts), these
 
 
-def _small(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[Cause | None, BoolArray]:
+def _small(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[JobCause | None, BoolArray]:
     """Find many small messages a step: each costs its host a call, whatever it sends."""
     rank, own = each.rank, each.own
     nbytes = rank.collectives.nbytes[own]
@@ -252,7 +252,7 @@ def _call_ns(job: JobReplay, jobs: IntArray) -> int:
     return int(np.median(medians)) if medians else 0
 
 
-def serialised(case: JobUnprofiled, claimed: BoolArray) -> list[Cause]:
+def serialised(case: JobUnprofiled, claimed: BoolArray) -> list[JobCause]:
     """Return collectives that stood behind another group's on their stream, each the shorter of two, as one cause.
 
     Those of one group must keep their order. Of two that have a count of elements in common the second may read what
@@ -275,7 +275,7 @@ def serialised(case: JobUnprofiled, claimed: BoolArray) -> list[Cause]:
         f"stream {time_text(transfer)} of transfer may run meanwhile."
     )
     return [
-        Cause(
+        JobCause(
             rule="serialised_collectives", ranks=members_of(case, sent.group_of(i)), count=f"{count:g}",
             saving=within(case, 0, int(gain * _HALF), gain), costs_ns=transfer / 2, facts=(fact,),
         )

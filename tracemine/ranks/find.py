@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracemine.ranks.cause import Cause
+from tracemine.ranks.cause import JobCause
 from tracemine.ranks.clocks import Clocks, clocks_of
 from tracemine.ranks.exposed import exposed_communication, serialised
 from tracemine.ranks.links import groups_of, slow_links
@@ -74,14 +74,14 @@ def _findings(case: JobUnprofiled) -> list[JobFinding]:
     return [cause.finding() for cause in causes]
 
 
-def _of_communication(case: JobUnprofiled, links: Sequence[Cause]) -> list[Cause]:
+def _of_communication(case: JobUnprofiled, links: Sequence[JobCause]) -> list[JobCause]:
     causes, claimed = needless(case)
     slow = np.zeros(len(claimed), np.bool_)
     slow[[k for link in links for k in link.jobs.tolist()]] = True
     return [*causes, *serialised(case, claimed), *exposed_communication(case, claimed, slow)]
 
 
-def _host_bound(case: JobUnprofiled) -> Cause | None:
+def _host_bound(case: JobUnprofiled) -> JobCause | None:
     """Return that all ranks wait for their hosts, where their devices compute for little of the step, and none of them
     for as long as hosts work: else they wait for each other.
     """
@@ -92,7 +92,7 @@ def _host_bound(case: JobUnprofiled) -> Cause | None:
     fact = f"A device computes {time_text(int(busy))} of a step of {time_text(case.step_ns)}."
     share = percent_text(busy, case.step_ns).rstrip(" %")
     everyone = tuple(rank.rank for rank in case.ranks)
-    return Cause(rule="host_bound", ranks=everyone, saving=None, facts=(fact,), count=share)
+    return JobCause(rule="host_bound", ranks=everyone, saving=None, facts=(fact,), count=share)
 
 
 def _worth(saving: Interval | None, step_ns: int) -> bool:

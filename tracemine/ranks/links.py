@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracemine.devices import device_named
 from tracemine.errors import UsageError
 from tracemine.ops.collectives import PAIRED, bus_factor
-from tracemine.ranks.cause import Cause
+from tracemine.ranks.cause import JobCause
 from tracemine.ranks.collectives import ProcessGroup
 from tracemine.ranks.record import JobGroup
 from tracemine.ranks.replay import JobReplay
@@ -45,9 +45,9 @@ def groups_of(job: JobReplay) -> list[JobGroup]:
     return sorted(groups, key=lambda one: -one.exposed_ns)
 
 
-def slow_links(case: JobUnprofiled) -> list[Cause]:
+def slow_links(case: JobUnprofiled) -> list[JobCause]:
     """Return groups that are slower than equal ones, and kinds that reach little of what the link is sold for."""
-    slow: list[Cause] = []
+    slow: list[JobCause] = []
     alike: dict[tuple[str, int | None, str | None], list[_LinkRates]] = defaultdict(list)
     for (kind, group), rows in case.job.by_kind(case.job.matched).items():
         if group.ranks is not None and kind not in PAIRED:
@@ -77,19 +77,19 @@ class _LinkRates(Struct, frozen=True):
         return cls(group, at, nbytes, job.transfer[at[large]] / nbytes[large])
 
 
-def _slower(case: JobUnprofiled, kind: str, own: _LinkRates, ratio: float, others: int) -> Iterator[Cause]:
+def _slower(case: JobUnprofiled, kind: str, own: _LinkRates, ratio: float, others: int) -> Iterator[JobCause]:
     if ratio >= _SLOWER:
         fact = (
             f"A byte takes {ratio:.1f} × as long as in {others} equal groups, over {len(own.per_byte)} messages above "
             "1 MB."
         )
-        yield Cause(
+        yield JobCause(
             rule="slow_link", ranks=own.group.ranks or (), kind=kind, jobs=own.rows, facts=(fact,),
             saving=case.gain_of_transfers(own.rows, 1 / ratio),
         )  # fmt: skip
 
 
-def _below_rate(case: JobUnprofiled, kind: str, size: int, groups: Sequence[_LinkRates]) -> Iterator[Cause]:
+def _below_rate(case: JobUnprofiled, kind: str, size: int, groups: Sequence[_LinkRates]) -> Iterator[JobCause]:
     rows = np.concatenate([group.rows[group.nbytes >= _LARGE_BYTES] for group in groups])
     nbytes = np.concatenate([group.nbytes[group.nbytes >= _LARGE_BYTES] for group in groups])
     rate = _link(case.ranks[0].device)
@@ -100,7 +100,7 @@ def _below_rate(case: JobUnprofiled, kind: str, size: int, groups: Sequence[_Lin
         return
     every = np.concatenate([group.rows for group in groups])
     fact = f"The best of {len(rows)} messages of 16 MB and more; the link is sold for {rate / 1e9:.0f} GB/s each way."
-    yield Cause(
+    yield JobCause(
         rule="link_below_rate", ranks=tuple(sorted({rank for group in groups for rank in group.group.ranks or ()})),
         kind=kind, jobs=every, count=f"{best:.0f}", facts=(fact,),
         saving=case.gain_of_transfers(every, best * 1e9 / (0.8 * rate)),

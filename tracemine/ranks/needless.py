@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tracemine.ranks.cause import Cause, rule_of_part
+from tracemine.ranks.cause import JobCause, rule_of_part
 from tracemine.ranks.exposed import MORE, members_of, within
 from tracemine.ranks.parts import NAMES
 from tracemine.ranks.unprofiled import JobUnprofiled
@@ -46,7 +46,7 @@ _OF_PART: Final = {
 _EVIDENCE: Final = {"again": "shapes"}  # no module is named
 
 
-def needless(case: JobUnprofiled) -> tuple[list[Cause], BoolArray]:
+def needless(case: JobUnprofiled) -> tuple[list[JobCause], BoolArray]:
     """Return what collectives that need not be cost the job, and which these are, by their places in the job."""
     claimed = np.zeros(len(case.job.members), np.bool_)
     code = np.array([case.ranks[at].part[i] for (at, i), *_ in case.job.members], np.int64)
@@ -58,7 +58,7 @@ def needless(case: JobUnprofiled) -> tuple[list[Cause], BoolArray]:
     return causes, claimed
 
 
-def _cause(case: JobUnprofiled, part: str, jobs: IntArray) -> list[Cause]:
+def _cause(case: JobUnprofiled, part: str, jobs: IntArray) -> list[JobCause]:
     job, (stays, says) = case.job, _OF_PART[part]
     at, i = job.members[jobs[0]][0]
     steps, sent = case.ranks[at].steps, case.ranks[at].collectives
@@ -72,7 +72,7 @@ def _cause(case: JobUnprofiled, part: str, jobs: IntArray) -> list[Cause]:
     alone, both = (case.gain_of_transfers(jobs, stays, gone) for gone in (None, calls))
     took = {"transfer": time_text(transfer), "calls": time_text(int(max(own.sum() for own in calls) / steps))}
     return [
-        Cause(
+        JobCause(
             rule=rule_of_part(part), ranks=members_of(case, sent.group_of(i)),
             count=f"{count:g}", saving=within(case, alone.low, both.mid, int(both.high * MORE)),
             costs_ns=transfer / 2, evidence=_EVIDENCE.get(part, ""),

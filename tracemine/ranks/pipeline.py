@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracemine.ops.collectives import PAIRED
-from tracemine.ranks.cause import Cause
+from tracemine.ranks.cause import JobCause
 from tracemine.ranks.record import Interval
 from tracemine.ranks.summary import RankSummary
 from tracemine.ranks.unprofiled import HostDevice, JobUnprofiled
@@ -21,7 +21,7 @@ _UNEVEN = 1.1  # the longest stage against their mean
 _LESS, _MORE = 0.75, 1.25  # as far as replayed savings were off
 
 
-def pipeline_bubbles(case: JobUnprofiled) -> list[Cause]:
+def pipeline_bubbles(case: JobUnprofiled) -> list[JobCause]:
     """Return stages of a pipeline with unequal work, and its bubble: none where no ranks send to each other in a chain,
     or none waits for long.
     """
@@ -43,10 +43,13 @@ def pipeline_bubbles(case: JobUnprofiled) -> list[Cause]:
             "would cost their hosts more than the bubble."
         )
     everyone = tuple(ranks[at].rank for at in stages)
-    return [*uneven, Cause(rule="pipeline_bubble", ranks=everyone, saving=None, costs_ns=waits_ns, facts=tuple(facts))]
+    return [
+        *uneven,
+        JobCause(rule="pipeline_bubble", ranks=everyone, saving=None, costs_ns=waits_ns, facts=tuple(facts)),
+    ]
 
 
-def _uneven(case: JobUnprofiled, stages: Sequence[int], busy: FloatArray, waits_ns: int) -> list[Cause]:
+def _uneven(case: JobUnprofiled, stages: Sequence[int], busy: FloatArray, waits_ns: int) -> list[JobCause]:
     """Return that one stage computes longer than the others, and what the step gains where all do as their mean.
 
     Layers that move take their host's work with them.
@@ -73,7 +76,7 @@ def _uneven(case: JobUnprofiled, stages: Sequence[int], busy: FloatArray, waits_
         f"Rank {ranks[slowest]}'s device computes {time_text(int(busy.max()))} a step, the stages' mean is "
         f"{time_text(int(busy.mean()))}; the others wait for it in each microbatch."
     )
-    return [Cause(rule="stage_imbalance", ranks=ranks, saving=saving, costs_ns=waits_ns, facts=(fact,))]
+    return [JobCause(rule="stage_imbalance", ranks=ranks, saving=saving, costs_ns=waits_ns, facts=(fact,))]
 
 
 def _wait_text(stages: int, share: float, microbatches: int) -> str:

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -101,6 +102,23 @@ def read_ranks(
             left_out[path.name] = found.message
         else:
             summaries += ((path, summary) for summary in found)
+    ranks = _distinct(summaries, left_out)
+    for file, reason in left_out.items():
+        if note is not None:
+            note(f"{file}: left out: {reason}")
+    only = _common_steps([summary for _, summary in ranks.values()])
+    found_by = {number: summary for number, (_, summary) in ranks.items()}
+    if only is not None:
+        others = dict.fromkeys(path for path, summary in ranks.values() if summary.numbers != tuple(only))
+        again = chain(*(found for found in read(list(others), only=only) if not isinstance(found, TracemineError)))
+        found_by |= {summary.rank: summary for summary in again if summary.rank in ranks}
+    return RanksRead(tuple(found_by[number] for number in sorted(found_by)), left_out)
+
+
+def _distinct(
+    summaries: Sequence[tuple[Path, RankSummary]], left_out: dict[str, str]
+) -> dict[int, tuple[Path, RankSummary]]:
+    """Return one recording of each rank, the latest; what is left out with the reason is added to that."""
     size = _world([summary for _, summary in summaries])
     ranks: dict[int, tuple[Path, RankSummary]] = {}
     for path, summary in sorted(summaries, key=lambda one: one[1].window[0]):
@@ -111,16 +129,7 @@ def read_ranks(
             earlier = ranks[summary.rank][1].file
             left_out[earlier] = f"rank {summary.rank} is recorded in {summary.file} as well, later"
         ranks[summary.rank] = path, summary
-    for file, reason in left_out.items():
-        if note is not None:
-            note(f"{file}: left out: {reason}")
-    found_by = {number: summary for number, (_, summary) in ranks.items()}
-    only = _common_steps(list(found_by.values()))
-    if only is not None:
-        again = dict.fromkeys(path for path, summary in ranks.values() if summary.numbers != tuple(only))
-        outcomes = [found for found in read(list(again), only=only) if not isinstance(found, TracemineError)]
-        found_by |= {summary.rank: summary for found in outcomes for summary in found if summary.rank in found_by}
-    return RanksRead(tuple(found_by[number] for number in sorted(found_by)), left_out)
+    return ranks
 
 
 def _common_steps(ranks: Sequence[RankSummary]) -> range | None:

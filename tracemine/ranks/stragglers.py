@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from tracemine.ranks.cause import Cause
+from tracemine.ranks.cause import JobCause
 from tracemine.ranks.record import Interval
 from tracemine.ranks.summary import RankSummary
 from tracemine.ranks.unprofiled import HostDevice, JobUnprofiled, Parts, more_operators
@@ -45,7 +45,7 @@ class _Reason(Struct, frozen=True):
     fact: str
 
 
-def late_ranks(case: JobUnprofiled) -> list[Cause]:
+def late_ranks(case: JobUnprofiled) -> list[JobCause]:
     """Return who holds the job up, what the others may wait in, and lengths that differ."""
     late, uneven = _stragglers(case), length_imbalance(case)
     if uneven is not None:  # of many ranks some have more in most steps by chance
@@ -53,7 +53,7 @@ def late_ranks(case: JobUnprofiled) -> list[Cause]:
     return late + [_barrier(case, one) for one in late[:1] if one.waited_for_ns]
 
 
-def _stragglers(case: JobUnprofiled) -> list[Cause]:
+def _stragglers(case: JobUnprofiled) -> list[JobCause]:
     """Return the ranks that hold the job up, those that cost most first."""
     least = int(max(LEAST_SHARE * case.step_ns, LEAST_NS))
     asked = [one for role in sorted(set(case.role)) for one in _asked(case, role, least)]
@@ -72,22 +72,22 @@ def _stragglers(case: JobUnprofiled) -> list[Cause]:
             facts = (reason.fact, *_around(rank, reason.rule), *((_HOST_MAY,) if plain.low <= 0 else ()))
             waited_for = high - plain.high if high - plain.high > _BARRIER_SHARE * case.step_ns else 0
             found.append(
-                Cause(rule=reason.rule, ranks=(rank.rank,), saving=saving, facts=facts, waited_for_ns=waited_for)
+                JobCause(rule=reason.rule, ranks=(rank.rank,), saving=saving, facts=facts, waited_for_ns=waited_for)
             )
     return sorted(found, key=lambda one: -one.weight)
 
 
-def _barrier(case: JobUnprofiled, late: Cause) -> Cause:
+def _barrier(case: JobUnprofiled, late: JobCause) -> JobCause:
     """Return that others seem to wait for a late rank where nothing that they wait in is recorded."""
     others = tuple(rank.rank for rank in case.ranks if rank.rank not in late.ranks)
     fact = (
         f"They idle with nothing recorded; if that is waiting for rank {late.ranks[0]}, "
         f"{time_text(late.waited_for_ns)} of what it saves a step are theirs, else that much less is saved."
     )
-    return Cause(rule="unrecorded_barrier", ranks=others, saving=None, facts=(fact,))
+    return JobCause(rule="unrecorded_barrier", ranks=others, saving=None, facts=(fact,))
 
 
-def length_imbalance(case: JobUnprofiled) -> Cause | None:
+def length_imbalance(case: JobUnprofiled) -> JobCause | None:
     """Return ranks of one role of which another computes longest in each step, and what equal steps would gain.
 
     What a device computes is not stretched by recording. One rank that is mostly the slowest is a straggler instead.
@@ -120,7 +120,9 @@ def length_imbalance(case: JobUnprofiled) -> Cause | None:
         f"In each step another rank computes longest, {time_text(above)} more than their mean; within a step the ranks "
         f"differ by {spread}."
     )
-    return Cause(rule="length_imbalance", ranks=tuple(ranks[at].rank for at in members), saving=saving, facts=(fact,))
+    return JobCause(
+        rule="length_imbalance", ranks=tuple(ranks[at].rank for at in members), saving=saving, facts=(fact,)
+    )
 
 
 def _asked(case: JobUnprofiled, role: int, least: int) -> Iterator[tuple[int, _Reason]]:
