@@ -120,6 +120,7 @@ def queued(ranks: list[RankSummary]) -> list[str]:
     matches = matched(ranks)
     job = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks))
     none = np.zeros(len(job.members), np.bool_)
+    job.is_whole[:] = True  # two ranks stand for the four of the other group
     return [one.rule for one in serialised(unprofiled(job), none)]
 
 

@@ -123,12 +123,14 @@ class _Rank:
         self.computing_rows = computing = np.flatnonzero(~self.communicates)
         self.computing = Spans.of(self.start[computing], self.end[computing])
         self.found = sent
-        self.pace_ns = pace_ns(timeline)
-        self.communicating = Spans.of(self.start[sent.activity], self.end[sent.activity])
+        self.pace_ns, self.loads = pace_ns(timeline), loading(timeline, 0)
+        self.devices = set(numbers(activities.column("device"), null=-1).tolist())
+        begin, end = self.start[sent.activity], self.end[sent.activity]
+        self.communicating, self.bare = Spans.of(begin, end), exposed(begin, end, self.computing)
 
     def summary(self) -> RankSummary:
         begin, end = int(self.steps[0]), int(self.ends[-1])
-        found = rows = self.found.activity
+        rows = self.found.activity
         stream = numbers(self.timeline.activities.column("stream"), null=-1)
         issued = self._issued(rows, stream[rows])
         gates = self._gates(rows, issued)
@@ -144,12 +146,10 @@ class _Rank:
             time = np.clip(time, begin, end)
             return time - begin - blocked.until(time)
 
-        window = np.array([begin, end])
         computes = np.isin(stream[rows], self._computing_streams(stream))
         edges = np.concatenate(([begin], np.clip(issued[inside], begin, end), [end]))
         launched = np.maximum.accumulate(np.clip(self.launched[rows[inside]], begin, end))
         host_edges = np.concatenate(([begin], launched, [max(self._last_of_host(end), *launched[-1:], begin)]))
-        devices = set(numbers(self.timeline.activities.column("device"), null=-1).tolist())
         place = np.argsort(order)  # of each collective, in order of start, in that of issue
         parts = collective_parts(self.timeline, self.found, step[place], computes[place])
         step_edges = np.append(self.steps, end)
@@ -157,15 +157,13 @@ class _Rank:
         return RankSummary(
             rank=self.rank,
             file=Path(self.path).name,
-            device=next((d.name for d in self.timeline.meta.devices if d.ordinal in devices), None),
+            device=next((d.name for d in self.timeline.meta.devices if d.ordinal in self.devices), None),
             world_size=self.timeline.meta.world_size,
-            steps=len(self.steps),
-            numbers=self.numbers,
-            window=(begin, end),
+            steps=len(self.steps), numbers=self.numbers, window=(begin, end),
             collectives=self.found.reordered(order),
             start=self.start[rows],
             dur=self.end[rows] - self.start[rows],
-            exposed=exposed(self.start[found], self.end[found], self.computing)[order],
+            exposed=self.bare[order],
             stream=stream[rows],
             computes=computes,
             step=step,
@@ -177,7 +175,7 @@ class _Rank:
             kernels=self._kernels(begin, end),
             silence=longest(self.timeline, self.silence),
             silent_over_ns=self._of_host(Spans.of(self.silence.begin + _SILENT_NS, self.silence.end), step_edges),
-            loading_ns=int(loading(self.timeline, 0).within(window[:1], window[1:])[0]) // len(self.steps),
+            loading_ns=int(self.loads.within(step_edges[:1], step_edges[-1:])[0]) // len(self.steps),
             collecting_ns=collecting_ns(self.timeline, self.silence) // len(self.steps),
             operators=operators_of(self.timeline, begin, end),
             hosting_ns=self._hosting_ns(begin, end),
@@ -188,7 +186,7 @@ class _Rank:
             part=parts.code[order],
             calls_ns=self._of_calls(parts, host_edges, stretches),
             computing=self._computing(step_edges),
-        )
+        )  # fmt: skip
 
     def _computing_streams(self, stream: IntArray) -> IntArray:
         """Return the streams on which a good part of the work is computed."""
