@@ -78,9 +78,7 @@ def collectives_of(timeline: Timeline) -> Collectives:
     """
     table, activities = timeline.collectives, timeline.activities
     at, size = (numbers(table.column(name), null=-1) for name in ("activity_row", "group_size"))
-    rows: dict[int, list[int]] = {int(row): [] for row in _by_name(timeline, at[at >= 0])}
-    for record in np.flatnonzero((at >= 0) & (size != 1)).tolist():
-        rows.setdefault(int(at[record]), []).append(record)
+    rows = _records(timeline, at, size)
     start = numbers(activities.column("start_ns"))
     order = np.array(sorted(rows, key=lambda row: (int(start[row]), row)), np.int64)
     records, first = [rows[row] for row in order.tolist()], np.array([(*rows[row], -1)[0] for row in order], np.int64)
@@ -108,6 +106,14 @@ def collectives_of(timeline: Timeline) -> Collectives:
         parts=tuple(parts),
         **{each: of[each][first] for each in counted[:3]},
     )
+
+
+def _records(timeline: Timeline, at: IntArray, size: IntArray) -> dict[int, list[int]]:
+    """Return the records of each activity that communicates; none where its name alone tells."""
+    rows: dict[int, list[int]] = {int(row): [] for row in _by_name(timeline, at[at >= 0])}
+    for record in np.flatnonzero((at >= 0) & (size != 1)).tolist():
+        rows.setdefault(int(at[record]), []).append(record)
+    return rows
 
 
 def _parts(records: list[int], name: list[str | None], of: dict[str, IntArray]) -> tuple[SentPart, ...]:

@@ -106,13 +106,20 @@ def read_ranks(
     for file, reason in left_out.items():
         if note is not None:
             note(f"{file}: left out: {reason}")
-    only = _common_steps([summary for _, summary in ranks.values()])
-    found_by = {number: summary for number, (_, summary) in ranks.items()}
-    if only is not None:
-        others = dict.fromkeys(path for path, summary in ranks.values() if summary.numbers != tuple(only))
-        again = chain(*(found for found in read(list(others), only=only) if not isinstance(found, TracemineError)))
-        found_by |= {summary.rank: summary for summary in again if summary.rank in ranks}
+    found_by = {number: summary for number, (_, summary) in ranks.items()} | _again(ranks, read)
     return RanksRead(tuple(found_by[number] for number in sorted(found_by)), left_out)
+
+
+def _again(
+    ranks: dict[int, tuple[Path, RankSummary]], read: Callable[..., Iterator[Outcome]]
+) -> dict[int, RankSummary]:
+    """Return ranks that recorded other steps than the rest, read again with those that all recorded."""
+    only = _common_steps([summary for _, summary in ranks.values()])
+    if only is None:
+        return {}
+    others = dict.fromkeys(path for path, summary in ranks.values() if summary.numbers != tuple(only))
+    again = chain(*(found for found in read(list(others), only=only) if not isinstance(found, TracemineError)))
+    return {summary.rank: summary for summary in again if summary.rank in ranks}
 
 
 def _distinct(
