@@ -95,7 +95,7 @@ def collectives_of(timeline: Timeline) -> Collectives:
     elements = zip(of["elements_in"][first].tolist(), of["elements_out"][first].tolist(), strict=True)
     sent = zip(kinds, elements, groups, first.tolist(), strict=True)
     nbytes = [message_bytes(kind, *counts, group.size, dtype[at]) for kind, counts, group, at in sent]
-    parts = [_parts(own, name, of) if kind in PAIRED else () for kind, own in zip(kinds, records, strict=True)]
+    parts = [_parts(kind, own, name, of) for kind, own in zip(kinds, records, strict=True)]
     return Collectives(
         activity=order,
         kind=tuple("send_recv" if len(each) > 1 else kind for kind, each in zip(kinds, parts, strict=True)),
@@ -116,9 +116,9 @@ def _records(timeline: Timeline, at: IntArray, size: IntArray) -> dict[int, list
     return rows
 
 
-def _parts(records: list[int], name: list[str | None], of: dict[str, IntArray]) -> tuple[SentPart, ...]:
+def _parts(kind: str, records: list[int], name: list[str | None], of: dict[str, IntArray]) -> tuple[SentPart, ...]:
     found = []
-    for at in records:
+    for at in records if kind in PAIRED else ():
         peer, elements = (int(of[each][at]) for each in ("peer", "elements_in"))
         known = (None if each < 0 else each for each in (peer, elements))
         found.append(SentPart(kind_of(name[at], None) or "unknown", *known))
