@@ -21,8 +21,8 @@ from tests.ranks.simulated import Program, Rank, write
 from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.find import find_job
 from tracemine.ranks.match import matched
-from tracemine.ranks.reading import SummaryAnswer, packed
-from tracemine.ranks.recognise import RanksRead, summaries_of
+from tracemine.ranks.reading import packed, read_each
+from tracemine.ranks.recognise import RanksRead
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
 
@@ -34,7 +34,7 @@ def summaries(count: int, layers: int, steps: int, size: int) -> list[RankSummar
     ranks = [Rank(silence_ns=3_000_000 if at == LATE else 0) for at in range(8)]
     with tempfile.TemporaryDirectory() as folder:
         paths = write(Program(ranks=ranks, layers=layers, kernels=4, steps=steps), Path(folder))
-        read = [summaries_of(path)[0] for path in paths]
+        read = [rank for found in read_each(paths) if isinstance(found, list) for rank in found]
     random = Random(0)
     made = []
     for number in range(count):
@@ -62,7 +62,7 @@ def main() -> None:
     given = parser.parse_args()
     ranks = summaries(given.ranks, given.layers, given.steps, given.size or given.ranks)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    largest = max(len(packed(SummaryAnswer([rank]))) for rank in ranks[:8])
+    largest = max(len(packed([rank])) for rank in ranks[:8])
     began, worked = time.perf_counter(), time.process_time()
     job = find_job(RanksRead(tuple(ranks), {}), "job")
     found, work = time.perf_counter() - began, time.process_time() - worked

@@ -79,7 +79,8 @@ class Worker:
         kinds = tuple("send_recv" if name in PEERS else "all_reduce" for name in names)
         found = Collectives(
             activity=nothing, kind=kinds, group=nothing, groups=(ProcessGroup(None, None, None),), nbytes=nothing - 1,
-            sequence=nothing - 1, elements_in=nothing - 1, elements_out=nothing - 1, parts=((),) * len(start),
+            sequence=nothing - 1, elements_in=nothing - 1, elements_out=nothing - 1, blocks=nothing,
+            parts=((),) * len(start),
         )  # fmt: skip
         summary = RankSummary(
             rank=self.number, file="", device=None, world_size=None, steps=1, window=self.window, collectives=found,

@@ -12,11 +12,10 @@ import pytest
 
 from tests.ranks.simulated import Program, Rank, write
 from tracemine.__main__ import main
-from tracemine.errors import TracemineError, UsageError
-from tracemine.ranks.cluster import read_on_ray
+from tracemine.errors import UsageError
 from tracemine.ranks.find import find_job
-from tracemine.ranks.reading import Outcome, SummaryAnswer, packed, read_each
-from tracemine.ranks.recognise import read_ranks, summaries_of
+from tracemine.ranks.reading import packed, read_each, read_on_ray
+from tracemine.ranks.recognise import read_ranks
 
 
 class LostNodeError(Exception):
@@ -41,17 +40,12 @@ def cluster(lost: int = -1) -> Any:
     return SimpleNamespace(init=lambda **_: None, shutdown=lambda: None, remote=remote, get=get, exceptions=errors)
 
 
-def sent(found: Outcome) -> bytes:
-    """What comes back of a file, as bytes."""
-    return packed(SummaryAnswer(error=found.message) if isinstance(found, TracemineError) else SummaryAnswer(found))
-
-
 def test_a_cluster_reads_what_processes_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = write(Program([Rank()] * 3, layers=2, kernels=2), tmp_path)
     paths[1].write_text("[]")
     monkeypatch.setitem(sys.modules, "ray", cluster())
-    here, there = read_each(paths, summaries_of, 2), read_on_ray("auto", paths)
-    assert list(map(sent, here)) == list(map(sent, there))
+    here, there = read_each(paths, 2), read_on_ray("auto", paths)
+    assert list(map(packed, here)) == list(map(packed, there))
 
 
 def test_a_file_that_the_cluster_loses_is_named_and_the_job_reported(
@@ -79,4 +73,4 @@ def test_without_ray_its_option_says_what_to_install(tmp_path: Path, monkeypatch
 def test_ray_itself_reads_the_same(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed here: pip install ray")
     paths = write(Program([Rank()] * 3, layers=2, kernels=2), tmp_path)
-    assert list(map(sent, read_on_ray("local", paths))) == list(map(sent, read_each(paths, summaries_of, 1)))
+    assert list(map(packed, read_on_ray("local", paths))) == list(map(packed, read_each(paths, 1)))

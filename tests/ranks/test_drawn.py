@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +60,10 @@ def test_text_of_a_trace_is_no_markup(drawn: tuple[Job, JobPicture]) -> None:
         groups=tuple(changed(group, description=hostile, kind=hostile) for group in job.groups),
         findings=tuple(changed(one, title=hostile, facts=(hostile,), fix=hostile) for one in job.findings),
     )  # fmt: skip
-    out = StringIO()
-    render(job, picture, out)
-    assert "<script>alert" not in out.getvalue()
-    assert "\x1b" not in out.getvalue()
-    assert out.getvalue().count("<script>") == 1
+    out = render(job, picture)
+    assert "<script>alert" not in out
+    assert "\x1b" not in out
+    assert out.count("<script>") == 1
 
 
 def test_of_many_ranks_those_are_drawn_that_stand_out() -> None:
@@ -78,9 +76,8 @@ def test_of_many_ranks_those_are_drawn_that_stand_out() -> None:
     assert len(shown.strips) == 128
     assert shown.left_out == 172
     assert "rank 200" in [strip.name for strip in shown.strips]
-    out = StringIO()
-    render(job, picture, out)
-    assert len(out.getvalue()) < 1_000_000
+    out = render(job, picture)
+    assert len(out) < 1_000_000
 
 
 def _summaries(made: Any) -> Any:
@@ -124,9 +121,8 @@ def test_a_job_that_cannot_be_judged_is_not_called_sound(drawn: tuple[Job, JobPi
     job, picture = drawn
     note = "no savings: no collective could be matched over the ranks"
     unknown = changed(job, findings=(), notes=(note,))
-    sound, out = changed(job, findings=(), notes=()), StringIO()
-    render(unknown, picture, out)
-    for text in (render_text(unknown, 100), out.getvalue()):
+    sound = changed(job, findings=(), notes=())
+    for text in (render_text(unknown, 100), render(unknown, picture)):
         assert "cannot be said" in text
         assert "No rank holds" not in text
     assert "No rank holds" in render_text(sound, 100)

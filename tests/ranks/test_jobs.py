@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +19,8 @@ from tracemine.ranks import reading
 from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.find import find_job
 from tracemine.ranks.match import matched
-from tracemine.ranks.reading import SummaryAnswer, packed
-from tracemine.ranks.recognise import may_be_job, rank_in, read_ranks
+from tracemine.ranks.reading import packed, rank_in
+from tracemine.ranks.recognise import may_be_job, read_ranks
 from tracemine.ranks.record import Job, JobFinding
 from tracemine.ranks.replay import JobReplay
 from tracemine.report.job import render_json
@@ -226,9 +227,8 @@ def test_ranks_that_wait_in_a_circle_are_an_error_not_a_hang(tmp_path: Path) -> 
     crossed = block.at.copy()
     crossed[[-3, -1], 1] = crossed[[-1, -3], 1]
     of = changed(matches, blocks=(changed(block, at=crossed),))
-    job = JobReplay((first, second), of, clocks_of(read.ranks, matches.blocks))
     with pytest.raises(InputError, match="circle"):
-        job.ends(job.recorded(), together=True)
+        JobReplay((first, second), of, clocks_of(read.ranks, matches.blocks))
 
 
 @pytest.mark.parametrize("damaged", ["{", "", '{"traceEvents": [{"ph": "X"}]}'])
@@ -252,10 +252,52 @@ def test_a_file_whose_process_is_lost_is_read_again_and_then_named(
     assert "the process that read it" in read.left_out["rank0.json"]
 
 
+def test_of_two_late_ranks_one_saves_no_more_than_the_other_leaves(tmp_path: Path) -> None:
+    other = Rank(silence_ns=4_000_000, loads=True)
+    given = program(Rank(silence_ns=6_000_000), overlapped=False)
+    given = replace(given, ranks=[*given.ranks[:2], other, *given.ranks[3:]])
+    loss = true_loss(given, [Rank(), Rank(), other, Rank()])
+    late = stragglers(job_of(given, tmp_path))[0]
+    assert (late.rule, late.ranks) == ("straggler_host", (1,))
+    assert late.step_saving_ns is not None
+    assert late.step_saving_ns.mid == pytest.approx(loss, rel=0.3)
+
+
+def test_of_two_ranks_with_more_work_each_saves_what_moves_from_it(tmp_path: Path) -> None:
+    given = program(Rank(more_work=1.8), ranks=8)
+    given = replace(given, ranks=[*given.ranks[:2], Rank(more_work=1.4), *given.ranks[3:]])
+    loss = true_loss(given, [Rank(more_work=1.1), Rank(more_work=1.1), Rank(more_work=1.5), *[Rank(more_work=1.1)] * 5])
+    named = stragglers(job_of(given, tmp_path))
+    assert [(one.rule, one.ranks) for one in named] == [("straggler_work", (1,))]
+    assert named[0].step_saving_ns is not None
+    assert named[0].step_saving_ns.mid == pytest.approx(loss, rel=0.1)
+
+
+def test_what_others_wait_for_and_is_not_recorded_makes_no_link_slow_and_no_transfer_long(tmp_path: Path) -> None:
+    paths = write(program(Rank(silence_ns=20_000_000)), tmp_path)
+    assert [one.rule for one in find_job(read_ranks(paths[:1] + paths[2:]), "job").findings] == []
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_of_ranks_that_recorded_other_steps_those_count_that_all_did(at: int, tmp_path: Path) -> None:
+    given = program(Rank(silence_ns=2_000_000), steps=7)
+    paths = write(given, tmp_path)
+    document = json.loads(paths[at].read_text())
+    marks = sorted(each["ts"] for each in document["traceEvents"] if each["name"].startswith("ProfilerStep"))
+    document["traceEvents"] = [each for each in document["traceEvents"] if each["ts"] >= marks[3]]
+    paths[at].write_text(json.dumps(document))
+    for processes in (1, 2):
+        read = read_ranks(paths, processes=processes)
+        assert {rank.numbers for rank in read.ranks} == {(4, 5, 6)}
+        job = find_job(read, "job")
+        assert job.step_ns.mid == pytest.approx(run(given, recorded=False)[0], rel=0.1)
+        assert [(one.rule, one.ranks) for one in stragglers(job)] == [("straggler_host", (1,))]
+
+
 def test_a_summary_of_many_collectives_is_small(tmp_path: Path) -> None:
     (first, *_) = read_ranks(write(program(layers=60, kernels=1, steps=8), tmp_path)).ranks
     assert len(first.start) > 400
-    assert len(packed(SummaryAnswer([first]))) / len(first.start) < 200  # bytes of each: 1 MB of 5,000
+    assert len(packed([first])) / len(first.start) < 200  # bytes of each: 1 MB of 5,000
 
 
 def test_scan_of_a_folder_names_a_damaged_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

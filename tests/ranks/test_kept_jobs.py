@@ -11,11 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from tracemine.ranks.clocks import clocks_of
-from tracemine.ranks.exposed import exposed_communication
+from tracemine.ranks.exposed import exposed_communication, slowed
 from tracemine.ranks.find import find_job
+from tracemine.ranks.kernels import KernelTimes
 from tracemine.ranks.match import matched
 from tracemine.ranks.recognise import read_ranks
-from tracemine.ranks.record import Job
+from tracemine.ranks.record import Job, JobStep
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.stragglers import saved
 from tracemine.ranks.unprofiled import unprofiled
@@ -104,11 +105,11 @@ def test_a_slower_device_costs_nothing_where_its_host_is_the_limit() -> None:
     ranks = read_ranks(sorted((FOLDER / "ddp_slow_loader" / "clean").glob("rank*.json.gz"))).ranks
     matches = matched(ranks)
     replayed = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks))
-    usual = unprofiled(ranks, replayed)
+    usual = unprofiled(replayed)
     slow = replace(usual, busy=(usual.busy[0], usual.busy[0] * 1.3))
     excess = 0.3 * float(usual.busy[0].sum()) / ranks[0].steps
     for hosts, least, most in ((slow.host, 0.0, 0.1), (tuple(own * 0 for own in slow.host), 0.5, 1.0)):
-        (gain,) = saved(replayed, replace(slow, host=hosts), [{"busy": {1: usual.busy[0]}}])
+        (gain,) = saved(replace(slow, host=hosts), [{"busy": {1: usual.busy[0]}}])
         assert least * excess <= gain.mid <= most * excess
 
 
@@ -133,11 +134,31 @@ def test_of_small_buckets_the_large_ones_are_calls_too(large: int, size: int) ->
         )
     matches = matched(ranks)
     replayed = JobReplay(ranks, matches, clocks_of(ranks, matches.blocks))
-    none = np.zeros(len(replayed.members), np.bool_)
-    found = exposed_communication(ranks, replayed, unprofiled(ranks, replayed), 10**7, none, ~none)
+    none, case = np.zeros(len(replayed.members), np.bool_), unprofiled(replayed)
+    found = exposed_communication(replace(case, step=JobStep(*[10**7] * 4)), none, ~none)
     assert [one.saving.high for one in found if one.rule == "small_collectives" and one.saving] == [
         (10 if size > 25 << 20 else 12) * 100_000
     ]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "takes_us", "lost"),
+    [
+        (100, 50, 0.0),
+        (128, 1, 0.5),
+        (128, 50, 0.5),
+        (128, 100, 1.0),
+        (128, 75, 0.75),
+        (128, 400, 1.0),
+        (1320, 9, 24 / 132),
+    ],
+)
+def test_a_collective_slows_kernels_of_one_wave_that_no_longer_fit(blocks: int, takes_us: int, lost: float) -> None:
+    (rank, *_) = read_ranks(sorted((FOLDER / "no_overlap" / "planted").glob("rank*.json.gz"))).ranks
+    one, time = np.ones(1, np.int64), np.array([takes_us * 1000])
+    alone = replace(rank, kernels=KernelTimes(("gemm",), one * blocks, one, one, time, one, time))
+    assert slowed(alone, 24, 100_000) == pytest.approx(lost)
+    assert slowed(replace(alone, device=None), 24, 100_000) == 0.5
 
 
 def test_all_recordings_are_of_a_test() -> None:

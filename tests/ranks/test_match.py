@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.collectives import Collectives, ProcessGroup, SentPart
@@ -35,7 +36,7 @@ def rank(
     collectives = Collectives(
         activity=np.arange(count), kind=tuple(kind), group=np.zeros(count, np.int64), groups=(GROUP,),
         nbytes=np.array(nbytes or [8] * count, np.int64), sequence=np.array(sequence or [-1] * count, np.int64),
-        elements_in=ones, elements_out=ones, parts=tuple(parts or [()] * count),
+        elements_in=ones, elements_out=ones, blocks=ones, parts=tuple(parts or [()] * count),
     )  # fmt: skip
     return RankSummary(
         rank=number, file=f"rank{number}.json", device=None, world_size=EVERYONE, steps=1,
@@ -93,6 +94,17 @@ def test_windows_that_begin_many_collectives_apart_are_put_together(ahead: int) 
     left = 100 - ahead
     other = rank(1, start[ahead:], [1_000] * left, kinds[ahead:], nbytes=sizes[ahead:])
     assert rows_of(matched([first, other])) == [[at, at - ahead] for at in range(ahead, 100)]
+
+
+@pytest.mark.parametrize("ahead", [0, 2, 4])
+def test_of_equal_collectives_those_of_one_step_are_one(ahead: int) -> None:
+    start = [at * 1_000_000 for at in range(12)]
+    first, other = (
+        rank(number, start[by:], [1_000] * (12 - by), ["all_reduce"] * (12 - by)) for number, by in ((0, 0), (1, ahead))
+    )
+    first = replace(first, step=np.arange(12) // 2, numbers=tuple(range(6)))
+    other = replace(other, step=np.arange(12 - ahead) // 2, numbers=tuple(range(ahead // 2, 6)))
+    assert rows_of(matched([first, other])) == [[at, at - ahead] for at in range(ahead, 12)]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -28,19 +28,7 @@ _BECAUSE = {
 }
 _ELEMENT_BYTES = 2  # of lists, whose elements' type is not recorded: an assumption, which is said
 ASSUMED = f" ({_ELEMENT_BYTES} bytes an element, assumed: its type is not recorded)"
-_REDUCES, _GATHERS = ("allreduce", "all_reduce"), ("allgather", "all_gather")
 _LINKED = 8  # ranks that one host's links join; behind them is a network, whose rate is not known
-
-
-def sent_bytes(collective: str, nbytes: int, group_size: int) -> int:
-    """Return how many bytes a rank sends of an input, by the arithmetic of nccl-tests.
-
-    >>> [sent_bytes(name, 400, 4) for name in ("allreduce", "_allgather_base", "_reduce_scatter_base")]
-    [600, 1200, 300]
-    """
-    gathers, reduces = (any(part in collective.lower() for part in names) for names in (_GATHERS, _REDUCES))
-    times = group_size if gathers else 2 if reduces else 1
-    return nbytes * times * (group_size - 1) // max(group_size, 1)
 
 
 def linked_ns(context: ScanContext, members: IntArray) -> FloatArray:
@@ -48,20 +36,19 @@ def linked_ns(context: ScanContext, members: IntArray) -> FloatArray:
     rows, rate = context.rows["activities"], None if context.device is None else context.device.peer_link_bytes_per_s
     if rate is None:
         return np.zeros(len(members))
-    names, kinds, calls = category(rows, "collective"), category(rows, "collective_kind"), calls_of(context.timeline)
+    kinds, calls = category(rows, "collective_kind"), calls_of(context.timeline)
+    named = category(rows, "collective").codes
     group = np.where(kinds.among(*PAIRED), 2, number(rows, "group_size", null=0))[members]
     recorded = number(rows, "message_bytes", null=-1)[members]
     found = np.zeros(len(members))
     for at, (row, op_row) in enumerate(zip(members, context.facts["activities"].op_row[members], strict=True)):
-        if not 1 < group[at] <= _LINKED:
-            continue
-        code, call = names.codes[row], calls.at(op_row)
-        shape, dtype = (None, None) if call is None else call.first_tensor
-        if recorded[at] >= 0:
-            found[at] = recorded[at] * bus_factor(kinds.values[kinds.codes[row]], int(group[at])) * 1e9 / rate
-        elif code >= 0 and shape is not None:
+        kind, call, nbytes = kinds.values[kinds.codes[row]], calls.at(op_row), recorded[at]
+        shape, dtype = (None, None) if call is None or named[row] < 0 else call.first_tensor
+        if nbytes < 0 and shape is not None:
             nbytes = math.prod(shape) * ((None if dtype is None else itemsize(dtype)) or _ELEMENT_BYTES)
-            found[at] = sent_bytes(names.values[code], nbytes, int(group[at])) * 1e9 / rate
+            nbytes *= group[at] if kind == "all_gather" else 1  # of the full message
+        if nbytes >= 0 and 1 < group[at] <= _LINKED:
+            found[at] = nbytes * bus_factor(kind, int(group[at])) * 1e9 / rate
     return found
 
 

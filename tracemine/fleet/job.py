@@ -28,7 +28,8 @@ from tracemine.fleet.traces import Labels, TraceSource, Unreachable, content_sha
 from tracemine.pipeline import Analysis, analyse, mined
 from tracemine.ranks.collectives import collectives_of
 from tracemine.ranks.find import find_job
-from tracemine.ranks.recognise import announced, rank_in, read_ranks
+from tracemine.ranks.reading import rank_in
+from tracemine.ranks.recognise import announced, read_ranks
 from tracemine.ranks.record import Interval, Job
 from tracemine.tickets.of_job import identity_of
 

@@ -19,7 +19,7 @@ from tracemine.findings.record import Source
 from tracemine.fleet.places import scheme_of, shown
 from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
 from tracemine.patterns import deferred
-from tracemine.ranks.texts import cause_texts
+from tracemine.ranks.cause import cause_texts
 from tracemine.tickets.content import FindingPlace, fix_blocks, how_to_check, led, rules
 from tracemine.tickets.document import Block, Bullets, Folded, Name, Paragraph, Run, Runs, Strong, Text, TicketTable
 from tracemine.tickets.marks import check_project, key_of

@@ -36,7 +36,7 @@ def clocks_of(ranks: Sequence[RankSummary], blocks: Sequence[MatchBlock]) -> Clo
     offset = _estimates(ranks, blocks)
     origin = np.array([rank.window[0] for rank in ranks], np.int64)
     bounds = np.minimum(_bounds(ranks, blocks, np.arange(count), origin), _of_one_file(ranks, origin))
-    high, low = _paths(bounds), -_paths(bounds.T)
+    high, low = _shortest(bounds, bounds[:, 0])[0], -_shortest(bounds.T, bounds.T[:, 0])[0]
     apart = origin[0] - origin
     bound = np.full(count, -1, np.int64)
     bound[0] = 0
@@ -55,13 +55,7 @@ def is_refuted(ranks: Sequence[RankSummary], blocks: Sequence[MatchBlock]) -> bo
     bounds = _bounds(ranks, blocks, members, np.array([ranks[at].start[i] for at, i in first], np.int64))
     off = bounds + _SLACK_NS / 2  # two of them are a circle
     np.fill_diagonal(off, 0)
-    distance = np.zeros(len(members))
-    for _ in range(len(members) + 1):
-        shorter = np.minimum(distance, (off + distance[None, :]).min(axis=1))
-        if (shorter == distance).all():
-            return False
-        distance = shorter
-    return True
+    return not _shortest(off, np.zeros(len(members)))[1]
 
 
 def _estimates(ranks: Sequence[RankSummary], blocks: Sequence[MatchBlock]) -> IntArray:
@@ -110,23 +104,20 @@ def _bounds(
         start = np.stack([ranks[at].start[rows[:, n]] - origin[p] for n, (at, p) in enumerate(columns)], axis=1)
         dur = np.stack([ranks[at].dur[rows[:, n]] for n, (at, _) in enumerate(columns)], axis=1)
         begin, end = start.astype(float), (start + dur).astype(float)
-        tight = np.full((len(columns), len(columns)), np.inf)
-        if len(columns) == 2:
-            tight[[0, 1], [1, 0]] = (end[:, ::-1] - begin).min(axis=0)
-        for row in range(len(rows) if len(columns) > 2 else 0):
-            np.minimum(tight, end[row][None, :] - begin[row][:, None], out=tight)
+        tight = np.stack([(end - begin[:, [n]]).min(axis=0) for n in range(len(columns))])
         cells = np.ix_(place, place)
         bounds[cells] = np.minimum(bounds[cells], tight)
     np.fill_diagonal(bounds, 0)
     return bounds
 
 
-def _paths(bounds: FloatArray) -> FloatArray:
-    """Return the most that each offset may exceed the first: shortest paths, where no circle lies below zero."""
-    distance: FloatArray = bounds[:, 0].copy()
-    for _ in range(len(bounds)):
+def _shortest(bounds: FloatArray, distance: FloatArray) -> tuple[FloatArray, bool]:
+    """Return the most that each offset may exceed a common origin, from the distances to it that are known: shortest
+    paths; and whether there is no circle of bounds below zero.
+    """
+    for _ in range(len(bounds) + 1):
         shorter = np.minimum(distance, (bounds + distance[None, :]).min(axis=1))
         if (shorter == distance).all():
-            break
+            return distance, True
         distance = shorter
-    return distance
+    return distance, False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct
 
 from tracemine.columns import numbers, string_ids
 from tracemine.ops import classify
 from tracemine.ops.collectives import PAIRED, kind_of, message_bytes
+from tracemine.rows.arrow import blocks_of
 from tracemine.rows.table import IntArray
 from tracemine.timeline import Timeline
 
@@ -47,15 +47,20 @@ class Collectives(Struct, frozen=True, kw_only=True):
     sequence: IntArray
     elements_in: IntArray
     elements_out: IntArray
+    blocks: IntArray  # of its kernel; 0: not recorded
     parts: tuple[tuple[SentPart, ...], ...]  # sends and receives; empty of others
 
     def __len__(self) -> int:
         return len(self.activity)
 
+    def group_of(self, at: int) -> ProcessGroup:
+        """Return the group of one."""
+        return self.groups[int(self.group[at])]
+
     def reordered(self, order: IntArray) -> Collectives:
         """Return them in another order."""
         rows = order.tolist()
-        arrays = ("activity", "group", "nbytes", "sequence", "elements_in", "elements_out")
+        arrays = ("activity", "group", "nbytes", "sequence", "elements_in", "elements_out", "blocks")
         return msgspec.structs.replace(
             self,
             kind=tuple(self.kind[row] for row in rows),
@@ -72,79 +77,58 @@ def collectives_of(timeline: Timeline) -> Collectives:
     0
     """
     table, activities = timeline.collectives, timeline.activities
-    at = numbers(table.column("activity_row"), null=-1)
-    records = np.flatnonzero((at >= 0) & (numbers(table.column("group_size"), null=-1) != 1))
-    rows: dict[int, list[int]] = {int(row): [] for row in _by_name(timeline, at[at >= 0])}
-    for record, row in zip(records.tolist(), at[records].tolist(), strict=True):
-        rows.setdefault(row, []).append(record)
+    at, size = (numbers(table.column(name), null=-1) for name in ("activity_row", "group_size"))
+    rows = _records(timeline, at, size)
     start = numbers(activities.column("start_ns"))
-    order = sorted(rows, key=lambda row: (int(start[row]), row))
-    recorded, kernel, called = _Recorded(table), _texts(activities.column("name")), _called(timeline, order)
-    sent = [recorded.sent(rows[row], called[row], kernel[row]) for row in order]
-    groups = {group: place for place, group in enumerate(dict.fromkeys(each.group for each in sent))}
-    arrays = {
-        name: np.array([getattr(each, name) for each in sent], np.int64)
-        for name in ("nbytes", "sequence", "elements_in", "elements_out")
-    }
+    order = np.array(sorted(rows, key=lambda row: (int(start[row]), row)), np.int64)
+    records, first = [rows[row] for row in order.tolist()], np.array([(*rows[row], -1)[0] for row in order], np.int64)
+    name, listed, described, dtype = (
+        [*_texts(table.column(each)), None] for each in ("name", "ranks", "group_description", "dtype")
+    )
+    counted = ("sequence", "elements_in", "elements_out", "peer", "group_size")
+    of = {each: np.append(numbers(table.column(each), null=-1), -1) for each in counted}
+    called, kernel = _called(timeline, order.tolist()), _texts(activities.column("name"))
+    both = zip(order.tolist(), first.tolist(), strict=True)
+    kinds = [kind_of(name[at] if at >= 0 else called[row], kernel[row]) or "unknown" for row, at in both]
+    groups = [_group(listed[at], int(of["group_size"][at]), described[at]) for at in first.tolist()]
+    place = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    elements = zip(of["elements_in"][first].tolist(), of["elements_out"][first].tolist(), strict=True)
+    sent = zip(kinds, elements, groups, first.tolist(), strict=True)
+    nbytes = [message_bytes(kind, *counts, group.size, dtype[at]) for kind, counts, group, at in sent]
+    parts = [_parts(kind, own, name, of) for kind, own in zip(kinds, records, strict=True)]
     return Collectives(
-        activity=np.array(order, np.int64),
-        kind=tuple(each.kind for each in sent),
-        group=np.array([groups[each.group] for each in sent], np.int64),
-        groups=tuple(groups),
-        parts=tuple(each.parts for each in sent),
-        **arrays,
+        activity=order,
+        kind=tuple("send_recv" if len(each) > 1 else kind for kind, each in zip(kinds, parts, strict=True)),
+        group=np.array([place[group] for group in groups], np.int64),
+        groups=tuple(place),
+        nbytes=np.array(nbytes, np.int64),
+        blocks=blocks_of(activities)[order],
+        parts=tuple(parts),
+        **{each: of[each][first] for each in counted[:3]},
     )
 
 
-class _Sent(Struct, frozen=True, kw_only=True):
-    """One collective as its activity's records tell it."""
-
-    kind: str
-    group: ProcessGroup = ProcessGroup(None, None, None)
-    nbytes: int = -1
-    sequence: int = -1
-    elements_in: int = -1
-    elements_out: int = -1
-    parts: tuple[SentPart, ...] = ()
+def _records(timeline: Timeline, at: IntArray, size: IntArray) -> dict[int, list[int]]:
+    """Return the records of each activity that communicates; none where its name alone tells."""
+    rows: dict[int, list[int]] = {int(row): [] for row in _by_name(timeline, at[at >= 0])}
+    for record in np.flatnonzero((at >= 0) & (size != 1)).tolist():
+        rows.setdefault(int(at[record]), []).append(record)
+    return rows
 
 
-class _Recorded:
-    """The columns of the table `collectives`."""
+def _parts(kind: str, records: list[int], name: list[str | None], of: dict[str, IntArray]) -> tuple[SentPart, ...]:
+    found = []
+    for at in records if kind in PAIRED else ():
+        peer, elements = (int(of[each][at]) for each in ("peer", "elements_in"))
+        known = (None if each < 0 else each for each in (peer, elements))
+        found.append(SentPart(kind_of(name[at], None) or "unknown", *known))
+    return tuple(found)
 
-    def __init__(self, table: pa.Table) -> None:
-        texts = ("name", "ranks", "group_description", "dtype")
-        integers = ("group_size", "sequence", "peer", "elements_in", "elements_out")
-        self.texts = {name: _texts(table.column(name)) for name in texts}
-        self.numbers = {name: numbers(table.column(name), null=-1) for name in integers}
 
-    def sent(self, records: list[int], called: str | None, kernel: str | None) -> _Sent:
-        """Return what an activity sends. called, kernel: what tells its kind where nothing was recorded."""
-        if not records:
-            return _Sent(kind=kind_of(called, kernel) or "unknown")
-        first = records[0]
-        kind = kind_of(self.texts["name"][first], kernel) or "unknown"
-        group = self._group(first)
-        counts = {name: int(self.numbers[name][first]) for name in ("sequence", "elements_in", "elements_out")}
-        return _Sent(
-            kind="send_recv" if kind in PAIRED and len(records) > 1 else kind,
-            group=group,
-            nbytes=message_bytes(
-                kind, counts["elements_in"], counts["elements_out"], group.size, self.texts["dtype"][first]
-            ),
-            parts=tuple(map(self._part, records)) if kind in PAIRED else (),
-            **counts,
-        )
-
-    def _part(self, record: int) -> SentPart:
-        peer, elements = (int(self.numbers[name][record]) for name in ("peer", "elements_in"))
-        kind = kind_of(self.texts["name"][record], None) or "unknown"
-        return SentPart(kind, peer if peer >= 0 else None, elements if elements >= 0 else None)
-
-    def _group(self, record: int) -> ProcessGroup:
-        size, ranks = int(self.numbers["group_size"][record]), ranks_in(self.texts["ranks"][record])
-        if ranks is not None and size >= 0 and len(ranks) != size:
-            ranks = None
-        return ProcessGroup(ranks, size if size >= 0 else None, self.texts["group_description"][record])
+def _group(listed: str | None, size: int, described: str | None) -> ProcessGroup:
+    ranks = ranks_in(listed)
+    ranks = None if ranks is not None and size >= 0 and len(ranks) != size else ranks
+    return ProcessGroup(ranks, size if size >= 0 else None, described)
 
 
 def _by_name(timeline: Timeline, recorded: IntArray) -> IntArray:

@@ -6,39 +6,35 @@ host is the limit the device has time to communicate. Transfers are counted, nev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tracemine.devices import find_device
 from tracemine.ops.collectives import PAIRED
+from tracemine.ranks.cause import JobCause
 from tracemine.ranks.collectives import ProcessGroup
 from tracemine.ranks.record import Interval
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import JobUnprofiled, gain_of_transfers
+from tracemine.ranks.unprofiled import JobUnprofiled
 from tracemine.rows.table import BoolArray, IntArray
-from tracemine.units import bytes_text, time_text
+from tracemine.units import bytes_text, percent_text, time_text
 
 _LEAST_SHARE = 0.01  # of the step
 _MANY, _SMALL_BYTES, _BUCKET_BYTES = 10, 1_000_000, 25 << 20
 _ALONE = 0.95  # of its time: nothing else runs
-_SLOWED = 0.5  # of what is hidden: computing next to it takes longer by so much
+_SLOWED = 0.5  # of what is hidden: computing next to it takes longer by so much where its device is not known
 MORE = 1.25  # what goes with a call on the host is more than what is recorded of it
+_QUEUED_NS, _LEAST_QUEUED = 20_000, 2  # behind another group's, and how many a step
+_HALF = 0.5  # of what is hidden stays hidden where both groups share a link: assumed
 _CALLS_OF_BUCKET = 2  # that of a bucket takes a host 157 us while recorded, that of a gradient 88
-
-
-class Exposed(Struct, frozen=True, kw_only=True):
-    """Collectives with one cause: which, how many a step, what the step gains, and what is known of them."""
-
-    rule: str
-    kind: str
-    group: ProcessGroup
-    count: float
-    saving: Interval | None
-    transfer_ns: int  # a step, that nothing hides: by it what saves an unknown time is ordered
-    facts: tuple[str, ...]
-    evidence: str = "replayed"
+# Of a gradient's call DDP's hook takes 10 to 28 us while recorded, in which it divides the gradient as well: what it
+# takes more than a division that it makes needless, and what it takes of a program that has none.
+_HOOK = 0.1, 0.3
 
 
 class _Set(Struct, frozen=True):
@@ -58,62 +54,63 @@ class _Set(Struct, frozen=True):
         """Return the places in the job of collectives of this set, in each of its groups."""
         return np.concatenate([jobs[these] for jobs in (self.jobs, *self.alike)])
 
+    def cause(
+        self, case: JobUnprofiled, rule: str, count: float, saving: tuple[int, int, int], transfer_ns: int,
+        facts: tuple[str, ...],
+    ) -> JobCause:  # fmt: skip
+        """Return what some of this set cost. count, transfer_ns: of these a step."""
+        return JobCause(
+            rule=rule, ranks=members_of(case, self.group), kind=self.kind, count=f"{count:g}", facts=facts,
+            saving=within(case, *saving), costs_ns=transfer_ns / 2,
+        )  # fmt: skip
 
-def exposed_communication(
-    ranks: Sequence[RankSummary],
-    job: JobReplay,
-    without: JobUnprofiled,
-    step_ns: int,
-    claimed: BoolArray,
-    slow: BoolArray,
-) -> list[Exposed]:
+
+def exposed_communication(case: JobUnprofiled, claimed: BoolArray, slow: BoolArray) -> list[JobCause]:
     """Return what communication costs the job and need not, each collective in one of them.
 
     claimed: collectives of the job that have a cause already. slow: those whose link is slow: hiding them is no cure.
     """
-    causes: list[Exposed] = []
-    for same in _sets(ranks, job):
+    causes: list[JobCause] = []
+    for same in _sets(case.job):
         unclaimed = ~claimed[same.jobs]
         for rule in (_not_overlapped, _exposed, _small):
             free = unclaimed & ~slow[same.jobs] if rule is _exposed else unclaimed
-            cause, these = rule(same, free, job, without, step_ns)
+            cause, these = rule(case, same, free)
             if cause is not None:
                 causes.append(cause)
                 unclaimed = unclaimed & ~these
     return causes
 
 
-def _sets(ranks: Sequence[RankSummary], job: JobReplay) -> list[_Set]:
-    chosen: dict[tuple[str, ProcessGroup], list[tuple[int, int, int]]] = {}
-    for k, members in enumerate(job.members):
-        at, i = members[0]
-        if job.kind[k] not in PAIRED:
-            sent = ranks[at].collectives
-            chosen.setdefault((job.kind[k], sent.groups[sent.group[i]]), []).append((k, at, i))
-    alike: dict[object, list[_Set]] = {}
-    for (kind, group), rows in chosen.items():
-        first = rows[0][1]
-        mine = [(k, i) for k, at, i in rows if at == first]
-        jobs, own = (np.array(column, np.int64) for column in zip(*mine, strict=True))
-        of_group = _Set(kind, group, jobs, ranks[first], own, ())
+def members_of(case: JobUnprofiled, group: ProcessGroup) -> tuple[int, ...]:
+    """Return which ranks of a group are recorded, of one that is not all."""
+    everyone = tuple(rank.rank for rank in case.ranks)
+    return tuple(rank for rank in group.ranks or () if rank in everyone) or everyone
+
+
+def within(case: JobUnprofiled, low: int, mid: int, high: int) -> Interval:
+    """Return a saving that is no more than the step."""
+    return Interval(*(min(max(ns, 0), case.step_ns) for ns in (low, mid, high)))
+
+
+def _sets(job: JobReplay) -> Iterator[_Set]:
+    alike: dict[object, list[_Set]] = defaultdict(list)
+    for (kind, group), rows in job.by_kind().items():
+        first = job.members[rows[0]][0][0]
+        mine = [k for k in rows if job.members[k][0][0] == first]
+        own = np.array([job.members[k][0][1] for k in mine], np.int64)
         named = group if group.ranks is None else (group.size, group.description)
-        alike.setdefault((kind, named, len(jobs)), []).append(of_group)
-    return [_pooled(same) for same in alike.values()]
+        of_group = _Set(kind, group, np.array(mine, np.int64), job.ranks[first], own, ())
+        alike[kind, named, len(mine)] += [of_group] * (kind not in PAIRED)
+    for first_one, *others in (same for same in alike.values() if same):
+        group = first_one.group
+        if others:
+            everyone = {rank for each in (first_one, *others) for rank in each.group.ranks or ()}
+            group = ProcessGroup(tuple(sorted(everyone)), group.size, group.description)
+        yield replace(first_one, group=group, alike=tuple(each.jobs for each in others))
 
 
-def _pooled(same: Sequence[_Set]) -> _Set:
-    """Return sets of equal groups as one: the first, and where the others' collectives are."""
-    first = same[0]
-    if len(same) == 1:
-        return first
-    everyone = tuple(sorted({rank for each in same for rank in each.group.ranks or ()}))
-    group = ProcessGroup(everyone, first.group.size, first.group.description)
-    return _Set(first.kind, group, first.jobs, first.rank, first.own, tuple(each.jobs for each in same[1:]))
-
-
-def _not_overlapped(
-    each: _Set, unclaimed: BoolArray, job: JobReplay, without: JobUnprofiled, step_ns: int
-) -> tuple[Exposed | None, BoolArray]:
+def _not_overlapped(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[JobCause | None, BoolArray]:
     """Find gradients that are reduced one by one when the backward pass is over, on the stream that computes."""
     rank, own = each.rank, each.own
     alone = rank.exposed[own] >= _ALONE * rank.dur[own]
@@ -121,27 +118,41 @@ def _not_overlapped(
     count = these.sum() / rank.steps
     if each.kind != "all_reduce" or count < _MANY:
         return None, these
-    transfer = int(job.transfer[each.jobs[these]].sum() / rank.steps)
+    transfer = int(case.job.transfer[each.jobs[these]].sum() / rank.steps)
     nbytes = rank.collectives.nbytes[own[these]]
     buckets = _buckets(nbytes[rank.step[own[these]] == rank.steps - 1])
-    call = _call_ns(rank, own[these])
+    jobs = each.everywhere(these)
+    call = _call_ns(case.job, jobs)
     small = int(((nbytes >= 0) & (nbytes < _SMALL_BYTES)).sum() / rank.steps)
+    lost = slowed(rank, int(rank.collectives.blocks[own[these]].max()), transfer / buckets)
     facts = (
         f"Their transfers take {time_text(transfer)} a step; {buckets} buckets of 25 MB would do, and each further "
         f"call keeps its host for {time_text(call)}.",
         *((f"{small} of them are below 1 MB.",) if small else ()),
+        f"Hidden, they take multiprocessors from what is computed: it loses {percent_text(lost, 1)} of their time.",
     )
-    # What a bucket sends meanwhile slows the backward pass down by half of what it takes (assumed).
-    jobs = each.everywhere(these)
-    stays = 1 - min(_CALLS_OF_BUCKET * buckets / count, 1.0)
-    gone = [_calls_of(job, at, jobs, int(stays * call)) for at in range(len(job.ranks))]
-    gain = gain_of_transfers(job, without, jobs, _SLOWED, gone)
-    least = gain_of_transfers(job, without, jobs, 0.0).low
-    saving = Interval(min(least, gain.mid), gain.mid, max(transfer + int(count * call * MORE), gain.mid))
-    return Exposed(
-        rule="not_overlapped", kind=each.kind, group=each.group, count=float(count), saving=within(saving, step_ns),
-        transfer_ns=transfer, facts=facts, evidence="measured",
-    ), these  # fmt: skip
+    calls = [1 - min(_CALLS_OF_BUCKET * buckets / count + hook, 1.0) for hook in _HOOK]
+    gone = [[_calls_of(case.job, at, jobs, int(of * call)) for at in range(len(case.ranks))] for of in calls]
+    gain, least = (case.gain_of_transfers(jobs, *how) for how in zip((lost, 1.0), gone, strict=True))
+    high = max(transfer + int(count * call * MORE), gain.mid)
+    return each.cause(case, "not_overlapped", count, (min(least.low, gain.mid), gain.mid, high), transfer, facts), these
+
+
+def slowed(rank: RankSummary, blocks: int, transfer_ns: float) -> float:
+    """Return which share of a collective's time computing next to it loses: its blocks take multiprocessors.
+
+    Kernels of one wave that no longer fit take two, of which the second begins once the first or the collective has
+    ended; those of many waves are slower by what it takes; smaller ones fit next to it.
+    """
+    device = find_device(rank.device)
+    if device is None or not blocks or not len(rank.kernels.name):
+        return _SLOWED
+    of, most, left = rank.kernels, device.sm_count, device.sm_count - blocks
+    each = np.maximum(of.time_ns / of.count, 1)
+    pairs = transfer_ns // (2 * each)
+    wave = (pairs * each + np.minimum(each, transfer_ns - 2 * pairs * each)) / max(transfer_ns, 1)
+    share = np.select([of.blocks <= left, of.blocks <= most], [np.zeros(len(each)), wave], blocks / most)
+    return float((share * of.time_ns).sum() / max(of.time_ns.sum(), 1))
 
 
 def _calls_of(job: JobReplay, at: int, jobs: IntArray, call_ns: int) -> IntArray:
@@ -150,12 +161,10 @@ def _calls_of(job: JobReplay, at: int, jobs: IntArray, call_ns: int) -> IntArray
     return np.append(np.isin([job.of[at, i] for i in inside.tolist()], jobs) * call_ns, 0)
 
 
-def _exposed(
-    each: _Set, unclaimed: BoolArray, job: JobReplay, without: JobUnprofiled, step_ns: int
-) -> tuple[Exposed | None, BoolArray]:
+def _exposed(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[JobCause | None, BoolArray]:
     """Find transfers that nothing hides and that the job's step feels, or that no overlap can hide as they are run."""
     rank, own = each.rank, each.own
-    bare = np.minimum(rank.exposed[own], job.transfer[each.jobs])
+    bare = np.minimum(rank.exposed[own], case.job.transfer[each.jobs])
     these = unclaimed & (bare > 0)
     if not these.any():
         return None, these
@@ -165,9 +174,9 @@ def _exposed(
         if not these.any():
             return None, these
     transfer = int(bare[these].sum() / rank.steps)
-    gain = gain_of_transfers(job, without, each.everywhere(these), 0.0)
+    gain = case.gain_of_transfers(each.everywhere(these), 0.0)
     felt = gain.mid if not in_order else transfer
-    if felt < _LEAST_SHARE * step_ns:
+    if felt < _LEAST_SHARE * case.step_ns:
         return None, these & False
     nbytes = rank.collectives.nbytes[own[these]]
     size = f" of {bytes_text(int(np.median(nbytes)))}" if (nbytes > 0).all() else ""
@@ -180,16 +189,11 @@ def _exposed(
             else ()
         ),
     )
-    saving = within(Interval(0, min(gain.mid, transfer), max(min(gain.high, transfer), gain.mid)), step_ns)
-    return Exposed(
-        rule="exposed_collective", kind=each.kind, group=each.group, count=float(these.sum() / rank.steps),
-        saving=saving, transfer_ns=transfer, facts=facts,
-    ), these  # fmt: skip
+    saving = (0, min(gain.mid, transfer), max(min(gain.high, transfer), gain.mid))
+    return each.cause(case, "exposed_collective", these.sum() / rank.steps, saving, transfer, facts), these
 
 
-def _small(
-    each: _Set, unclaimed: BoolArray, job: JobReplay, without: JobUnprofiled, step_ns: int
-) -> tuple[Exposed | None, BoolArray]:
+def _small(case: JobUnprofiled, each: _Set, unclaimed: BoolArray) -> tuple[JobCause | None, BoolArray]:
     """Find many small messages a step: each costs its host a call, whatever it sends."""
     rank, own = each.rank, each.own
     nbytes = rank.collectives.nbytes[own]
@@ -198,17 +202,14 @@ def _small(
     if count < _MANY:
         return None, small
     these = small | (unclaimed & (nbytes >= 0) & ~rank.computes[own])  # of buckets of gradients the large ones, too
-    call = _call_ns(rank, own[these])
+    call = _call_ns(case.job, each.everywhere(these))
     facts = (f"Each keeps its host for about {time_text(call)} and moves {bytes_text(int(np.median(nbytes[small])))}.",)
     fewer = these.sum() / rank.steps - _buckets(nbytes[these & (rank.step[own] == rank.steps - 1)])
-    calls, transfer = int(max(fewer, 0) * call), int(job.transfer[each.jobs[these]].sum() / rank.steps)
-    saving = within(Interval(0, calls if _is_host_the_limit(job, transfer) else calls // 2, calls), step_ns)
-    if saving.mid < _LEAST_SHARE * step_ns:
+    calls, transfer = int(max(fewer, 0) * call), int(case.job.transfer[each.jobs[these]].sum() / rank.steps)
+    mid = calls if _is_host_the_limit(case.job, transfer) else calls // 2
+    if min(mid, case.step_ns) < _LEAST_SHARE * case.step_ns:
         return None, these & False
-    return Exposed(
-        rule="small_collectives", kind=each.kind, group=each.group, count=float(count), saving=saving,
-        transfer_ns=transfer, facts=facts, evidence="measured",
-    ), these  # fmt: skip
+    return each.cause(case, "small_collectives", count, (0, mid, calls), transfer, facts), these
 
 
 def _buckets(nbytes: IntArray) -> int:
@@ -241,12 +242,56 @@ def _last_of_step(rank: RankSummary, own: IntArray) -> BoolArray:
     return is_last[own]
 
 
-def _call_ns(rank: RankSummary, own: IntArray) -> int:
-    """Return how long one of these calls takes the host in the median, what recording adds left out."""
-    known = rank.call_ns[own]
-    return int(np.median(known[known >= 0])) if (known >= 0).any() else 0
+def _call_ns(job: JobReplay, jobs: IntArray) -> int:
+    """Return how long one of these calls takes a host, what recording adds left out: the median of a rank, of all."""
+    own: dict[int, list[int]] = defaultdict(list)
+    for k in jobs.tolist():
+        for at, i in job.members[k]:
+            own[at] += [int(job.ranks[at].call_ns[i])] if job.ranks[at].call_ns[i] >= 0 else []
+    medians = [float(np.median(calls)) for calls in own.values() if calls]
+    return int(np.median(medians)) if medians else 0
 
 
-def within(saving: Interval, step_ns: int) -> Interval:
-    """Return a saving that is no more than the step."""
-    return Interval(*(min(max(ns, 0), step_ns) for ns in (saving.low, saving.mid, saving.high)))
+def serialised(case: JobUnprofiled, claimed: BoolArray) -> list[JobCause]:
+    """Return collectives that stood behind another group's on their stream, each the shorter of two, as one cause.
+
+    Those of one group must keep their order. Of two that have a count of elements in common the second may read what
+    the first gives: nothing is said of them.
+    """
+    job, ranks = case.job, range(len(case.ranks))
+    pairs = [pair for at in ranks for pair in _in_a_row(job, at) if not claimed[list(pair)].any()]
+    shorter = np.unique([min(pair, key=lambda k: int(job.transfer[k])) for pair in pairs]).astype(np.int64)
+    if not len(shorter):
+        return []
+    at, i = job.members[shorter[0]][0]
+    sent, steps = case.ranks[at].collectives, case.ranks[at].steps
+    mine = [k for k in shorter.tolist() if any(who == at for who, _ in job.members[k])]
+    count, transfer = len(mine) / steps, int(job.transfer[mine].sum() / steps)
+    gain = case.gain_of_transfers(shorter, 0.0).mid
+    if count < _LEAST_QUEUED or gain < _LEAST_SHARE * case.step_ns:
+        return []
+    fact = (
+        f"{count:g} a step stand behind a collective of another group on one stream, launched and ready: on their own "
+        f"stream {time_text(transfer)} of transfer may run meanwhile."
+    )
+    return [
+        JobCause(
+            rule="serialised_collectives", ranks=members_of(case, sent.group_of(i)), count=f"{count:g}",
+            saving=within(case, 0, int(gain * _HALF), gain), costs_ns=transfer / 2, facts=(fact,),
+        )
+    ]  # fmt: skip
+
+
+def _in_a_row(job: JobReplay, at: int) -> Iterator[tuple[int, int]]:
+    """Yield which collective of the job stood behind which of another group, on a rank."""
+    rank, sent = job.ranks[at], job.ranks[at].collectives
+    order = np.lexsort((rank.start, rank.stream))
+    for first, second in zip(order[:-1].tolist(), order[1:].tolist(), strict=True):
+        if rank.stream[first] != rank.stream[second] or rank.queued_ns[second] < _QUEUED_NS:
+            continue
+        if sent.group[first] == sent.group[second] or sent.kind[first] in PAIRED or sent.kind[second] in PAIRED:
+            continue
+        counts = [{int(sent.elements_in[i]), int(sent.elements_out[i])} for i in (first, second)]
+        if -1 in counts[0] | counts[1] or counts[0] & counts[1] or rank.step[first] < 0 or rank.step[second] < 0:
+            continue
+        yield job.of[at, first], job.of[at, second]

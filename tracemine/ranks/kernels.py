@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -12,6 +13,7 @@ from tracemine.rows.arrow import blocks_of
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline
 
+Kernel: TypeAlias = tuple[str, int, int]  # its name, its blocks, and a number for its shapes
 _MOST = 100  # distinct kernels that are kept, those that take most
 
 
@@ -28,6 +30,21 @@ class KernelTimes(Struct, frozen=True):
     time_ns: IntArray
     alone_count: IntArray  # while no collective ran
     alone_ns: IntArray
+
+    def by_kernel(self) -> dict[Kernel, KernelSums]:
+        """Return them one by one."""
+        alone = self.alone_ns / np.maximum(self.alone_count, 1)
+        keys = zip(self.name, self.blocks.tolist(), self.shapes.tolist(), strict=True)
+        times = map(KernelSums, self.count.tolist(), self.time_ns.tolist(), alone.tolist())
+        return dict(zip(keys, times, strict=True))
+
+
+class KernelSums(Struct, frozen=True):
+    """A kernel of a rank: how often and for how long, and how long one of them takes alone; 0: none is."""
+
+    count: int
+    time_ns: int
+    alone: float
 
 
 def kernel_times(timeline: Timeline, chosen: IntArray, dur: IntArray, next_to: BoolArray) -> KernelTimes:

@@ -43,7 +43,7 @@ def matched(ranks: Sequence[RankSummary]) -> MatchedCollectives:
     blocks: list[MatchBlock] = []
     unmatched: Counter[str] = Counter()
     missing = 0
-    signs = _Signatures(ranks)
+    signs = _signatures(ranks)
     for group, members in _by_group(ranks).items():
         missing += group.ranks is not None and len(group.ranks) > len(members)
         found, reason = _of_group(ranks, group, members, signs)
@@ -67,20 +67,21 @@ def _by_group(ranks: Sequence[RankSummary]) -> dict[ProcessGroup, list[int]]:
     return dict(groups)
 
 
-class _Signatures:
-    """A number for what all members of a collective have in common: kind and size; of an all-to-all the kind alone."""
-
-    def __init__(self, ranks: Sequence[RankSummary]) -> None:
-        known: dict[tuple[str, int], int] = {}
-        self.of = []
-        for rank in ranks:
-            keys = zip(rank.collectives.kind, rank.collectives.nbytes.tolist(), strict=True)
-            equal = ((kind, -1 if kind == "all_to_all" else nbytes) for kind, nbytes in keys)
-            self.of.append(np.array([known.setdefault(key, len(known)) for key in equal], np.int64))
+def _signatures(ranks: Sequence[RankSummary]) -> list[IntArray]:
+    """Return a number for what all members of a collective have in common: kind and size; of an all-to-all the kind
+    alone.
+    """
+    known: dict[tuple[str, int], int] = {}
+    found = []
+    for rank in ranks:
+        keys = zip(rank.collectives.kind, rank.collectives.nbytes.tolist(), strict=True)
+        equal = ((kind, -1 if kind == "all_to_all" else nbytes) for kind, nbytes in keys)
+        found.append(np.array([known.setdefault(key, len(known)) for key in equal], np.int64))
+    return found
 
 
 def _of_group(
-    ranks: Sequence[RankSummary], group: ProcessGroup, members: list[int], signs: _Signatures
+    ranks: Sequence[RankSummary], group: ProcessGroup, members: list[int], signs: list[IntArray]
 ) -> tuple[list[MatchBlock], Counter[str]]:
     """Return the matches of one group, and how many of its collectives have none, by reason."""
     mine = {at: _members_own(ranks[at].collectives, group, ranks[at]) for at in members}
@@ -101,7 +102,7 @@ def _members_own(collectives: Collectives, group: ProcessGroup, rank: RankSummar
 
 
 def _by_sequence_or_order(
-    ranks: Sequence[RankSummary], mine: dict[int, IntArray], signs: _Signatures, reason: Counter[str]
+    ranks: Sequence[RankSummary], mine: dict[int, IntArray], signs: list[IntArray], reason: Counter[str]
 ) -> Iterator[MatchBlock]:
     members = [at for at, rows in mine.items() if len(rows)]
     if len(members) < 2:
@@ -109,7 +110,7 @@ def _by_sequence_or_order(
         return
     numbered = all((ranks[at].collectives.sequence[mine[at]] >= 0).all() for at in members)
     rows = _of_equal_number(ranks, mine, members) if numbered else _of_equal_place(ranks, mine, members, signs)
-    sign = np.stack([signs.of[at][rows[:, column]] for column, at in enumerate(members)], axis=1)
+    sign = np.stack([signs[at][rows[:, column]] for column, at in enumerate(members)], axis=1)
     equal = rows[(sign == sign[:, :1]).all(axis=1)]
     reason["kind or size differs"] += rows.size - equal.size
     reason["windows begin or end apart"] += sum(len(mine[at]) for at in members) - rows.size
@@ -128,7 +129,7 @@ def _of_equal_number(ranks: Sequence[RankSummary], mine: dict[int, IntArray], me
 
 
 def _of_equal_place(
-    ranks: Sequence[RankSummary], mine: dict[int, IntArray], members: list[int], signs: _Signatures
+    ranks: Sequence[RankSummary], mine: dict[int, IntArray], members: list[int], signs: list[IntArray]
 ) -> IntArray:
     """Return the collectives that stand at one place, once it is known by how much each rank is ahead."""
     base = max(members, key=lambda at: len(mine[at]))
@@ -138,18 +139,26 @@ def _of_equal_place(
     return np.stack([mine[at][first + shift[at] : last + shift[at]] for at in members], axis=1)
 
 
-def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, IntArray], signs: _Signatures) -> int:
+def _shift(
+    ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, IntArray], signs: list[IntArray]
+) -> int:
     """Return by how many places a rank's collectives are ahead of another's: where most agree, the least of equals.
 
-    What agrees in kind and size alone may still be another: of shifts that agree as well, one that the clocks allow.
+    What agrees in kind and size alone may still be another: of shifts that agree as well, one by which most are of
+    steps of one number, and that the clocks allow.
     """
-    first, second = (signs.of[at][mine[at]] for at in (base, other))
+    first, second = (signs[at][mine[at]] for at in (base, other))
+    steps = [np.append(ranks[at].numbers, -1)[ranks[at].step[mine[at]]] for at in (base, other)]
 
     def overlap(shift: int) -> tuple[IntArray, IntArray]:
         """Return the places of both that a shift puts together and that agree."""
         ours = np.arange(max(-shift, 0), min(len(first), len(second) - shift))
         ours = ours[first[ours] == second[ours + shift]]
         return ours, ours + shift
+
+    def same_step(shift: int) -> int:
+        ours, theirs = (of[at] for of, at in zip(steps, overlap(shift), strict=True))
+        return int(((ours == theirs) & (ours >= 0)).sum())
 
     def is_allowed(shift: int) -> bool:
         ours, theirs = overlap(shift)
@@ -158,14 +167,15 @@ def _shift(ranks: Sequence[RankSummary], base: int, other: int, mine: dict[int, 
         block = MatchBlock(np.array([base, other]), rows, np.array([kind in SYNCHRONISING for kind in kinds], np.bool_))
         return not is_refuted(ranks, [block])
 
-    if len(first) == len(second) and (first == second).all() and is_allowed(0):
+    usual = len(first) == len(second) and (first == second).all() and 2 * same_step(0) >= (steps[0] >= 0).sum()
+    if usual and is_allowed(0):
         return 0
     apart = max(min(len(first), len(second)) // 2, abs(len(first) - len(second)) + _MOST_APART)
     agree = {shift: len(overlap(shift)[0]) for shift in range(-apart, apart + 1)}
     most = max(agree.values())
     least = min(len(first), len(second)) / 2  # fewer may agree by any clocks
     likely = [shift for shift in agree if agree[shift] >= max(most - abs(shift), least, 1)]
-    ordered = sorted(likely, key=lambda shift: (-agree[shift], abs(shift), shift))
+    ordered = sorted(likely, key=lambda shift: (-agree[shift], -same_step(shift), abs(shift), shift))
     allowed = next((shift for shift in ordered if is_allowed(shift)), None)
     return max(agree, key=lambda shift: (agree[shift], -abs(shift))) if allowed is None else allowed
 

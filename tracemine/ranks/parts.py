@@ -46,7 +46,7 @@ def collective_parts(timeline: Timeline, sent: Collectives, step: IntArray, comp
         return CollectiveParts(code, {}, {}, Spans.of(code, code))
     of, size = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     of[rows] = np.arange(len(rows))
-    size[rows] = [sent.groups[group].size or -1 for group in sent.group.tolist()]
+    size[rows] = [sent.group_of(i).size or -1 for i in range(len(rows))]
     part = parts_of(timeline, rows, coded(sent.kind, of), size)
     of_row = np.array([NAMES.index(name) if name in NAMES else -1 for name in PARTS] + [-1])
     code = of_row[part.codes[rows]]
@@ -132,7 +132,7 @@ def _gathered_again(timeline: Timeline, sent: Collectives, computes: BoolArray) 
         alike = sent.group[first] == sent.group[second] and stream[rows[0]] == stream[rows[1]]
         if alike and len(given) == 1 and given == read.by(int(rows[1])):
             own = given[0]
-            whole = (own[0] * (sent.groups[sent.group[first]].size or 1), *own[1:])
+            whole = (own[0] * (sent.group_of(first).size or 1), *own[1:])
             between = np.arange(rows[0] + 1, rows[1])
             between = between[stream[between] == stream[rows[0]]]
             if len(between) and not np.isin(between, sent.activity).any() and read.alone(between, whole, own):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.ops.collectives import PAIRED
+from tracemine.ranks.cause import JobCause
 from tracemine.ranks.record import Interval
-from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
-from tracemine.ranks.unprofiled import HostDevice, JobUnprofiled, gains_of
+from tracemine.ranks.unprofiled import HostDevice, JobUnprofiled
 from tracemine.rows.table import FloatArray
 from tracemine.units import percent_text, time_text
 
@@ -22,61 +21,45 @@ _UNEVEN = 1.1  # the longest stage against their mean
 _LESS, _MORE = 0.75, 1.25  # as far as replayed savings were off
 
 
-class Bubble(Struct, frozen=True, kw_only=True):
-    """A pipeline that waits: by which rule, its ranks, what a step gains or else waits, and what is known of it."""
-
-    rule: str
-    ranks: tuple[int, ...]
-    saving: Interval | None = None
-    costs_ns: int  # a step, by which findings are ordered
-    facts: tuple[str, ...]
-    evidence: str = "model"
-
-
-def pipeline_bubbles(
-    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, step_ns: int
-) -> list[Bubble]:
+def pipeline_bubbles(case: JobUnprofiled) -> list[JobCause]:
     """Return stages of a pipeline with unequal work, and its bubble: none where no ranks send to each other in a chain,
     or none waits for long.
     """
+    ranks = case.ranks
     stages = [at for at, rank in enumerate(ranks) if any(kind in PAIRED for kind in rank.collectives.kind)]
     if len(stages) < 2 or not _is_chain([ranks[at] for at in stages]):
         return []
     share = float(np.mean([ranks[at].wait_ns_by_step.sum() / _window(ranks[at]) for at in stages]))
-    waits_ns = int(share * step_ns)
+    waits_ns = int(share * case.step_ns)
     busy = np.array([float(ranks[at].stretches.busy.sum()) / ranks[at].steps for at in stages])
-    uneven = _uneven(ranks, job, without, stages, busy, waits_ns)
+    uneven = _uneven(case, stages, busy, waits_ns)
     if share < _LEAST_SHARE:
         return uneven
     facts = [_wait_text(len(stages), share, _microbatches(ranks, stages))]
     device = float(np.mean(busy))
-    if device < _HOST_BOUND * step_ns * (1 - share):
+    if device < _HOST_BOUND * case.step_ns * (1 - share):
         facts.append(
             f"The stages are host-bound: a device computes {time_text(int(device))} a step, so that more microbatches "
             "would cost their hosts more than the bubble."
         )
-    bubble = Bubble(
-        rule="pipeline_bubble", ranks=tuple(ranks[at].rank for at in stages), facts=tuple(facts),
-        costs_ns=waits_ns,
-    )  # fmt: skip
-    return [*uneven, bubble]
+    everyone = tuple(ranks[at].rank for at in stages)
+    return [
+        *uneven,
+        JobCause(rule="pipeline_bubble", ranks=everyone, saving=None, costs_ns=waits_ns, facts=tuple(facts)),
+    ]
 
 
-def _uneven(
-    ranks: Sequence[RankSummary], job: JobReplay, without: JobUnprofiled, stages: Sequence[int], busy: FloatArray,
-    waits_ns: int,
-) -> list[Bubble]:  # fmt: skip
+def _uneven(case: JobUnprofiled, stages: Sequence[int], busy: FloatArray, waits_ns: int) -> list[JobCause]:
     """Return that one stage computes longer than the others, and what the step gains where all do as their mean.
 
     Layers that move take their host's work with them.
     """
     if float(busy.max()) < _UNEVEN * float(busy.mean()):
         return []
-
     slowest, scale = int(busy.argmax()), float(busy.mean()) / np.maximum(busy, 1)
 
     def scenarios(slower: float) -> list[list[HostDevice]]:
-        before = without.lines(slower)
+        before = case.lines(slower)
         after = list(before)
         for name in ("device", "host"):
             own = [getattr(before[at], name) for at in stages]
@@ -86,18 +69,14 @@ def _uneven(
                 after[at] = replace(after[at], **{name: each * grown})
         return [before, after]
 
-    (gain,) = gains_of(job, scenarios)
+    (gain,) = case.gains_of(scenarios)
     saving = Interval(int(gain.low * _LESS), gain.mid, int(gain.high * _MORE))
+    ranks = tuple(case.ranks[at].rank for at in stages)
     fact = (
-        f"Rank {ranks[stages[slowest]].rank}'s device computes {time_text(int(busy.max()))} a step, the stages' mean "
-        f"is {time_text(int(busy.mean()))}; the others wait for it in each microbatch."
+        f"Rank {ranks[slowest]}'s device computes {time_text(int(busy.max()))} a step, the stages' mean is "
+        f"{time_text(int(busy.mean()))}; the others wait for it in each microbatch."
     )
-    return [
-        Bubble(
-            rule="stage_imbalance", ranks=tuple(ranks[at].rank for at in stages), saving=saving, facts=(fact,),
-            costs_ns=max(saving.mid, waits_ns), evidence="replayed",
-        )
-    ]  # fmt: skip
+    return [JobCause(rule="stage_imbalance", ranks=ranks, saving=saving, costs_ns=waits_ns, facts=(fact,))]
 
 
 def _wait_text(stages: int, share: float, microbatches: int) -> str:

@@ -1,110 +1,148 @@
-"""Ranks read by processes of this machine: a task a file, of which the summary alone comes back."""
+"""Ranks read file by file: here, by processes of this machine, or by a Ray cluster. Of each file its summaries alone
+come back. As a program it answers lines, each the path of a file, with what that file holds.
+"""
 
 from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.errors import InputError, TracemineError
+from tracemine.formats import open_trace
 from tracemine.pool import Pool
-from tracemine.processes import Closing, Ended, Process, TooLate, worker
-from tracemine.ranks.summary import RankSummary
+from tracemine.processes import Ended, Process, TooLate, serve, worker
+from tracemine.ranks.apart import ranks_apart
+from tracemine.ranks.summary import RankSummary, summarise
+from tracemine.ray_cluster import LOST, joined
 
+# Names of files that hold a rank: rank-3, rank_3, worker3, TP-3.
+_NAMED = re.compile(r"(?i)(?<![a-z])(?:rank|worker|tp|dp|pp|ep)[-_]?(\d{1,6})(?!\d)")
 _LEAST_BYTES, _LEAST_FILES = 16 << 20, 3  # a process takes a second to begin
 _LIMIT_S, _ATTEMPTS = 900.0, 2
-_NARROW = (np.int8, np.int16, np.int32)
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # one process a core is enough
 
 Outcome = list[RankSummary] | TracemineError
 
 
-class SummaryAnswer(msgspec.Struct, frozen=True):
-    """What became of a file: the ranks that it holds, or why there are none."""
+def rank_in(name: str) -> int | None:
+    """Return the rank that a file's name says.
 
-    ranks: list[RankSummary] = []
-    error: str | None = None
+    >>> [rank_in(name) for name in ("rank-5.json", "run-TP-3.trace.json.gz", "worker2_step_1.json", "frank1.json")]
+    [5, 3, 2, None]
+    """
+    named = _NAMED.search(name)
+    return None if named is None else int(named[1])
 
 
-def read_each(
-    paths: Sequence[Path], read: Callable[[Path], list[RankSummary]], processes: int | None = None
-) -> Iterator[Outcome]:
+def summaries_of(path: Path, only: range | None = None) -> Outcome:
+    """Return what a file holds of its rank, or of each of several; or why it holds none. only: as of `summarise`."""
+    try:
+        timeline = open_trace(path)
+        if timeline.meta.ingest.truncated:
+            raise InputError("the file is cut off: what its rank did behind the cut is not known")
+        if not timeline.activities.num_rows:
+            raise InputError("no GPU activity was recorded")
+        several = ranks_apart(timeline)
+        rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
+        if len(several) > 1:
+            named = ((part, part.meta.rank or 0) for part in several)
+            return [replace(summarise(part, f"{path} (rank {at})", at, only), clock=str(path)) for part, at in named]
+        if rank is None:
+            raise InputError("neither the trace nor the file's name says which rank it is")
+        return [summarise(timeline, str(path), rank, only)]
+    except TracemineError as error:
+        return error
+
+
+def read_each(paths: Sequence[Path], processes: int | None = None, only: range | None = None) -> Iterator[Outcome]:
     """Yield what each file holds, or what is wrong with it, in order.
 
     processes: how many read at once; by default one a core where there are several large files, else this one.
     """
     if processes is None:
-        is_large = len(paths) >= _LEAST_FILES and sum(map(_size, paths)) >= _LEAST_BYTES
+        size = sum(path.stat().st_size for path in paths if path.is_file())
+        is_large = len(paths) >= _LEAST_FILES and size >= _LEAST_BYTES
         processes = min(len(os.sched_getaffinity(0)), len(paths)) if is_large else 1
     if processes < 2:
-        for path in paths:
-            try:
-                yield read(path)
-            except TracemineError as error:
-                yield error
+        yield from (summaries_of(path, only) for path in paths)
         return
     with Pool([_Reader() for _ in range(processes)]) as pool:
-        waiting: list[Future[Outcome]] = [
-            pool.start(lambda reader, path=path: reader.read(path))  # type: ignore[misc]
-            for path in paths
-        ]
+        asked = [_asked(path, only) for path in paths]
+        waiting = [pool.start(lambda reader, line=line: reader.read(line)) for line in asked]  # type: ignore[misc]
         for one in waiting:
             yield one.result()
 
 
-class _Reader(Closing):
+def read_on_ray(address: str, paths: Sequence[Path], only: range | None = None) -> Iterator[Outcome]:
+    """Yield what each file holds, read by a Ray cluster, a task a file. A lost node's files are read elsewhere.
+
+    Nodes need tracemine, and the files under the same paths. Raises UsageError without Ray or its cluster.
+    """
+    with joined(address) as ray:
+        remote = ray.remote(num_cpus=1, max_retries=LOST, scheduling_strategy="SPREAD")(answer)
+        for waiting in [remote.remote(_asked(path, only)) for path in paths]:
+            try:
+                yield unpacked(ray.get(waiting))
+            except ray.exceptions.RayError as error:
+                yield InputError(f"could not be read on the cluster: {str(error)[:200]}")
+
+
+class _Reader(Process):
     """One process that reads files, one at a time."""
 
     def __init__(self) -> None:
-        self._process = Process(worker("tracemine.ranks.worker"), {**os.environ, **_ENVIRONMENT})
+        super().__init__(worker(__name__), {**os.environ, **_ENVIRONMENT})
 
-    def read(self, path: Path) -> Outcome:
-        """Return what a file holds; once more where the process was lost."""
+    def read(self, line: bytes) -> Outcome:
+        """Return what a file holds, as a line asks; once more where the process was lost."""
         says = ""
         for _ in range(_ATTEMPTS):
             try:
-                answer = unpacked(self._process.ask(base64.b64encode(os.fsencode(path.resolve())), _LIMIT_S))
+                return unpacked(self.ask(line, _LIMIT_S))
             except TooLate:
                 return InputError(f"took longer than {_LIMIT_S:g} s to read")
             except Ended as end:
                 says = f"the process that read it {end.how}"
-            else:
-                return answer.ranks if answer.error is None else InputError(answer.error)
         return InputError(says)
 
-    def kill(self) -> None:
-        """End what it does at once."""
-        self._process.kill()
 
-    def close(self) -> None:
-        """End the process."""
-        self._process.close()
+def _asked(path: Path, only: range | None) -> bytes:
+    ends = None if only is None else (only.start, only.stop)
+    return base64.b64encode(msgspec.msgpack.encode((os.fsencode(path.resolve()), ends)))
 
 
-def packed(answer: SummaryAnswer) -> bytes:
-    """Return an answer as a line; integers as few bytes as hold them."""
-    return base64.b64encode(msgspec.msgpack.encode(answer, enc_hook=_as_bytes))
+def answer(line: bytes) -> bytes:
+    """Return what a file holds, or what is wrong with it, as a line. line: its path, and the steps that count."""
+    path, ends = msgspec.msgpack.decode(base64.b64decode(line), type=tuple[bytes, tuple[int, int] | None])
+    return packed(summaries_of(Path(os.fsdecode(path)), None if ends is None else range(*ends)))
 
 
-def unpacked(line: bytes) -> SummaryAnswer:
+def packed(found: Outcome) -> bytes:
+    """Return what a file holds as a line; integers as few bytes as hold them."""
+    said = found.message if isinstance(found, TracemineError) else found
+    return base64.b64encode(msgspec.msgpack.encode(said, enc_hook=_as_bytes))
+
+
+def unpacked(line: bytes) -> Outcome:
     """Return what `packed` made."""
-    return msgspec.msgpack.decode(base64.b64decode(line), type=SummaryAnswer, dec_hook=_as_array)
+    said = msgspec.msgpack.decode(base64.b64decode(line), type=list[RankSummary] | str, dec_hook=_as_array)
+    return InputError(said) if isinstance(said, str) else said
 
 
 def _as_bytes(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         raise NotImplementedError
-    kinds = _NARROW if value.dtype == np.int64 and value.size else ()
-    low, high = (int(value.min()), int(value.max())) if kinds else (0, 0)
-    narrow = next((kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max), None)
-    sent = value if narrow is None else value.astype(narrow)
-    return value.dtype.str, sent.dtype.str, value.shape, sent.tobytes()
+    narrow = value.dtype == np.int64 and value.size
+    kind = np.result_type(*map(np.min_scalar_type, (value.min(), value.max()))) if narrow else value.dtype
+    return value.dtype.str, kind.str, value.shape, value.astype(kind).tobytes()
 
 
 def _as_array(_: type, value: Any) -> Any:
@@ -112,8 +150,10 @@ def _as_array(_: type, value: Any) -> Any:
     return np.frombuffer(content, np.dtype(sent)).astype(np.dtype(kind)).reshape(shape)
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+def main() -> None:
+    """Answer until there are no more lines."""
+    serve(answer)
+
+
+if __name__ == "__main__":
+    main()

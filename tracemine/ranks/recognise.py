@@ -9,22 +9,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from tracemine.errors import InputError, TracemineError
-from tracemine.formats import open_trace
+from tracemine.errors import TracemineError
 from tracemine.formats.nsys import holds_ranks
 from tracemine.formats.source import FileSource
-from tracemine.ranks.apart import ranks_apart
-from tracemine.ranks.reading import Outcome, read_each
-from tracemine.ranks.summary import RankSummary, summarise
+from tracemine.ranks.reading import Outcome, rank_in, read_each
+from tracemine.ranks.summary import RankSummary
 
 _WORLD, _RANK = (re.compile(b'"' + key + rb'"\s*:\s*(\d{1,9})\b') for key in (b"world_size", b"rank"))
-# Names of files that hold a rank: rank-3, rank_3, worker3, TP-3.
-_NAMED = re.compile(r"(?i)(?<![a-z])(?:rank|worker|tp|dp|pp|ep)[-_]?(\d{1,6})(?!\d)")
 
 
 class RanksRead(Struct, frozen=True):
@@ -42,16 +39,6 @@ class RanksRead(Struct, frozen=True):
     def is_job(self) -> bool:
         """Whether there are several ranks that communicate."""
         return len(self.ranks) > 1 and sum(len(rank.start) > 0 for rank in self.ranks) > 1
-
-
-def rank_in(name: str) -> int | None:
-    """Return the rank that a file's name says.
-
-    >>> [rank_in(name) for name in ("rank-5.json", "run-TP-3.trace.json.gz", "worker2_step_1.json", "frank1.json")]
-    [5, 3, 2, None]
-    """
-    named = _NAMED.search(name)
-    return None if named is None else int(named[1])
 
 
 def may_be_job(paths: Sequence[Path]) -> bool:
@@ -100,52 +87,65 @@ def read_ranks(
     paths: Iterable[Path],
     note: Callable[[str], None] | None = None,
     processes: int | None = None,
-    read: Callable[[Sequence[Path]], Iterator[Outcome]] | None = None,
+    read: Callable[..., Iterator[Outcome]] | None = None,
 ) -> RanksRead:
-    """Read each file to the summary of its rank; what cannot be one is left out, with the reason.
+    """Read each file to the summary of its rank; what cannot be one is left out, with the reason. Where ranks recorded
+    other steps than the rest, those count that all of them did.
 
     note: called with what is left out. processes: as of `read_each`. read: yields what each file holds in its place.
     """
     left_out: dict[str, str] = {}
-    summaries: list[RankSummary] = []
-    named = list(paths)
-    outcomes = read_each(named, summaries_of, processes) if read is None else read(named)
-    for path, found in zip(named, outcomes, strict=True):
+    summaries: list[tuple[Path, RankSummary]] = []
+    named, read = list(paths), read or partial(read_each, processes=processes)
+    for path, found in zip(named, read(named), strict=True):
         if isinstance(found, TracemineError):
             left_out[path.name] = found.message
         else:
-            summaries += found
-    size = _world(summaries)
-    ranks: dict[int, RankSummary] = {}
-    for summary in sorted(summaries, key=lambda summary: summary.window[0]):
-        earlier = ranks.get(summary.rank)
-        if summary.world_size not in (None, size):
-            left_out[summary.file] = f"is of a job of {summary.world_size} ranks, the others of {size}"
-            continue
-        if earlier is not None:
-            left_out[earlier.file] = f"rank {summary.rank} is recorded in {summary.file} as well, later"
-        ranks[summary.rank] = summary
+            summaries += ((path, summary) for summary in found)
+    ranks = _distinct(summaries, left_out)
     for file, reason in left_out.items():
         if note is not None:
             note(f"{file}: left out: {reason}")
-    return RanksRead(tuple(ranks[number] for number in sorted(ranks)), left_out)
+    found_by = {number: summary for number, (_, summary) in ranks.items()} | _again(ranks, read)
+    return RanksRead(tuple(found_by[number] for number in sorted(found_by)), left_out)
 
 
-def summaries_of(path: Path) -> list[RankSummary]:
-    """Return what a file holds of its rank, or of each of several. Raises TracemineError where it holds none."""
-    timeline = open_trace(path)
-    if timeline.meta.ingest.truncated:
-        raise InputError("the file is cut off: what its rank did behind the cut is not known")
-    if not timeline.activities.num_rows:
-        raise InputError("no GPU activity was recorded")
-    several = ranks_apart(timeline)
-    rank = timeline.meta.rank if timeline.meta.rank is not None else rank_in(path.name)
-    if len(several) > 1:
-        named = ((part, part.meta.rank or 0) for part in several)
-        return [replace(summarise(part, f"{path} (rank {at})", at), clock=str(path)) for part, at in named]
-    if rank is None:
-        raise InputError("neither the trace nor the file's name says which rank it is")
-    return [summarise(timeline, str(path), rank)]
+def _again(
+    ranks: dict[int, tuple[Path, RankSummary]], read: Callable[..., Iterator[Outcome]]
+) -> dict[int, RankSummary]:
+    """Return ranks that recorded other steps than the rest, read again with those that all recorded."""
+    only = _common_steps([summary for _, summary in ranks.values()])
+    if only is None:
+        return {}
+    others = dict.fromkeys(path for path, summary in ranks.values() if summary.numbers != tuple(only))
+    again = chain(*(found for found in read(list(others), only=only) if not isinstance(found, TracemineError)))
+    return {summary.rank: summary for summary in again if summary.rank in ranks}
+
+
+def _distinct(
+    summaries: Sequence[tuple[Path, RankSummary]], left_out: dict[str, str]
+) -> dict[int, tuple[Path, RankSummary]]:
+    """Return one recording of each rank, the latest; what is left out with the reason is added to that."""
+    size = _world([summary for _, summary in summaries])
+    ranks: dict[int, tuple[Path, RankSummary]] = {}
+    for path, summary in sorted(summaries, key=lambda one: one[1].window[0]):
+        if summary.world_size not in (None, size):
+            left_out[summary.file] = f"is of a job of {summary.world_size} ranks, the others of {size}"
+            continue
+        if summary.rank in ranks:
+            earlier = ranks[summary.rank][1].file
+            left_out[earlier] = f"rank {summary.rank} is recorded in {summary.file} as well, later"
+        ranks[summary.rank] = path, summary
+    return ranks
+
+
+def _common_steps(ranks: Sequence[RankSummary]) -> range | None:
+    """Return the numbers of the steps that all ranks recorded; None where that is all of each, or nothing is known."""
+    each = {rank.numbers for rank in ranks}
+    common = sorted(set.intersection(*map(set, each))) if each else []
+    if len(each) < 2 or not common or common[0] < 0 or common[-1] - common[0] >= len(common):
+        return None
+    return range(common[0], common[-1] + 1)
 
 
 def _world(summaries: Sequence[RankSummary]) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 JOB_SCHEMA_VERSION = 1
@@ -89,3 +91,12 @@ class JobReport(Struct, frozen=True, kw_only=True):
 
     schema_version: int = JOB_SCHEMA_VERSION
     job: Job
+
+
+def named(ranks: Sequence[int], most: int) -> str:
+    """Return ranks as prose has them, of many the first.
+
+    >>> named((0, 1), 4), named(range(9), 2)
+    ('0, 1', '0, 1, …')
+    """
+    return ", ".join(map(str, ranks[:most])) + (", …" if len(ranks) > most else "")

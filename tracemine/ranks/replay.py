@@ -4,13 +4,14 @@ Each rank is a device, one number line of own time, with events in order: a coll
 its host meets it. A collective begins on each member when it is issued and the one before it on that member's stream
 has ended; it ends on all of them at the latest of these beginnings and the transfer, an all-to-all on each by as much
 later or earlier as recorded; a wait holds the device until then. The host is a line of its own: it works ahead, the
-device is never ahead of it, and where it meets the device it waits for it. Ranks whose events have the same order are
-run as one, with lines each.
+device is never ahead of it, and where it meets the device it waits for it. What waits for what is the same in all
+scenarios: what waits for nothing else any more happens at once, on all ranks, wave by wave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -19,27 +20,60 @@ from tracemine.columns import ranges
 from tracemine.errors import InputError, Location
 from tracemine.ops.collectives import PAIRED
 from tracemine.ranks.clocks import Clocks
+from tracemine.ranks.collectives import ProcessGroup
 from tracemine.ranks.match import MatchedCollectives
 from tracemine.ranks.summary import RankSummary
-from tracemine.rows.table import FloatArray, IntArray
+from tracemine.rows.table import BoolArray, FloatArray, IntArray
 
-ISSUED, AWAITED, MET = range(3)  # kinds of events
+ISSUED, AWAITED, MET, ENDED = range(4)  # kinds of events
 
 
 class _Events(Struct, frozen=True):
-    """What happens on a rank, or on ranks that do the same, in order: [events], and [events, ranks]."""
+    """What happens on a rank, in order; of a wave, on all ranks at once."""
 
-    ranks: IntArray
+    rank: IntArray
     what: IntArray
     stretch: IntArray
-    collective: IntArray  # of the job, of each rank; -1: of none
-    apart: FloatArray  # of its transfer: by so much later it ends on each rank
-    device: FloatArray  # share of the stretch's own time that passes since the event before, of each rank
+    collective: IntArray  # of the job; -1: of none
+    apart: FloatArray  # of its transfer: by so much later it ends here
+    device: FloatArray  # share of the stretch's own time that passes since the event before
     host: FloatArray  # of the host's time
+
+    @classmethod
+    def joined(cls, each: Sequence[_Events]) -> _Events:
+        """Return the events of ranks, one after the other."""
+        return cls(*(np.concatenate([getattr(one, name) for one in each]) for name in cls.__struct_fields__))
+
+    def of(self, rows: IntArray) -> _Events:
+        """Return some of them."""
+        return _Events(*(getattr(self, name)[rows] for name in self.__struct_fields__))
+
+
+class _Wave(Struct, frozen=True):
+    """What happens at once: at most one event of each rank, and collectives that end."""
+
+    events: _Events
+    issues: IntArray  # places in `events`, by collective
+    issued: IntArray  # the collectives of these
+    firsts: IntArray  # where each of them begins in `issues`
+    awaits: IntArray  # places in `events`
+    meets: IntArray
+    ends: IntArray  # collectives
+    earlier: IntArray  # of these those that others come right behind
+    later: IntArray  # the others
+
+    @classmethod
+    def of(cls, events: _Events, ends: IntArray, earlier: IntArray, later: IntArray) -> _Wave:
+        """Return a wave with its events by what they are."""
+        issues, awaits, meets = (np.flatnonzero(events.what == what) for what in (ISSUED, AWAITED, MET))
+        issues = issues[np.argsort(events.collective[issues], kind="stable")]
+        issued, firsts = np.unique(events.collective[issues], return_index=True)
+        return cls(events, issues, issued, firsts, awaits, meets, ends, earlier, later)
 
 
 class JobReplay:
-    """What holds for all scenarios of a job: events of each rank, members and transfers of each collective.
+    """What holds for all scenarios of a job: events, members and transfers. Raises InputError where ranks wait for each
+    other.
 
     A collective that was not matched is one of its rank alone, for as long as it was recorded.
     """
@@ -51,15 +85,14 @@ class JobReplay:
         taken = {member for members in self.members for member in members}
         own = [(at, i) for at, rank in enumerate(ranks) for i in np.flatnonzero(rank.step >= 0).tolist()]
         self.members += [(member,) for member in own if member not in taken]
+        self.is_whole = _are_whole(ranks, self.members)
         self.kind = [ranks[at].collectives.kind[i] for (at, i), *_ in self.members]
         self.transfer = _transfers(ranks, self.members, self.kind)
         self.of = {member: k for k, members in enumerate(self.members) for member in members}
         apart = self._apart(clocks.offset_ns)
-        self.events = [self._events(at, apart) for at in range(len(ranks))]
         self.begin = np.array([rank.window[0] for rank in ranks]) + clocks.offset_ns
         self.end = np.array([rank.window[1] for rank in ranks]) + clocks.offset_ns
-        self.before = self._before()
-        self._together = True  # ranks of equal events are run as one
+        self._waves = list(self._in_waves(_Events.joined([self._events(at, apart) for at in range(len(ranks))])))
 
     def _apart(self, offset: IntArray) -> dict[tuple[int, int], float]:
         """Return by how much later than a transfer after its last begin an all-to-all ends on members: each ends when
@@ -93,31 +126,54 @@ class JobReplay:
         share[: len(issue)] = 1.0
         works = np.concatenate((place + 1.0, np.zeros(len(held)), met + rank.meetings.share[met]))
         order = np.lexsort((stretch, what, time))
-        joined, shares = (np.concatenate((of, of[held], np.full(len(met), -1)))[order][:, None] for of in (k, later))
+        joined, shares = (np.concatenate((of, of[held], np.full(len(met), -1)))[order] for of in (k, later))
+        first = sum(len(before.stretches.own) for before in self.ranks[:at])
         return _Events(
-            np.array([at]),
-            what[order],
-            stretch[order],
-            joined,
-            shares,
-            _passing((stretch + share)[order]),
-            _passing(works[order]),
+            np.full(len(order) + 1, at),
+            np.append(what[order], ENDED),
+            first + np.append(stretch[order], len(inside)),
+            np.append(joined, -1),
+            np.append(shares, 0.0),
+            _passing((stretch + share)[order], len(inside) + 1),
+            _passing(works[order], len(inside) + 1),
         )
 
-    def _before(self) -> tuple[IntArray, IntArray]:
+    def _in_waves(self, events: _Events) -> Iterator[_Wave]:
+        """Yield what happens at once: an event once those before it on its rank have happened, and what it awaits has
+        ended; the end of a collective once all have issued it, and what is before it on their streams has ended.
+        """
+        count, issues = len(events.rank), np.flatnonzero(events.what == ISSUED)
+        awaits, after = np.flatnonzero(events.what == AWAITED), np.flatnonzero(np.diff(events.rank) == 0)
+        earlier, later = self._in_order(events, issues)
+        source = np.concatenate((after, issues, count + events.collective[awaits], count + earlier))
+        target = np.concatenate((after + 1, count + events.collective[issues], awaits, count + later))
+        order = np.argsort(source, kind="stable")
+        source, target = source[order], target[order]
+        lacking = np.bincount(target, minlength=count + len(self.members))
+        left, ready = np.ones(count, np.bool_), np.flatnonzero(lacking == 0)
+        while len(ready):
+            own, ends = ready[ready < count], ready[ready >= count] - count
+            left[own] = False
+            pairs = _from(earlier, ends)
+            yield _Wave.of(events.of(own), ends, earlier[pairs], later[pairs])
+            following = target[_from(source, ready)]
+            np.subtract.at(lacking, following, 1)
+            ready = np.unique(following[lacking[following] == 0])
+        if lacking.any():
+            raise InputError(
+                "is of ranks that wait for each other in a circle, as matched",
+                where=Location(self.ranks[next(iter(events.rank[left].tolist()), 0)].file),
+                hint="name the ranks of one run",
+            )
+
+    def _in_order(self, events: _Events, issues: IntArray) -> IntArray:
         """Return which collective comes right before which on a stream of a member: pairs in order, each once."""
-        pairs: set[tuple[int, int]] = set()
-        for at, events in enumerate(self.events):
-            issued = events.collective[events.what == ISSUED, 0].tolist()
-            last: dict[int, int] = {}
-            place = {self.of[at, i]: i for i in np.flatnonzero(self.ranks[at].step >= 0).tolist()}
-            for k in issued:
-                stream = int(self.ranks[at].stream[place[k]])
-                if stream in last:
-                    pairs.add((last[stream], k))
-                last[stream] = k
-        earlier, later = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
-        return earlier, later
+        of_stretch = np.concatenate([np.append(rank.stream[rank.step >= 0], -1) for rank in self.ranks])
+        on = np.stack((of_stretch[events.stretch[issues]], events.rank[issues]))
+        order = np.lexsort(on)
+        k, same = events.collective[issues][order], (on[:, order[1:]] == on[:, order[:-1]]).all(axis=0)
+        pairs: IntArray = np.unique(np.stack((k[:-1], k[1:]))[:, same], axis=1)
+        return pairs
 
     def ends(
         self,
@@ -131,23 +187,38 @@ class JobReplay:
 
         stretches: of each rank [scenarios, stretches]. transfer: [scenarios, collectives], as recorded by default.
         together: all ranks begin at once; else when they did. hosts: of each rank, as stretches; by default no host is
-        a limit. Raises InputError where ranks wait for each other.
+        a limit.
         """
-        scenarios, count = stretches[0].shape[0], len(self.ranks)
+        own = np.concatenate([each.T for each in stretches])
+        works = np.zeros_like(own) if hosts is None else np.concatenate([each.T for each in hosts])
         times = self.transfer.astype(float)[None, :] if transfer is None else transfer
-        whole: FloatArray = np.broadcast_to(times, (scenarios, len(self.members))).T.copy()
-        begin = np.zeros(count) if together else (self.begin - self.begin.min()).astype(float)
-        lines = stretches, [np.zeros_like(each) for each in stretches] if hosts is None else hosts
-        for as_one in (True, False) if self._together else (False,):
-            run = _Run(self, _as_one(self.events) if as_one else self.events, lines, whole, begin)
-            if run.to_the_end():
-                self._together = as_one
-                return run.ends()
-        raise InputError(
-            "is of ranks that wait for each other in a circle, as matched",
-            where=Location(self.ranks[run.first_stuck()].file),
-            hint="name the ranks of one run",
-        )
+        whole: FloatArray = np.broadcast_to(times, (own.shape[1], len(self.members))).T
+        begin = np.zeros(len(self.ranks)) if together else (self.begin - self.begin.min()).astype(float)
+        device = np.repeat(begin[:, None], own.shape[1], axis=1)
+        host, issued, ended = device.copy(), np.zeros(whole.shape), np.zeros(whole.shape)
+        for wave in self._waves:
+            events = wave.events
+            at, place, k = events.rank, events.stretch, events.collective[wave.awaits]
+            host[at] += events.host[:, None] * works[place]
+            now = np.maximum(device[at] + events.device[:, None] * own[place], host[at])
+            if len(k):
+                over = ended[k] + events.apart[wave.awaits][:, None] * whole[k]
+                now[wave.awaits] = np.maximum(now[wave.awaits], over)
+            device[at] = now
+            host[at[wave.meets]] = now[wave.meets]
+            if len(wave.issued):
+                last = np.maximum.reduceat(now[wave.issues], wave.firsts, axis=0)
+                issued[wave.issued] = np.maximum(issued[wave.issued], last)
+            ended[wave.ends] = issued[wave.ends] + whole[wave.ends]
+            np.maximum.at(issued, wave.later, ended[wave.earlier])
+        return device.T
+
+    def by_kind(self, most: int | None = None) -> dict[tuple[str, ProcessGroup], list[int]]:
+        """Return the collectives of each kind and group, or so many of all, those that were matched first."""
+        kinds: dict[tuple[str, ProcessGroup], list[int]] = defaultdict(list)
+        for k, ((at, i), *_) in enumerate(self.members[:most]):
+            kinds[self.kind[k], self.ranks[at].collectives.group_of(i)].append(k)
+        return kinds
 
     def recorded(self) -> list[FloatArray]:
         """Return each rank's stretches as recorded, one scenario."""
@@ -170,146 +241,31 @@ def _members(ranks: Sequence[RankSummary], matches: MatchedCollectives) -> list[
     return joined
 
 
-def _passing(place: FloatArray) -> FloatArray:
-    """Return how far each event lies behind those before it, [events, 1]; places count in stretches.
+def _are_whole(ranks: Sequence[RankSummary], members: list[tuple[tuple[int, int], ...]]) -> BoolArray:
+    """Return of which collectives all members were recorded: else the shortest time may hold a wait for the others."""
+    groups = [ranks[at].collectives.group_of(i) for (at, i), *_ in members]
+    size = [len(group.ranks) if group.ranks is not None else group.size or 0 for group in groups]
+    return np.array([len(joined) for joined in members], np.int64) >= np.array(size, np.int64)
 
-    >>> _passing(np.array([0.5, 1.0, 0.0, 2.0])).T.tolist()
-    [[0.5, 0.5, 0.0, 1.0]]
+
+def _passing(place: FloatArray, count: int) -> FloatArray:
+    """Return how far each event lies behind those before it, and the end behind all; places count in stretches.
+
+    >>> _passing(np.array([0.5, 1.0, 0.0, 2.0]), 3).tolist()
+    [0.5, 0.5, 0.0, 1.0, 1.0]
     """
-    return np.diff(np.maximum.accumulate(place), prepend=0.0)[:, None]
+    passed = np.diff(np.maximum.accumulate(place), prepend=0.0)
+    return np.append(passed, count - passed.sum())
 
 
-def _as_one(events: Sequence[_Events]) -> list[_Events]:
-    """Return the events of ranks that have the same order as one, each rank a column."""
-    equal: dict[tuple[bytes, bytes], list[_Events]] = {}
-    for each in events:
-        equal.setdefault((each.what.tobytes(), each.stretch.tobytes()), []).append(each)
-    return [
-        _Events(
-            np.concatenate([each.ranks for each in same]),
-            same[0].what,
-            same[0].stretch,
-            *(
-                np.concatenate([getattr(each, name) for each in same], axis=1)
-                for name in ("collective", "apart", "device", "host")
-            ),
-        )
-        for same in equal.values()
-    ]
+def _from(sources: IntArray, chosen: IntArray) -> IntArray:
+    """Return where pairs, sorted by their sources, begin at those chosen.
 
-
-class _Run:
-    """One pass over a job: how far the ranks are, which collectives have ended, and who waits for them."""
-
-    def __init__(
-        self,
-        job: JobReplay,
-        classes: Sequence[_Events],
-        lines: tuple[Sequence[FloatArray], Sequence[FloatArray]],
-        transfer: FloatArray,
-        begin: FloatArray,
-    ) -> None:
-        count, scenarios = transfer.shape
-        self.classes, self.transfer = classes, transfer
-        # Of each class [stretches, ranks, scenarios].
-        self.own, self.works = (
-            [np.stack([line[at] for at in order.ranks.tolist()]).transpose(2, 0, 1) for order in classes]
-            for line in lines
-        )
-        # Of each event the collective that it is of on all ranks of the class, -1 where they differ.
-        self.shared = [
-            np.where((order.collective == order.collective[:, :1]).all(axis=1), order.collective[:, 0], -1).tolist()
-            for order in classes
-        ]
-        self.device = [np.repeat(begin[order.ranks][:, None], scenarios, axis=1) for order in classes]  # where each is
-        self.host = [times.copy() for times in self.device]
-        self.issued = np.zeros((count, scenarios))
-        self.ended = np.zeros((count, scenarios))
-        self.is_over = np.zeros(count, np.bool_)
-        self.lacking = np.array([len(members) for members in job.members], np.int64)  # and those before it, to come
-        self.earlier, self.later = job.before
-        np.add.at(self.lacking, self.later, 1)
-        self.asleep: dict[int, list[int]] = {}
-        self.place = [0] * len(classes)
-        self.ready = list(range(len(classes)))
-
-    def to_the_end(self) -> bool:
-        """Run all ranks as far as they get. Return whether all got to their ends, and all collectives to theirs."""
-        while self.ready:
-            self._advance(self.ready.pop())
-        done = all(place == len(order.stretch) for place, order in zip(self.place, self.classes, strict=True))
-        return done and bool(self.is_over.all())
-
-    def first_stuck(self) -> int:
-        """Return the first rank that did not get to its end; the first of all where each did."""
-        pairs = zip(self.place, self.classes, strict=True)
-        return next((int(order.ranks[0]) for place, order in pairs if place < len(order.stretch)), 0)
-
-    def ends(self) -> FloatArray:
-        """Return when each rank ends in each scenario: [scenarios, ranks]."""
-        ends = np.zeros((self.transfer.shape[1], sum(len(order.ranks) for order in self.classes)))
-        for number, order in enumerate(self.classes):
-            rest = (len(self.own[number]) - part.sum(axis=0)[:, None] for part in (order.device, order.host))
-            self._pass(number, -1, *rest)
-            ends[:, order.ranks] = self.device[number].T
-        return ends
-
-    def _pass(self, number: int, stretch: int, device: FloatArray, host: FloatArray) -> None:
-        """Let shares of a stretch pass: the device works on, and is never ahead of its host."""
-        self.host[number] += host * self.works[number][stretch]
-        self.device[number] += device * self.own[number][stretch]
-        np.maximum(self.device[number], self.host[number], out=self.device[number])
-
-    def _advance(self, number: int) -> None:
-        """Run ranks of one class until one waits for a collective that has not ended."""
-        events = self.classes[number]
-        while self.place[number] < len(events.stretch):
-            at = self.place[number]
-            what, ks, shared = events.what[at], events.collective[at], self.shared[number][at]
-            if what == AWAITED:
-                asked = ks if shared < 0 else np.array([shared])
-                lacking = asked[~self.is_over[asked]].tolist()
-                if lacking:
-                    self.asleep.setdefault(lacking[0], []).append(number)
-                    return
-            self._pass(number, int(events.stretch[at]), events.device[at][:, None], events.host[at][:, None])
-            now = self.device[number]
-            if what == AWAITED:
-                of = ks if shared < 0 else shared
-                np.maximum(now, self.ended[of] + events.apart[at][:, None] * self.transfer[of], out=now)
-            elif what == ISSUED and shared >= 0:
-                self.lacking[shared] -= len(ks)
-                np.maximum(self.issued[shared], now.max(axis=0), out=self.issued[shared])
-                if not self.lacking[shared]:
-                    self._end(np.array([shared]))
-            elif what == ISSUED:
-                self._arrive(ks, now)
-            else:
-                self.host[number] = now.copy()
-            self.place[number] += 1
-
-    def _arrive(self, ks: IntArray, time: FloatArray) -> None:
-        """Note that members of collectives are there; end those that lack none."""
-        order = np.argsort(ks, kind="stable")
-        joined, first, members = np.unique(ks[order], return_index=True, return_counts=True)
-        self.lacking[joined] -= members
-        self.issued[joined] = np.maximum(self.issued[joined], np.maximum.reduceat(time[order], first, axis=0))
-        self._end(joined[self.lacking[joined] == 0])
-
-    def _end(self, over: IntArray) -> None:
-        """End collectives that lack no member and none before them, and those that lacked only these."""
-        while len(over):
-            self.ended[over] = self.issued[over] + self.transfer[over]
-            self.is_over[over] = True
-            for k in over.tolist() if self.asleep else ():
-                self.ready.extend(self.asleep.pop(k, ()))
-            begin, stop = (np.searchsorted(self.earlier, over, side) for side in ("left", "right"))
-            count = stop - begin
-            pairs = ranges(begin, count)
-            later = self.later[pairs]
-            np.maximum.at(self.issued, later, self.ended[self.earlier[pairs]])
-            np.subtract.at(self.lacking, later, 1)
-            over = np.unique(later[self.lacking[later] == 0])
+    >>> _from(np.array([0, 0, 2, 3]), np.array([0, 1, 3])).tolist()
+    [0, 1, 3]
+    """
+    begin, stop = (np.searchsorted(sources, chosen, side) for side in ("left", "right"))
+    return ranges(begin, stop - begin)
 
 
 def _transfers(ranks: Sequence[RankSummary], members: list[tuple[tuple[int, int], ...]], kinds: list[str]) -> IntArray:

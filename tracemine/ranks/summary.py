@@ -92,21 +92,22 @@ class RankSummary(Struct, frozen=True, kw_only=True):
     computing: IntArray = msgspec.field(default_factory=lambda: np.zeros((0, 2), np.int64))
     # Of each step, silence of its host beyond what counts as one at all.
     silent_over_ns: IntArray = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    numbers: tuple[int, ...] = (-1,)  # of the steps, as marked; -1: not numbered
     collecting_ns: int = 0  # a step, Python's garbage where it recorded nothing else
     operators: dict[str, int] = {}  # those that ran most often, and how often
     calls_ns: dict[str, IntArray] = {}  # of each stretch what the host works for a part's collectives, if not recorded
     clock: str | None = None  # the file that holds other ranks as well, by one clock
 
 
-def summarise(timeline: Timeline, path: str, rank: int) -> RankSummary:
-    """Return what the job keeps of a rank."""
-    return _Rank(timeline, path, rank).summary()
+def summarise(timeline: Timeline, path: str, rank: int, only: range | None = None) -> RankSummary:
+    """Return what the job keeps of a rank. only: the numbers of the steps that count; by default all but the first."""
+    return _Rank(timeline, path, rank, only).summary()
 
 
 class _Rank:
     """The columns of one rank that its summary is made of."""
 
-    def __init__(self, timeline: Timeline, path: str, rank: int) -> None:
+    def __init__(self, timeline: Timeline, path: str, rank: int, only: range | None) -> None:
         self.timeline, self.path, self.rank = timeline, path, rank
         activities = timeline.activities
         self.start = numbers(activities.column("start_ns"))
@@ -115,15 +116,17 @@ class _Rank:
         thread, _ = threads(timeline)
         self.calls = HostCalls.of(timeline, launch, thread)
         self.launched = np.where(launch >= 0, np.append(self.calls.begin, 0)[launch], self.start)
-        self.steps, self.ends = _steps(timeline, self.start, self.end)
+        self.steps, self.ends, self.numbers = _steps(timeline, self.start, self.end, only)
         sent = collectives_of(timeline)
         self.communicates = np.zeros(len(self.start), np.bool_)
         self.communicates[sent.activity] = True
         self.computing_rows = computing = np.flatnonzero(~self.communicates)
         self.computing = Spans.of(self.start[computing], self.end[computing])
         self.found = sent
-        self.pace_ns = pace_ns(timeline)
-        self.communicating = Spans.of(self.start[sent.activity], self.end[sent.activity])
+        self.pace_ns, self.loads = pace_ns(timeline), loading(timeline, 0)
+        self.devices = set(numbers(activities.column("device"), null=-1).tolist())
+        begin, end = self.start[sent.activity], self.end[sent.activity]
+        self.communicating, self.bare = Spans.of(begin, end), exposed(begin, end, self.computing)
 
     def summary(self) -> RankSummary:
         begin, end = int(self.steps[0]), int(self.ends[-1])
@@ -154,14 +157,13 @@ class _Rank:
         return RankSummary(
             rank=self.rank,
             file=Path(self.path).name,
-            device=next((d.name for d in self.timeline.meta.devices if d.ordinal in self._devices()), None),
+            device=next((d.name for d in self.timeline.meta.devices if d.ordinal in self.devices), None),
             world_size=self.timeline.meta.world_size,
-            steps=len(self.steps),
-            window=(begin, end),
+            steps=len(self.steps), numbers=self.numbers, window=(begin, end),
             collectives=self.found.reordered(order),
             start=self.start[rows],
             dur=self.end[rows] - self.start[rows],
-            exposed=self._exposed()[rows],
+            exposed=self.bare[order],
             stream=stream[rows],
             computes=computes,
             step=step,
@@ -173,7 +175,7 @@ class _Rank:
             kernels=self._kernels(begin, end),
             silence=longest(self.timeline, self.silence),
             silent_over_ns=self._of_host(Spans.of(self.silence.begin + _SILENT_NS, self.silence.end), step_edges),
-            loading_ns=self._loading_ns(begin, end) // len(self.steps),
+            loading_ns=int(self.loads.within(step_edges[:1], step_edges[-1:])[0]) // len(self.steps),
             collecting_ns=collecting_ns(self.timeline, self.silence) // len(self.steps),
             operators=operators_of(self.timeline, begin, end),
             hosting_ns=self._hosting_ns(begin, end),
@@ -184,13 +186,7 @@ class _Rank:
             part=parts.code[order],
             calls_ns=self._of_calls(parts, host_edges, stretches),
             computing=self._computing(step_edges),
-        )
-
-    def _exposed(self) -> IntArray:
-        """Return of each activity for how long it communicates and nothing else runs."""
-        found, rows = np.zeros(len(self.start), np.int64), self.found.activity
-        found[rows] = exposed(self.start[rows], self.end[rows], self.computing)
-        return found
+        )  # fmt: skip
 
     def _computing_streams(self, stream: IntArray) -> IntArray:
         """Return the streams on which a good part of the work is computed."""
@@ -215,9 +211,6 @@ class _Rank:
         begin, end = (np.clip(each, edges[-2], edges[-1]) for each in (self.computing.begin, self.computing.end))
         there = end > begin
         return close_as_one(begin[there], end[there], int(edges[-1] - edges[-2]) // _DRAWN)
-
-    def _devices(self) -> set[int]:
-        return set(np.unique(numbers(self.timeline.activities.column("device"), null=-1)).tolist())
 
     def _issued(self, rows: IntArray, stream: IntArray) -> IntArray:
         """Return when each collective could have begun but for the others of its job: never after it did begin."""
@@ -274,7 +267,7 @@ class _Rank:
             own=end - begin - blocked.within(begin, end),
             busy=own(self._of_window),
             queued_idle=own(self._queued_idle()),
-            host=np.maximum(works - self._recording_ns(host_edges), 0),
+            host=np.maximum(works - self._added_ns(*self._counts(host_edges)), 0),
             silent=silent,
             operators=operators,
         )
@@ -300,10 +293,6 @@ class _Rank:
         operators, calls = (np.diff(np.searchsorted(each, edges)) for each in self._events)
         return operators, calls
 
-    def _recording_ns(self, edges: IntArray) -> IntArray:
-        """Return what recording added to the host between each two edges."""
-        return self._added_ns(*self._counts(edges))
-
     def _added_ns(self, operators: IntArray, calls: IntArray) -> IntArray:
         """Return what recording so many operators and calls adds to the host."""
         added: IntArray = (self.pace_ns * (operators * _OPERATOR + calls * _CALL)).astype(np.int64)
@@ -328,7 +317,8 @@ class _Rank:
 
     def _by_step(self, edges: IntArray, blocked: Spans) -> Stretches:
         """Return the steps as stretches. What the device does counts to the step that launched it: it may lag."""
-        of_step = np.searchsorted(self.steps, self.launched[self.computing_rows], "right") - 1
+        launched = self.launched[self.computing_rows]
+        of_step = np.where(launched < self.ends[-1], np.searchsorted(self.steps, launched, "right") - 1, -1)
         busy = [
             int(Spans.of(self.start[rows], self.end[rows]).dur.sum())
             for step in range(len(self.steps))
@@ -336,25 +326,17 @@ class _Rank:
         ]
         return replace(self._stretches(edges, edges, blocked), busy=np.array(busy, np.int64))
 
-    def _host_moments(self) -> IntArray:
-        """Return when the host began or ended anything that was recorded, marks of steps and annotations too."""
-        begin = numbers(self.timeline.ops.column("start_ns"))
-        end = begin + numbers(self.timeline.ops.column("dur_ns"))
-        return np.sort(np.concatenate((begin, end, self.calls.begin, self.calls.end)))
-
     @cached_property
     def silence(self) -> Spans:
         """Return spans without any event of the host, but for those within a call: there it waits for the driver."""
-        begin, end, moments = int(self.steps[0]), int(self.ends[-1]), self._host_moments()
-        moments = moments[(moments >= begin) & (moments <= end)]
-        edges = np.concatenate(([begin], moments, [end]))
+        begin, end, begun = int(self.steps[0]), int(self.ends[-1]), numbers(self.timeline.ops.column("start_ns"))
+        ended = begun + numbers(self.timeline.ops.column("dur_ns"))  # marks of steps and annotations are among them
+        moments = np.sort(np.concatenate((begun, ended, self.calls.begin, self.calls.end)))
+        edges = np.concatenate(([begin], moments[(moments >= begin) & (moments <= end)], [end]))
         long = np.flatnonzero(np.diff(edges) > _SILENT_NS)
         starts, ends = edges[long], edges[long + 1]
         in_call = Spans.of(self.calls.begin, self.calls.end).within(starts, ends) > (ends - starts) // 2
         return Spans.of(starts[~in_call], ends[~in_call])
-
-    def _loading_ns(self, begin: int, end: int) -> int:
-        return int(loading(self.timeline, 0).within(np.array([begin]), np.array([end]))[0])
 
     def _queued_idle(self) -> Spans:
         """Return gaps of the device behind which work stands that was launched before they began."""
@@ -374,22 +356,31 @@ class _Rank:
     def _hosting_ns(self, begin: int, end: int) -> int:
         """Return how long the host works a step: it waits for nothing, and the profiler adds nothing."""
         edges = np.array([begin, max(self._last_of_host(end), begin)])
-        works = int(np.diff(edges)[0] - self.waits.within(edges[:1], edges[1:])[0] - self._recording_ns(edges)[0])
+        works = int(
+            np.diff(edges)[0] - self.waits.within(edges[:1], edges[1:])[0] - self._added_ns(*self._counts(edges))[0]
+        )
         return max(works, 0) // len(self.steps)
 
 
-def _steps(timeline: Timeline, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
-    """Return begin and end of the steps on the host; without marks one window. Of three or more the first is out."""
-    last = int(end.max(initial=0))
-    if timeline.steps.num_rows:
-        begin = np.sort(numbers(timeline.steps.column("start_ns")))
-        ends = begin + numbers(timeline.steps.column("dur_ns"))
-        ends = np.append(begin[1:], max(int(ends[-1]), last))
-        drop = 1 if len(begin) >= _DROP_FIRST_OF else 0
-        return begin[drop:], ends[drop:]
-    calls = numbers(timeline.api.column("start_ns"))
-    first = min(int(start.min(initial=last)), int(calls.min(initial=last)))
-    return np.array([first]), np.array([max(last, first + 1)])
+def _steps(
+    timeline: Timeline, start: IntArray, end: IntArray, only: range | None
+) -> tuple[IntArray, IntArray, tuple[int, ...]]:
+    """Return begin and end of the steps on the host, and their numbers; without marks one window.
+
+    Of three or more the first is out, or all but the numbers that are given.
+    """
+    last, marks = int(end.max(initial=0)), timeline.steps
+    if not marks.num_rows:
+        calls = numbers(timeline.api.column("start_ns"))
+        first = min(int(start.min(initial=last)), int(calls.min(initial=last)))
+        return np.array([first]), np.array([max(last, first + 1)]), (-1,)
+    begin = numbers(marks.column("start_ns"))
+    order = np.argsort(begin, kind="stable")
+    begin, number = begin[order], numbers(marks.column("number"), null=-1)[order]
+    ends = np.append(begin[1:], max(int(begin[-1]) + int(numbers(marks.column("dur_ns"))[order[-1]]), last))
+    kept = np.arange(len(begin)) >= (1 if len(begin) >= _DROP_FIRST_OF else 0)
+    kept = kept if only is None else np.isin(number, only)
+    return begin[kept], ends[kept], tuple(number[kept].tolist())
 
 
 def _unblocked(spans: Spans, edges: IntArray, blocked: Spans) -> IntArray:

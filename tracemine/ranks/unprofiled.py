@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tracemine.ranks.contended import contended
-from tracemine.ranks.record import Interval
+from tracemine.ranks.kernels import Kernel
+from tracemine.ranks.record import Interval, JobStep
 from tracemine.ranks.replay import JobReplay
 from tracemine.ranks.summary import RankSummary
 from tracemine.rows.table import FloatArray, IntArray
@@ -40,8 +41,8 @@ class HostDevice(Struct, frozen=True):
     host: FloatArray
 
 
-class JobUnprofiled(Struct, frozen=True):
-    """Stretches of all ranks without the profiler, float nanoseconds.
+class JobUnprofiled(Struct, frozen=True, kw_only=True):
+    """Stretches of all ranks without the profiler, float nanoseconds; their job, and its step.
 
     busy, queued: of each rank's device. host, silent, extra: of its host, which works for as long as the median of the
     ranks that do the same; is silent; and works longer where it runs operators that its peers do not.
@@ -53,7 +54,19 @@ class JobUnprofiled(Struct, frozen=True):
     extra: tuple[FloatArray, ...]
     host: tuple[FloatArray, ...]
     role: tuple[int, ...]  # of each rank: ranks of one role have the same list of collectives
-    contended: tuple[float, ...] = ()  # which share of each rank's computing was lost to collectives that waited
+    contended: tuple[float, ...]  # which share of each rank's computing was lost to collectives that waited
+    job: JobReplay
+    step: JobStep
+
+    @property
+    def ranks(self) -> Sequence[RankSummary]:
+        """All ranks, as they were read."""
+        return self.job.ranks
+
+    @property
+    def step_ns(self) -> int:
+        """How long a step is without the profiler."""
+        return self.step.mid
 
     def of_rank(
         self, at: int, *, is_elastic: bool = False, slower: float = 1.0, **changed: dict[int, FloatArray]
@@ -62,11 +75,6 @@ class JobUnprofiled(Struct, frozen=True):
 
         is_elastic: its idle time that nothing recorded explains may be waiting for another rank: little of it stays.
         slower: so much longer its host works.
-
-        >>> part, zero = (np.array([4.0]), np.array([1.0])), (np.zeros(1), np.zeros(1))
-        >>> late = JobUnprofiled(busy=part, silent=part, queued=zero, extra=zero, host=part, role=(0, 0))
-        >>> late.of_rank(0), late.of_rank(1, silent={1: zero[1]}, slower=2.0)
-        (HostDevice(device=array([4.]), host=array([8.])), HostDevice(device=array([1.]), host=array([2.])))
         """
         busy, queued, silent, extra, host = (
             changed.get(name, {}).get(at, getattr(self, name)[at])
@@ -84,8 +92,40 @@ class JobUnprofiled(Struct, frozen=True):
         """Return the other ranks of a rank's role."""
         return [peer for peer, role in enumerate(self.role) if role == self.role[at] and peer != at]
 
+    def gains_of(
+        self, scenarios: Callable[[float], list[list[HostDevice]]], transfer: FloatArray | None = None
+    ) -> list[Interval]:
+        """Return by how much a step is shorter in each scenario of the second half than in its fellow of the first.
 
-def steps_of(
+        scenarios: given by how much slower all hosts are. How fast they are without recording is not known: a saving
+        is the mean of what it is with slow, usual and fast ones. transfer: [scenarios, collectives].
+        """
+        every = [scenarios(slower) for slower in _HOSTS]
+        times = None if transfer is None else np.tile(transfer, (len(_HOSTS), 1))
+        steps = _steps_of(self.job, [one for each in every for one in each], times).reshape(len(_HOSTS), 2, -1)
+        gains = np.maximum(steps[:, 0] - steps[:, 1], 0)
+        columns = zip(gains.min(axis=0), gains.mean(axis=0), gains.max(axis=0), strict=True)
+        return [Interval(*(int(ns) for ns in column)) for column in columns]
+
+    def gain_of_transfers(self, jobs: IntArray, scale: float, gone: Sequence[IntArray] | None = None) -> Interval:
+        """Return what a step gains where transfers take this share of their time, those that are known: where a member
+        was not recorded the others may have waited for it.
+
+        gone: of each rank's host, in each stretch, the calls that are gone with them.
+        """
+        transfer: FloatArray = np.tile(self.job.transfer.astype(float), (2, 1))
+        transfer[1, jobs[self.job.is_whole[jobs]]] *= scale
+        calls = [np.zeros(1, np.int64)] * len(self.ranks) if gone is None else gone
+
+        def scenarios(slower: float) -> list[list[HostDevice]]:
+            before = self.lines(slower)
+            pairs = zip(before, (slower * _HOST_MORE * own for own in calls), strict=True)
+            return [before, [HostDevice(own.device, np.maximum(own.host - less, 0)) for own, less in pairs]]
+
+        return self.gains_of(scenarios, transfer)[0]
+
+
+def _steps_of(
     job: JobReplay, scenarios: Sequence[Sequence[HostDevice]], transfer: FloatArray | None = None
 ) -> FloatArray:
     """Return how long the job's step is in each scenario, of which each has the lines of all ranks."""
@@ -95,24 +135,9 @@ def steps_of(
     return whole
 
 
-def gains_of(
-    job: JobReplay, scenarios: Callable[[float], list[list[HostDevice]]], transfer: FloatArray | None = None
-) -> list[Interval]:
-    """Return by how much a step is shorter in each scenario of the second half than in its fellow of the first.
-
-    scenarios: given by how much slower all hosts are. How fast they are without recording is not known: a saving is
-    the mean of what it is with slow, usual and fast ones. transfer: [scenarios, collectives].
-    """
-    every = [scenarios(slower) for slower in _HOSTS]
-    times = None if transfer is None else np.tile(transfer, (len(_HOSTS), 1))
-    steps = steps_of(job, [one for each in every for one in each], times).reshape(len(_HOSTS), 2, -1)
-    gains = np.maximum(steps[:, 0] - steps[:, 1], 0)
-    columns = zip(gains.min(axis=0), gains.mean(axis=0), gains.max(axis=0), strict=True)
-    return [Interval(*(int(ns) for ns in column)) for column in columns]
-
-
-def unprofiled(ranks: Sequence[RankSummary], job: JobReplay) -> JobUnprofiled:
-    """Return the job's stretches without the profiler."""
+def unprofiled(job: JobReplay) -> JobUnprofiled:
+    """Return the job's stretches without the profiler, and its step."""
+    ranks = job.ranks
     roles = _roles(ranks)
     host = [np.array(rank.stretches.host * _HOST_MORE, np.float64) for rank in ranks]
     extra = tuple(_extra(ranks, host, roles, at) for at in range(len(ranks)))
@@ -124,9 +149,14 @@ def unprofiled(ranks: Sequence[RankSummary], job: JobReplay) -> JobUnprofiled:
     parts = {
         name: tuple(getattr(rank.stretches, field).astype(float) for rank in ranks) for name, field in _RECORDED.items()
     }
-    lost = contended(ranks, job)
+    lost = _contended(job)
     parts["busy"] = tuple(busy * (1 - share) for busy, share in zip(parts["busy"], lost, strict=True))
-    return JobUnprofiled(host=tuple(host), role=roles, extra=extra, contended=lost, **parts)
+    recorded = int((job.end.max() - job.begin.min()) / ranks[0].steps)
+    case = JobUnprofiled(
+        host=tuple(host), role=roles, extra=extra, contended=lost, job=job, step=JobStep(*[recorded] * 4), **parts
+    )
+    mid = min(int(_steps_of(job, [case.lines()])[0]), recorded)
+    return replace(case, step=JobStep(recorded, int(mid * STEP_LOW), mid, min(int(mid * STEP_HIGH), recorded)))
 
 
 def more_operators(rank: RankSummary, peers: Sequence[RankSummary]) -> int:
@@ -163,10 +193,7 @@ def _roles(ranks: Sequence[RankSummary]) -> tuple[int, ...]:
     for rank in ranks:
         own = rank.collectives
         inside = np.flatnonzero(rank.step >= 0).tolist()
-        key = tuple(
-            (own.kind[i], own.groups[own.group[i]].size, own.groups[own.group[i]].description, _peers(rank, i))
-            for i in inside
-        )
+        key = tuple((own.kind[i], own.group_of(i).size, own.group_of(i).description, _peers(rank, i)) for i in inside)
         roles.append(keys[key])
     return tuple(roles)
 
@@ -176,21 +203,33 @@ def _peers(rank: RankSummary, at: int) -> tuple[tuple[str, int], ...]:
     return tuple((part.kind, part.peer - rank.rank) for part in rank.collectives.parts[at] if part.peer is not None)
 
 
-def gain_of_transfers(
-    job: JobReplay, without: JobUnprofiled, jobs: IntArray, scale: float, gone: Sequence[IntArray] | None = None
-) -> Interval:
-    """Return what a step gains where transfers take this share of their time.
-
-    gone: of each rank's host, in each stretch, the calls that are gone with them.
+def _contended(job: JobReplay) -> tuple[float, ...]:
+    """Return for each rank which share of its computing is lost to collectives that wait: kernels take longer next to
+    one than alone, as they do on their peers where none runs alone here, and those that wait run for longer.
     """
-    transfer: FloatArray = np.tile(job.transfer.astype(float), (2, 1))
-    transfer[1, jobs] *= scale
+    kernels = [rank.kernels.by_kernel() for rank in job.ranks]
+    alone: dict[Kernel, list[float]] = defaultdict(list)
+    for of in kernels:
+        for key, times in of.items():
+            if times.alone:
+                alone[key].append(times.alone)
+    usual = {key: float(np.median(times)) for key, times in alone.items()}
+    found = list[float]()
+    for at, (rank, of) in enumerate(zip(job.ranks, kernels, strict=True)):
+        lost = sum(
+            sums.time_ns - (sums.alone or usual.get(key, sums.time_ns / sums.count)) * sums.count
+            for key, sums in of.items()
+        )
+        # Kernels of several streams take longer together than the device computes.
+        whole = max(int(rank.stretches.busy.sum()), sum(sums.time_ns for sums in of.values()), 1)
+        found.append(_waiting(rank, at, job) * max(lost, 0) / whole)
+    return tuple(found)
 
-    def scenarios(slower: float) -> list[list[HostDevice]]:
-        before = without.lines(slower)
-        calls = [np.zeros(1, np.int64)] * len(before) if gone is None else gone
-        hosts = [np.maximum(own.host - slower * _HOST_MORE * less, 0) for own, less in zip(before, calls, strict=True)]
-        after = [HostDevice(own.device, host) for own, host in zip(before, hosts, strict=True)]
-        return [before, after]
 
-    return gains_of(job, scenarios, transfer)[0]
+def _waiting(rank: RankSummary, at: int, job: JobReplay) -> float:
+    """Return for which share of its collectives that nothing else must wait for a rank waits for others."""
+    beside = np.flatnonzero((rank.step >= 0) & ~rank.computes)
+    if not len(beside):
+        return 0.0
+    transfer = job.transfer[[job.of[at, i] for i in beside.tolist()]]
+    return 1 - float(np.minimum(transfer, rank.dur[beside]).sum()) / max(int(rank.dur[beside].sum()), 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
-from tracemine.ranks.record import JobReport
+from tracemine.ranks.record import JobReport, named
 from tracemine.report.escape import line, prose, table
 from tracemine.report.json import json_of
 from tracemine.units import TimeUnit, count_text, percent_text, range_text, time_text
@@ -152,8 +152,8 @@ def _groups(job: Job) -> Iterator[str]:
     for group in job.groups:
         size = "" if group.bytes is None else f", {group.bytes / 1e6:,.1f} MB"
         speed = "" if group.bus_gb_per_s is None else f", {group.bus_gb_per_s:.0f} GB/s of the bus at best"
-        ranks = ", ".join(map(str, group.ranks[:8])) + (", …" if len(group.ranks) > 8 else "")
         yield (
-            f"{group.kind} of ranks {ranks}: {group.count:g} a step{size}, {time_text(group.transfer_ns)} each{speed}; "
-            f"exposed {time_text(group.exposed_ns)}, waiting {time_text(group.wait_ns)} a step"
+            f"{group.kind} of ranks {named(group.ranks, 8)}: {group.count:g} a step{size}, "
+            f"{time_text(group.transfer_ns)} each{speed}; exposed {time_text(group.exposed_ns)}, waiting "
+            f"{time_text(group.wait_ns)} a step"
         )

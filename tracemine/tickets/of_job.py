@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from tracemine.ranks.record import Job, JobFinding
+from tracemine.ranks.record import Job, JobFinding, named
 from tracemine.tickets.content import fix_blocks, how_to_check, led
 from tracemine.tickets.document import Block, Bullets, Paragraph, Strong, Text
 from tracemine.tickets.marks import check_project, key_of
@@ -55,9 +55,13 @@ def _blocks(finding: JobFinding, job: Job, redact: bool) -> Iterator[Block]:
         ends = range_text(saving.low, saving.high)
         of = f"of a step of {time_text(job.step_ns.mid)} without the profiler"
         yield Paragraph((Strong(f"Saves {time_text(saving.mid)}"), Text(f" ({ends}) {of}.")))
-    ranks = ", ".join(map(str, finding.ranks[:_MOST_RANKS])) + (", …" if len(finding.ranks) > _MOST_RANKS else "")
     size = job.world_size or len(job.ranks)
-    yield Paragraph((Strong("Ranks:"), Text(f" {ranks} of {size}; {len(job.ranks)} of them are recorded.")))
+    yield Paragraph(
+        (
+            Strong("Ranks:"),
+            Text(f" {named(finding.ranks, _MOST_RANKS)} of {size}; {len(job.ranks)} of them are recorded."),
+        )
+    )
     facts = finding.facts[:1] if redact else finding.facts
     if facts:
         yield Bullets(tuple((Text(fact),) for fact in facts))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracemine.documents.finding import rule_lines
 from tracemine.findings.record import Range
+from tracemine.ranks.record import named
 from tracemine.report.html import page_text
 from tracemine.report.html.figures import interval
 from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
@@ -30,9 +31,9 @@ _SLOWEST = "very slow"
 _COLOURS = ("#2166ac", "#92c5de", "#e8e8e8", "#fddbc7", "#ef8a62", "#b2182b")  # colour-blind readers see them differ
 
 
-def render(job: Job, picture: JobPicture, out: TextIO) -> None:
-    """Write the page."""
-    out.write(page_text("job.html", ("page.js",), page=page(job, picture)))
+def render(job: Job, picture: JobPicture) -> str:
+    """Return the page."""
+    return page_text("job.html", ("page.js",), page=page(job, picture))
 
 
 def page(job: Job, picture: JobPicture) -> SimpleNamespace:
@@ -53,6 +54,7 @@ def page(job: Job, picture: JobPicture) -> SimpleNamespace:
         shades=tuple(zip(_COLOURS, (*(name for _, name in _SHADES), _SLOWEST), strict=True)),
         strips=tuple(_strip(at, rank, picture.span_ns) for at, rank in enumerate(drawn)),
         size=(_LEFT + _WIDTH, len(drawn) * _STRIP + 4, len(drawn) * _ROW + 4),
+        span=time_text(picture.span_ns),
         left_out=len(picture.ranks) - len(drawn),
         tables=(_ranks(job), *([_links(job.groups)] if job.groups else [])),
         notes=job.notes,
@@ -142,7 +144,8 @@ def _ranks(job: Job) -> Table:
         )
         for rank in job.ranks
     )
-    return Table("ranks", "Ranks", "A step of each, as recorded", columns, rows)
+    says = "A step of each, as recorded; exposed: it communicates, and computes nothing meanwhile"
+    return Table("ranks", "Ranks", says, columns, rows)
 
 
 def _links(groups: Sequence[JobGroup]) -> Table:
@@ -154,8 +157,7 @@ def _links(groups: Sequence[JobGroup]) -> Table:
     )  # fmt: skip
     rows = tuple(
         (
-            text_cell(", ".join(map(str, one.ranks[:8])) + (", …" if len(one.ranks) > 8 else "")),
-            text_cell(one.description or ""), text_cell(one.kind, code=True),
+            text_cell(named(one.ranks, 8)), text_cell(one.description or ""), text_cell(one.kind, code=True),
             number_cell(one.bus_gb_per_s or 0, "" if one.bus_gb_per_s is None else f"{one.bus_gb_per_s:.0f}"),
             Cell("", str(one.bus_gb_per_s or 0), bar=round(100 * (one.bus_gb_per_s or 0) / max(most, 1e-9), 1)),
             number_cell(one.count, f"{one.count:g}"), number_cell(one.bytes or 0, f"{(one.bytes or 0) / 1e6:,.1f} MB"),
