@@ -17,6 +17,7 @@ _MOST_RANKS = 1 << 17  # of a group; what a file lists beyond is no group
 _LONGEST = 8 * _MOST_RANKS  # characters of their list
 _LARGEST = 1 << 40  # ranks and rows beyond are damage
 _RANKS = msgspec.json.Decoder(tuple[int, ...])
+_KEPT = ("sequence", "elements_in", "elements_out")
 _CALLS, _NEAREST = ("c10d::", "nccl:"), 4  # operators around the record of a call
 
 
@@ -85,16 +86,14 @@ def collectives_of(timeline: Timeline) -> Collectives:
     name, listed, described, dtype = (
         [*_texts(table.column(each)), None] for each in ("name", "ranks", "group_description", "dtype")
     )
-    counted = ("sequence", "elements_in", "elements_out", "peer", "group_size")
-    of = {each: np.append(numbers(table.column(each), null=-1), -1) for each in counted}
+    of = {each: np.append(numbers(table.column(each), null=-1), -1) for each in (*_KEPT, "peer", "group_size")}
     called, kernel = _called(timeline, order.tolist()), _texts(activities.column("name"))
     both = zip(order.tolist(), first.tolist(), strict=True)
     kinds = [kind_of(name[at] if at >= 0 else called[row], kernel[row]) or "unknown" for row, at in both]
     groups = [_group(listed[at], int(of["group_size"][at]), described[at]) for at in first.tolist()]
     place = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    elements = zip(of["elements_in"][first].tolist(), of["elements_out"][first].tolist(), strict=True)
-    sent = zip(kinds, elements, groups, first.tolist(), strict=True)
-    nbytes = [message_bytes(kind, *counts, group.size, dtype[at]) for kind, counts, group, at in sent]
+    into, out = (of[each][first].tolist() for each in _KEPT[1:])
+    nbytes = list(map(message_bytes, kinds, into, out, [group.size for group in groups], [dtype[at] for at in first]))
     parts = [_parts(kind, own, name, of) for kind, own in zip(kinds, records, strict=True)]
     return Collectives(
         activity=order,
@@ -104,7 +103,7 @@ def collectives_of(timeline: Timeline) -> Collectives:
         nbytes=np.array(nbytes, np.int64),
         blocks=blocks_of(activities)[order],
         parts=tuple(parts),
-        **{each: of[each][first] for each in counted[:3]},
+        **{each: of[each][first] for each in _KEPT},
     )
 
 

@@ -74,11 +74,9 @@ def _assembled(
     launched_ns, launcher = (take(api[name], launch, MISSING) for name in ("start_ns", "process"))
     begin, end, owner = (ops.columns[name][step_rows] for name in ("start_ns", "end_ns", "process"))
     step = launches.step_rows(launched_ns, begin, end, (launcher, owner))
-    processes = distinct(gpu["process"][gpu["process"] != MISSING])[1]
     devices = about.devices(tables, gpu)
     makers, tensors = tensors_of(ops, parent, owners.op, gpu, report)
-    counts = np.bincount(owners.reason[owners.reason >= 0], minlength=len(launches.REASONS)).tolist()
-    unowned = Counter({reason: count for reason, count in zip(launches.REASONS, counts, strict=True) if count})
+    unowned = Counter(launches.REASONS[reason] for reason in owners.reason[owners.reason >= 0].tolist())
     has_sizes = any(r.sizes is not None for r in ops.parsed)
     report.warnings += about.warnings(
         tables,
@@ -89,7 +87,7 @@ def _assembled(
         calls=int((api["category"] != device_rows.SYNC).sum()),
         operators=int(is_op.sum()),
         has_sizes=has_sizes,
-        processes=len(processes),
+        processes=len(distinct(gpu["process"][gpu["process"] != MISSING])[1]),
         unowned=unowned,
         launched_late=int((take(api["start_ns"], launch, MISSING) > gpu["start_ns"]).sum()),
     )
