@@ -98,7 +98,11 @@ def test_a_mode_is_predicted_by_what_it_touches_and_so_is_what_stands_in_for_it(
     assert said("compile") == [*chain]  # where no graph is known, what findings save
     assert said("compile_graphs_by_step") == said("compile_reduce_overhead") == [*graphs]
     assert said("edit:1:norm.diff", "compile_reduce_overhead") == [*graphs]  # what the mode fuses is in it
-    assert said("optimizer_fused", "compile_reduce_overhead") == [0.3, 0.55, 0.64]  # of what the other leaves, or nothing
+    assert said("optimizer_fused", "compile_reduce_overhead") == [
+        0.3,
+        0.55,
+        0.64,
+    ]  # of what the other leaves, or nothing
     assert said("edit:2:unasked.diff", "compile_reduce_overhead") == [None] * 3
     measured = {"edit:2:unasked.diff": (-0.1, 0.2, 0.5)}
     assert said("edit:2:unasked.diff") == [None] * 3

@@ -763,7 +763,9 @@ def test_a_terminal_gets_colours_and_its_own_width() -> None:
 
 def test_colours_can_be_switched_off() -> None:
     assert "\x1b" not in on_a_terminal("scan", CLEAN, TERM="dumb")
-    assert not re.search(r"\x1b\[[0-9;]*m", on_a_terminal("scan", CLEAN, NO_COLOR="1"))  # a slow scan draws its progress
+    assert not re.search(
+        r"\x1b\[[0-9;]*m", on_a_terminal("scan", CLEAN, NO_COLOR="1")
+    )  # a slow scan draws its progress
 
 
 def test_an_empty_no_color_switches_nothing_off() -> None:
