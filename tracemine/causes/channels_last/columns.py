@@ -40,10 +40,7 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     if activities.graph is not None:
         for copy, of in _copies(activities.graph, activities, converts & ~undone).items():
             call[copy], serves[copy] = op_row[of], True
-    return {
-        "layout_call": Numbers(call, serves),
-        "undone_layout": Flags(undone),
-    }
+    return {"layout_call": Numbers(call, serves), "undone_layout": Flags(undone)}
 
 
 def _copies(graph: NodeGraph, activities: Rows, converts: BoolArray) -> dict[int, int]:

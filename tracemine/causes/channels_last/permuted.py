@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from tracemine.rows.graph import NodeGraph
-from tracemine.rows.table import Categories, IntArray
+from tracemine.rows.table import BoolArray, Categories, IntArray
 
 _TO_NHWC: Final = (0, 3, 1, 2)  # axes of what is copied, in the order in which they lie
 _TO_NCHW: Final = (0, 2, 3, 1)
@@ -41,7 +41,7 @@ def permuting(graph: NodeGraph, op_class: Categories, operation: Categories, con
     return found
 
 
-def _reordered(graph: NodeGraph, copies: IntArray, order: tuple[int, ...]) -> np.ndarray:
+def _reordered(graph: NodeGraph, copies: IntArray, order: tuple[int, ...]) -> BoolArray:
     """Return which copies give in order what lies otherwise: its axes, outermost first, in that order."""
     tensors = graph.tensors
     to, source = (tensors.of[place][copies] for place in ("in0", "in1"))
@@ -50,7 +50,8 @@ def _reordered(graph: NodeGraph, copies: IntArray, order: tuple[int, ...]) -> np
     same = (shape == tensors.shape[to][:, -_AXES:]).all(axis=1) & (shape > 1)[:, 1:].all(axis=1)
     straight = tensors.strides[to][:, -_AXES:] == _strides(shape, tuple(range(_AXES)))
     turned = tensors.strides[source][:, -_AXES:] == _strides(shape, order)
-    return known & same & straight.all(axis=1) & turned.all(axis=1)
+    found: BoolArray = known & same & straight.all(axis=1) & turned.all(axis=1)
+    return found
 
 
 def _strides(shape: IntArray, order: tuple[int, ...]) -> IntArray:
