@@ -279,10 +279,7 @@ class Choices:
         with running statistics."""
         inside = [token for token in self._pools.of(need).unread if not token.outside and not token.backward]
         if inside:
-            token = inside[-1]
-            alone = len(inside) == 1 and not need.twins  # as no input looks, which may wait for another
-            soon = alone and token.step == self.step and self.now - token.born <= _SOON
-            return token, MADE_FOR_IT if soon else "parameter made inside"
+            return inside[-1], MADE_FOR_IT if self._made_for_it(need, inside) else "parameter made inside"
         token = self.outside(need, remember=False)
         if written and self.again:  # as the pass before did
             self.shared.add(need.key)
@@ -291,6 +288,11 @@ class Choices:
             token.sure = False
             return token, REWRITTEN
         return token, "parameter"
+
+    def _made_for_it(self, need: Need, inside: list[Token]) -> bool:
+        """Return whether one alone was made right before, and no input looks like it, which may wait for another."""
+        token = inside[-1]
+        return len(inside) == 1 and not need.twins and token.step == self.step and self.now - token.born <= _SOON
 
     def outside(self, need: Need, *, remember: bool) -> Token:
         """Return a tensor from outside that was not seen; remember: others may take it too."""
