@@ -70,6 +70,11 @@ NAMES = [
     *("frames_stabilised", "speech_collapsed", "columns_binned", "tiles_augmented", "neighbours_sampled"),
     *("rivers_routed", "preferences_fitted", "images_guided", "triples_embedded", "rates_by_depth"),
     *("ranges_calibrated", "parts_accumulated", "images_unmasked", "beams_propagated", "passages_reranked"),
+    *("depths_routed", "voxels_made", "echoes_fitted", "forgeries_judged", "answers_rewarded", "layers_streamed"),
+    *("replays_drawn", "adapters_merged", "positions_filtered", "tasks_reconciled", "forests_walked", "trusts_read"),
+    *("codes_decoded", "texts_by_slopes", "pictures_permuted", "towers_by_hand", "words_ahead", "options_priced"),
+    *("surfaces_traced", "critics_penalised", "latents_denoised", "speech_contrasted", "sounds_encoded"),
+    *("drafts_verified",),
 ]
 
 
@@ -171,6 +176,18 @@ def test_findings_are_counted_as_found_missed_and_invented(labelled: Any) -> Non
     assert (elsewhere["found"], len(elsewhere["invented"])) == (set(), 1)
     fixed = labelled.judged([_finding("recurrence_unfused")], program, True, kinds)
     assert (fixed["wanted"], fixed["invented"]) == (set(), [("recurrence_unfused", [])])
+
+
+def test_what_follows_from_causes_is_right_where_a_label_means_it_and_never_invented(labelled: Any) -> None:
+    program = labelled.by_name()["towers_by_hand"]
+    kinds = tomllib.loads(labelled.TABLE.read_text("utf-8"))["kinds"]
+    at = next(label for label in labelled.labels_of(program) if label.main).lines.start
+    for line, found in ((at, {"chain_unfused"}), (at - 3, set())):
+        chain = _finding("memory_bound_chain", (line, None), file="labelled_seventh.py")
+        said = labelled.judged([chain], program, False, kinds)
+        assert (said["found"], said["invented"]) == (found, [])
+    wait = _finding("host_sync", (at, None), file="labelled_seventh.py")
+    assert labelled.judged([wait], program, False, kinds)["invented"] == [("host_sync", [at])]
 
 
 def test_a_frame_of_a_function_that_begins_there_means_its_own_statements(labelled: Any) -> None:

@@ -57,6 +57,7 @@ SETS = {
     "fourth": ("fourth.FOURTH",),
     "fifth": ("fifth.FIFTH",),
     "sixth": ("sixth.SIXTH",),
+    "seventh": ("seventh.SEVENTH",),
 }
 LATER = tuple(SETS)[3:]
 TABLE = Path(__file__).resolve().parent / "labelled.toml"
@@ -334,7 +335,7 @@ def judged(
     alike = [label for label in labels if label.sort == "same" and label.kind in {cause.kind for cause in causes}]
     either = [*causes, *alike]
     excused = [label for label in labels if label.sort == "may"]
-    meant = {rule.partition(":")[0] for rules in kinds.values() for rule in rules}
+    meant = {rule.partition(":")[0] for rules in kinds.values() for rule in rules} - consequences()
     near = [label for label in labels if label.sort == "near"]
     found, invented, mistaken, rank = set[str](), [], list[Label](), None
     for place, finding in enumerate(findings, 1):
@@ -359,6 +360,11 @@ def judged(
         "has_main": any(label.main for label in causes),
         "rules": [finding.rule for finding in findings],
     }
+
+
+def consequences() -> frozenset[str]:
+    """Return the rules whose findings are not invented where no label says so."""
+    return frozenset(tomllib.loads(TABLE.read_text("utf-8"))["consequences"]["rules"])
 
 
 def meant(finding: Any, program: Labelled, kinds: Mapping[str, Sequence[str]], *, every: bool) -> bool:

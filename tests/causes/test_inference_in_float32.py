@@ -52,6 +52,16 @@ def test_beside_half_precision_float32_was_chosen() -> None:
     assert found(image().product(NVJET, 100_000, 8192, 2048, 2048, HALF)) is None
 
 
+def test_arithmetic_at_its_rate_takes_half_as_long_in_half_precision() -> None:
+    """110 GFLOP take 223 us at TF32's peak."""
+    finding = found(image(400_000))
+    assert finding is not None
+    assert finding.fused_ns is not None
+    assert (finding.fused_ns.low, finding.fused_ns.mid, finding.fused_ns.high) == (111_254, 288_745, 400_000)
+    assert found(image(560_000)) is None  # most of it is not arithmetic
+    assert found(image(220_000)) is None  # faster than TF32's peak: not so much is computed
+
+
 def test_what_is_as_fast_as_half_precision_gains_nothing() -> None:
     assert found(image(170_000)) is None
 

@@ -127,6 +127,12 @@ def returned(steps: Steps) -> None:
     evaluated(steps)
 
 
+def drafts_verified(steps: Steps) -> None:
+    share = steps.wide(SOFTMAX, [steps.head()], "share")
+    steps.call(GATHER, [share, steps.tensor("words", steps.rows, 1)], "chosen", steps.rows, 1)
+    steps.call(ARGMAX, [share], "best", steps.rows)
+
+
 def heads_contrasted(steps: Steps) -> None:
     apart = steps.wide(SUB, [steps.head("of expert"), steps.head("of amateur")], "apart")
     steps.call(ARGMAX, [apart], "best", steps.rows)
@@ -160,6 +166,7 @@ def half_of_the_rows(steps: Steps) -> None:
     "step",
     [
         drawn_from,
+        drafts_verified,
         heads_contrasted,
         log_returned,
         read_by_nothing,

@@ -85,6 +85,19 @@ def test_the_library_multiplies_what_was_quantised(name: str, tmp_path: Path) ->
     assert faults == {"8 bits": []}
 
 
+def test_what_was_dequantised_is_left_out_where_its_own_calls_alone_read_it(tmp_path: Path) -> None:
+    b = GraphBuilder("lasting")
+    x, w = b.input("x", (ROWS, WIDTH), "int8"), b.input("w", (COLUMNS, WIDTH), "int8")
+    scale = b.input("scale", (COLUMNS, 1), HALF)
+    wide = widened(b, x, 0.125)
+    graph = b.done(wide, b.call("aten::linear", wide, widened(b, w, scale)))
+    fixed = narrow(graph, Around(unread=graph.live[:1]))
+    assert "return (None, found,)" in fixed.source
+    assert checked_on_cpu(fixed, graph, tmp_path) == {"8 bits": []}
+    with pytest.raises(NoFixedForm, match="read elsewhere too"):
+        narrow(graph, Around())
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [

@@ -133,6 +133,26 @@ def test_parameters_come_from_outside_though_a_tensor_looks_like_one() -> None:
     assert reads["linear", 2] == (set(), Source.OUTSIDE, Evidence.CONSISTENT)
 
 
+def test_a_parameter_that_was_made_right_before_is_taken_and_an_older_one_is_a_guess() -> None:
+    weight = ([16, 8], HALF)
+    for since, evidence in ((0, Evidence.CONSISTENT), (4, Evidence.ADJACENT)):
+        eager = Eager()
+        eager.call("aten::relu", ([4, 8], HALF))
+        eager.call("aten::mul", weight, ([16, 1], HALF))
+        for _ in range(since):
+            eager.call("aten::relu", ([4, 8], HALF))
+        eager.call("aten::linear", ([4, 8], HALF), weight, ([], ""))
+        assert eager.reads()["linear", 1][2] is evidence
+
+
+def test_a_parameter_that_looks_like_the_input_may_be_another() -> None:
+    eager = Eager()
+    eager.call("aten::relu", ([8, 8], FLOAT))
+    eager.call("aten::mul", ([8, 8], FLOAT), ([8, 1], FLOAT))
+    eager.call("aten::linear", ([8, 8], FLOAT), ([8, 8], FLOAT), ([], ""))
+    assert eager.reads()["linear", 1][2] is Evidence.ADJACENT
+
+
 def test_several_products_of_one_tensor_take_that_tensor() -> None:
     """q, k and v: what was made last is another product, which nobody multiplies at once by a matrix."""
     eager = Eager()

@@ -151,6 +151,12 @@ class NodeGraph(Struct, frozen=True, kw_only=True, dict=True):
         found: list[int] = self.consumer[self.by_producer[begin:end]].tolist()
         return found
 
+    def producers(self, node: int) -> list[int]:
+        """Return the nodes that wrote what a node reads."""
+        begin, end = self.consumer.searchsorted((node, node + 1)).tolist()
+        found: list[int] = self.producer[begin:end].tolist()
+        return found
+
     @cached_property
     def _producers(self) -> IntArray:
         return self.producer[self.by_producer]

@@ -15,6 +15,7 @@ from tracemine.perfmodel import Abstained, Estimate, rates_of
 
 HEADS, QUERIES, KEYS, WIDTH = 96, 512, 384, 64
 SCORES = (HEADS, QUERIES, KEYS)
+WHOLE = (HEADS, QUERIES, WIDTH)
 BMM = "aten::bmm"
 
 
@@ -50,6 +51,26 @@ def test_turned_probabilities_are_the_second_factor() -> None:
     assert told is not None
     assert (told.call.keys, told.call.width, told.call.value_width) == (KEYS, WIDTH, 32)
     assert found(PRODUCT, SOFTMAX, step(BMM, (HEADS, 32, QUERIES), (HEADS, QUERIES, KEYS))) is None
+
+
+def of_float32(*casts: str) -> EagerAttention | None:
+    """Return attention in float32 of three operands, the last of them cast up behind the softmax."""
+    copies = [step("aten::copy_", WHOLE, WHOLE) | {"dtypes": ["float", each]} for each in casts]
+    wide = [each | {"dtypes": ["float"] * len(each["shapes"])} for each in (PRODUCT, SOFTMAX, VALUES)]
+    return found(*copies[:-1], *wide[:2], *copies[-1:], wide[2])
+
+
+def test_operands_that_were_cast_up_are_given_as_they_were() -> None:
+    half = "c10::BFloat16"
+    for casts, dtype in (
+        ([half, half, half], "bfloat16"),
+        ([half, half], "float32"),  # one was in float32 before
+        ([half, "c10::Half", half], "float32"),
+        (["float", "float", "float"], "float32"),
+    ):
+        told = of_float32(*casts)
+        assert told is not None
+        assert (told.call.dtype, told.cast_up) == (dtype, dtype != "float32")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.calls.call import sizes
-from tracemine.causes.attention_unfused.fused_call import Attention, attention_ns, backend_of
+from tracemine.causes.attention_unfused.fused_call import HALF, Attention, attention_ns, backend_of
 from tracemine.causes.attention_unfused.scores import function_of_scores
 from tracemine.findings.lists import Lists
 from tracemine.ops.infer.tensor import Sizes
@@ -24,7 +24,8 @@ _PRODUCTS: Final = {"aten::bmm": 0, "aten::baddbmm": 1}  # position of the first
 _SOFTMAX, _BACKWARD = ("aten::_softmax", "aten::softmax"), "aten::_softmax_backward_data"
 _BY_CONDITION: Final = frozenset({"aten::masked_fill", "aten::masked_fill_", "aten::where"})
 _MASKS: Final = _BY_CONDITION | {"aten::add", "aten::add_"}
-_DROPOUT = "aten::native_dropout"
+_DROPOUT, _COPY = "aten::native_dropout", "aten::copy_"
+_OPERANDS: Final = ("queries", "keys", "values")
 # flex_attention is a compiled kernel of Triton's, not a library's: how much longer it takes (assumed).
 _FLEX: Final = (1.0, 1.3, 2.0)
 # ROCm numbers its chips otherwise: "9.4" is no Hopper. Which of torch's conditions hold there was not looked into.
@@ -40,6 +41,7 @@ class EagerAttention(Struct, frozen=True, kw_only=True):
     trained: bool  # its backward pass is part of it
     other_scores: bool  # its scores go through a function that the fused call does not have
     by_condition: bool  # its mask is a condition, which the fused call makes numbers of
+    cast_up: bool = False  # its products' operands, from half precision: the fused call takes them as they were
 
 
 def eager_attention(lists: Lists, op_rows: Sequence[int]) -> EagerAttention | None:
@@ -59,9 +61,10 @@ def eager_attention(lists: Lists, op_rows: Sequence[int]) -> EagerAttention | No
         return None
     heads, queries, width = scores[0]
     between = set(names[before:after])
+    half = _cast_from(lists, rows, names, before)
     call = Attention(
         batch=1, heads=heads, queries=queries, keys=scores[1][2], width=width, value_width=value_width,
-        dtype=scores[2], mask=bool(between & _MASKS) or names[before] == "aten::baddbmm",
+        dtype=half or scores[2], mask=bool(between & _MASKS) or names[before] == "aten::baddbmm",
         dropout=_DROPOUT in between,
     )  # fmt: skip
     return EagerAttention(
@@ -69,6 +72,7 @@ def eager_attention(lists: Lists, op_rows: Sequence[int]) -> EagerAttention | No
         trained=_BACKWARD in names,
         other_scores=function_of_scores(lists, rows) is not None,
         by_condition=bool(between & _BY_CONDITION),
+        cast_up=half is not None,
     )
 
 
@@ -78,6 +82,14 @@ def _around_softmax(names: Sequence[str]) -> tuple[int, int] | None:
     before = [k for k in range(at) if names[k] in _PRODUCTS]
     after = [k for k in range(at, len(names)) if names[k] in _PRODUCTS]
     return (before[-1], after[0]) if before and after else None
+
+
+def _cast_from(lists: Lists, rows: Sequence[int], names: Sequence[str], scores: int) -> str | None:
+    """Return the dtype in half precision that queries, keys and values all were cast up from, outside of the scores."""
+    softmax = next(k for k, name in enumerate(names) if name in _SOFTMAX)
+    copies = [lists.recorded(row) for row in (*rows[:scores], *rows[softmax:]) if lists.name(row) == _COPY]
+    casts = [copy.dtype(1) for copy in copies if copy.dtype(0) == "float32" and copy.dtype(1) in HALF]
+    return casts[0] if len(casts) == len(_OPERANDS) and len(set(casts)) == 1 else None
 
 
 def _value_width(scores: _Factors, values: _Factors) -> int | None:
@@ -130,6 +142,8 @@ def fused_attention(
         after += took
     backend, passed_over = backend_of(eager.call, chip, torch)
     says = [_NOT_MEASURED] if amd else [f"the {backend} backend takes it", *passed_over]
+    if eager.cast_up:
+        says.append(f"queries, keys and values are given as they were, in {eager.call.dtype}")
     if eager.other_scores:
         after = outwards(*(ns * times for ns, times in zip((after.low, after.mid, after.high), _FLEX, strict=True)))
         says = [

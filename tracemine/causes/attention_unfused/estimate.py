@@ -65,11 +65,16 @@ def _with_gathers(context: ScanContext, matrix: IntArray, found: Estimate, *, wi
 
 
 def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
-    """Return what is done to scores that the fused call has no argument for, of the first class that shows any."""
+    """Return what is done to scores that the fused call has no argument for, and whether it takes what was cast up."""
     if rule.saving != "attention":
         return {}
-    occurrences = (np.sort(one.matrix[0]) for one in classes)
-    return {"score_function": next(filter(None, (score_function(context, each) for each in occurrences)), None)}
+    occurrences = [np.sort(one.matrix[0]) for one in classes]
+    op_row = context.facts["activities"].op_row
+    eager = (eager_attention(context.lists, op_row[each].tolist()) for each in occurrences)
+    return {
+        "score_function": next(filter(None, (score_function(context, each) for each in occurrences)), None),
+        "operands_cast_up": any(each is not None and each.cast_up for each in eager),
+    }
 
 
 FACTS = AdviceFacts(
@@ -78,7 +83,8 @@ FACTS = AdviceFacts(
             "what attention does to its scores that `scaled_dot_product_attention` has no argument for",
             text=True,
             values=("soft cap", "bias of queries", "other"),
-        )
+        ),
+        "operands_cast_up": FactDoc("queries, keys and values of attention were cast up from half precision for it"),
     },
     find=_facts,
 )

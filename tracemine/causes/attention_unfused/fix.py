@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tracemine.causes.attention_unfused.fused_call import HALF
 from tracemine.codegen.graph import (
     Graph,
     GraphCall,
@@ -65,6 +66,8 @@ def attended(graph: Graph, around: Around) -> Fixed:
     drawn = next((call.label for call in graph.calls if call.schema.op_class == "random"), None)
     if drawn is not None:
         raise NoFixedForm(f"{drawn} draws random numbers: the fused operator draws others, and nothing can be compared")
+    if _cast_up(graph):
+        raise NoFixedForm("it takes queries, keys and values as they were, in half precision, which rounds otherwise")
     numbers = _scales(graph)
     graph = settled(graph, numbers)
     backward = any(call.operator == _BEHIND for call in graph.calls)
@@ -80,6 +83,15 @@ def attended(graph: Graph, around: Around) -> Fixed:
         numbers=numbers,
         assumptions=(*made.assumptions, *([SCALED] if numbers else [])),
     )
+
+
+def _cast_up(graph: Graph) -> bool:
+    """Return whether queries, keys and values were cast up from half precision: the fused call takes them as they were.
+
+    What half precision rounds is held against no float32.
+    """
+    casts = [call for call in graph.calls if call.operator == "aten::_to_copy" and call.outputs[0].dtype == "float32"]
+    return sum(graph.specs[reads(call)[0]].dtype in HALF for call in casts) == len(_LEAVES)
 
 
 def _ways(made: FusedCall) -> dict[str, str]:

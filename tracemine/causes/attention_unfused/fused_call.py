@@ -23,7 +23,7 @@ from tracemine.perfmodel.ranges import Abstained, Range, outwards
 Name = Literal["cudnn", "flash", "efficient", "math"]
 Capability = tuple[int, int]
 
-_HALF: Final = frozenset({"float16", "bfloat16"})
+HALF: Final = frozenset({"float16", "bfloat16"})
 # Recorded on an H100 and an H200 (torch 2.11, cuDNN's kernels, 106 distinct calls): a forward kernel does whole tiles
 # of queries and keys, and heads narrower than 64 half of what is missing; backward ones showed no such steps.
 _TILE_QUERIES, _TILE_KEYS, _TILE_WIDTH = 128, 64, 64
@@ -99,20 +99,20 @@ _Test = Callable[[Attention, Capability], bool]
 # (torch 2.11 to 2.14) as documented for torch.nn.attention.SDPBackend.
 _REFUSES: Final[dict[Name, tuple[tuple[str, _Test], ...]]] = {
     "cudnn": (
-        ("it takes float16 and bfloat16 alone", lambda a, c: a.dtype not in _HALF),
+        ("it takes float16 and bfloat16 alone", lambda a, c: a.dtype not in HALF),
         ("it needs an sm_80 or newer", lambda a, c: c < _AMPERE),
         ("heads wider than 128 are not its", lambda a, c: max(a.width, a._wide) > _CUDNN_WIDEST),
         ("heads' width is no multiple of 8", lambda a, c: bool(a.width % _LOAD or a._wide % _LOAD)),
     ),
     "flash": (
-        ("it takes float16 and bfloat16 alone", lambda a, c: a.dtype not in _HALF),
+        ("it takes float16 and bfloat16 alone", lambda a, c: a.dtype not in HALF),
         ("it needs an sm_80 or newer", lambda a, c: c < _AMPERE),
         ("it takes no mask", lambda a, c: a.mask),
         ("heads wider than 256 are not its", lambda a, c: a.width > _FLASH_WIDEST),
         ("values are as wide as keys", lambda a, c: a.width != a._wide),
     ),
     "efficient": (
-        ("it takes no float64", lambda a, c: a.dtype not in _HALF | {"float32"}),
+        ("it takes no float64", lambda a, c: a.dtype not in HALF | {"float32"}),
         ("it needs an sm_50 or newer", lambda a, c: c < _OLDEST),
         ("bfloat16 needs an sm_80 or newer", lambda a, c: a.dtype == "bfloat16" and c < _AMPERE),
     ),
@@ -158,7 +158,7 @@ def attention_ns(
     """
     if backend_of(call, capability, torch)[0] == "math":
         return Abstained("no_fused_attention")
-    rate = rates.of("attention_backward" if call.backward else "attention", "half" if call.dtype in _HALF else "fp32")
+    rate = rates.of("attention_backward" if call.backward else "attention", "half" if call.dtype in HALF else "fp32")
     if rate is None:
         return Abstained("rate_unknown")
     work = _done_flops(call) / rate.flops_per_s, call.nbytes / rates.device.achieved_bytes_per_s

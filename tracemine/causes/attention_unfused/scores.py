@@ -95,16 +95,10 @@ def _is_product(graph: NodeGraph, op: Categories, node: int) -> bool:
     return known is not None and known.op_class == "gemm"
 
 
-def _producers(graph: NodeGraph, node: int) -> list[int]:
-    begin, end = graph.consumer.searchsorted([node, node + 1]).tolist()
-    found: list[int] = graph.producer[begin:end].tolist()
-    return found
-
-
 def _products_above(graph: NodeGraph, op: Categories, node: int, members: dict[int, None]) -> set[int]:
     """Return the nearest products that a sum's other operand is computed from."""
     found, seen = set[int](), set[int]()
-    left = [each for each in _producers(graph, node) if each not in members]
+    left = [each for each in graph.producers(node) if each not in members]
     while left and len(seen) < _MOST_NODES:
         each = left.pop()
         if each in seen:
@@ -113,7 +107,7 @@ def _products_above(graph: NodeGraph, op: Categories, node: int, members: dict[i
         if _is_product(graph, op, each):
             found.add(each)
         else:
-            left += _producers(graph, each)
+            left += graph.producers(each)
     return found
 
 
@@ -128,7 +122,7 @@ def _rests_on(graph: NodeGraph, op: Categories, product: int) -> set[int]:
         seen.add(node)
         begin, end = graph.read_begin[node : node + 2].tolist()
         found.update(graph.read_buffer[begin:end].tolist())
-        left += [each for each in _producers(graph, node) if not _is_product(graph, op, each)]
+        left += [each for each in graph.producers(node) if not _is_product(graph, op, each)]
     return found
 
 

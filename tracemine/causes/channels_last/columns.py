@@ -6,7 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from tracemine.causes.channels_last.permuted import permuting
 from tracemine.rows.arrow import rows_of
+from tracemine.rows.graph import NodeGraph
 from tracemine.rows.table import (
     BoolArray,
     Categories,
@@ -33,10 +35,21 @@ _WANT_NCHW: Final = {
 def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
     op_row = rows_of(sources.timeline.activities["op_row"])
     converts = flags(activities, "auxiliary") & category(activities, "family").among("layout")
-    return {
-        "layout_call": Numbers(op_row, converts),
-        "undone_layout": Flags(_undone_layout(category(activities, "op"), category(activities, "shape"))),
-    }
+    call, serves = op_row.copy(), converts.copy()
+    undone = _undone_layout(category(activities, "op"), category(activities, "shape"))
+    if activities.graph is not None:
+        for copy, of in _copies(activities.graph, activities, converts & ~undone).items():
+            call[copy], serves[copy] = op_row[of], True
+    return {"layout_call": Numbers(call, serves), "undone_layout": Flags(undone)}
+
+
+def _copies(graph: NodeGraph, activities: Rows, converts: BoolArray) -> dict[int, int]:
+    """Return, by its activity, an activity of the convolution that a copy of the program's serves."""
+    nodes = graph.activity_node[converts]
+    op_class, operation = (category(activities, name) for name in ("op_class", "operation"))
+    found = permuting(graph, op_class, operation, nodes[nodes >= 0])
+    first = graph.first_activity
+    return {int(first[copy]): int(first[served]) for copy, served in found.items()}
 
 
 def _undone_layout(op: Categories, shape: Categories) -> BoolArray:
@@ -57,7 +70,7 @@ def _undone_layout(op: Categories, shape: Categories) -> BoolArray:
 
 COLUMNS = Columns(
     docs=(
-        ColumnDoc("layout_call", "numbers", "row of `ops`: the library call that converts a layout by it, next to its main kernel", "it converts no layout for a library call"),
+        ColumnDoc("layout_call", "numbers", "row of `ops`: the library call that converts a layout by it, next to its main kernel, or next to which the program copies from NCHW to NHWC or back", "it converts no layout for a library call"),
         ColumnDoc("undone_layout", "flags", "its operator's first tensor is as large as one that a norm of the trace wants in NCHW (a group norm, or a BatchNorm of five dimensions): channels_last would be undone there"),
     ),
     derive=_columns,

@@ -6,6 +6,7 @@ network of 3x3 convolutions took 1.61 ms in bfloat16 where it took 2.30 in TF32,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,9 @@ from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu
 from tracemine.matching.rule import Rule
+from tracemine.ops.infer.library import LibraryCall
 from tracemine.perfmodel import Abstained, Estimate
+from tracemine.perfmodel.library_rates import peak_of
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.library import recorded_call
 from tracemine.rows.table import BoolArray, IntArray, category, flags, number
@@ -56,10 +59,27 @@ def in_half(context: ScanContext, matrix: IntArray, stays: BoolArray) -> Estimat
     if not known or len(known) < len(usual):
         return Abstained("rate_unknown")
     if measured_ns < _LEAST * sum(each.mid for each in known):
-        return Abstained("at_its_rate")
+        return _by_arithmetic(context, calls.values(), measured_ns)
     share = max(_MIDDLE.get(call.operation, _USUAL) for call in calls.values() if call is not None)
     low, mid = sum(each.low for each in known), max(sum(each.mid for each in known), share * measured_ns)
     text = (
         "modelled: low end: as calls in half precision usually take; middle: two thirds (attention two fifths) of now"
     )
     return Estimate(after_ns=outwards(min(low, mid), mid, measured_ns), assumptions=(text,))
+
+
+def _by_arithmetic(
+    context: ScanContext, calls: Iterable[LibraryCall | None], measured_ns: float
+) -> Estimate | Abstained:
+    """Estimate calls that do more than such calls in half precision usually do: what is usual says nothing of them.
+
+    Half precision takes half of the time that TF32's arithmetic takes at its peak; all else is taken to last as long.
+    """
+    peaks = [None if context.rates is None else peak_of(context.rates.device, each) for each in ("tf32", "half")]
+    flops = sum(call.flops for call in calls if call is not None)
+    now, then = (1e9 * flops / peak if peak else 0.0 for peak in peaks)
+    after = measured_ns - (now - then)
+    if not 0 < then < now <= measured_ns or measured_ns < _LEAST * after:
+        return Abstained("at_its_rate")
+    text = "modelled: low end: the data sheet's rate of half precision; middle: its arithmetic alone takes half as long"
+    return Estimate(after_ns=outwards(then, after, measured_ns), assumptions=(text,))

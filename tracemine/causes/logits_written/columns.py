@@ -31,6 +31,7 @@ _WIDE: Final = frozenset({"pointwise", "copy", "softmax", "fill", "loss", "scatt
 _ENDS: Final = frozenset({"reduction", "loss", "gather"})
 _LOSSES: Final = frozenset({"nll_loss_forward", "nll_loss", "nll_loss2d_forward", "cross_entropy_loss"})
 _EXPONENTIALS: Final = frozenset({"_log_softmax", "_softmax", "exp", "logsumexp"})
+_CHOICES: Final = frozenset({"argmax"})  # of what is not trained they give the next words: no loss of given ones
 _MAXIMA: Final = frozenset({"max", "amax"})
 _RISES: Final = (frozenset({"relu", "clamp_min", "threshold"}), frozenset({"log1p", "log"}))
 USES: Final = ("loss", "log probabilities", "divergence", "maximum", "last rows")
@@ -159,7 +160,10 @@ def _kept(graph: NodeGraph, kinds: dict[int, str], evidence: int) -> int:
 
 
 def _use(reading: _Reading, kinds: dict[int, str]) -> str | None:
-    """Return what logits are for: few rows, or a loss; "" for probabilities that may be compared with another head's."""
+    """Return what logits are for: few rows, or a loss; "" for probabilities that may be compared with another head's.
+
+    None where words are chosen, too.
+    """
     names = {base_name(reading.call(node).name) for node, kind in kinds.items() if kind != "few"}
     if "few" in kinds.values():
         return _LAST_ROWS if {"head", "wide", "few"}.issuperset(kinds.values()) else None
@@ -167,8 +171,9 @@ def _use(reading: _Reading, kinds: dict[int, str]) -> str | None:
         return _LOSS
     if names & _MAXIMA and all(names & each for each in _RISES):
         return _MAXIMUM
-    if names & _EXPONENTIALS:
-        return _LIKELIHOOD if "gather" in names else _DIVERGENCE if "product" in kinds.values() else ""
+    trained = "product" in kinds.values()
+    if names & _EXPONENTIALS and (trained or not names & _CHOICES):
+        return _LIKELIHOOD if "gather" in names else _DIVERGENCE if trained else ""
     return None
 
 

@@ -44,10 +44,10 @@ def narrow(graph: Graph, around: Around) -> Fixed:
     made = _product(graph, x, w, str(call.outputs[0].dtype), _name(given.get(bias), names))
     names[graph.first_output(number)] = "found"
     lines = [line(graph, n, names) for n in range(number + 1, len(graph.calls))]
-    if any(value not in names for value in graph.live):
+    if any(value not in names and value not in around.unread for value in graph.live):
         raise NoFixedForm("what was dequantised is read elsewhere too")
     body = [*made, *["    aten = torch.ops.aten"] * bool(lines), *lines]
-    live = ", ".join(names[value] for value in graph.live)
+    live = ", ".join("None" if value in around.unread else names[value] for value in graph.live)
     says = "torch._scaled_mm" if graph.specs[x.value].dtype == _FLOAT8 else "torch._int_mm"
     return Fixed(
         own={"8 bits": f'"{says} of what was quantised", call=fixed'},

@@ -16,6 +16,7 @@ _SOON = 4  # roots
 _LATER = 64  # the same, where a product of the same shape ran before: its result may wait for the second one's
 
 NEWEST = "the newest, the only one unread"
+MADE_FOR_IT = "parameter made right before, the only one unread"
 
 # How an input was found, and whether exactly one candidate was left by then.
 CONSISTENT = frozenset(
@@ -25,6 +26,7 @@ CONSISTENT = frozenset(
         "the only one",
         "the only one unread",
         NEWEST,
+        MADE_FOR_IT,
         "all unread",
         "side by side",
         "partner",
@@ -277,7 +279,7 @@ class Choices:
         with running statistics."""
         inside = [token for token in self._pools.of(need).unread if not token.outside and not token.backward]
         if inside:
-            return inside[-1], "parameter made inside"
+            return inside[-1], MADE_FOR_IT if self._made_for_it(need, inside) else "parameter made inside"
         token = self.outside(need, remember=False)
         if written and self.again:  # as the pass before did
             self.shared.add(need.key)
@@ -286,6 +288,11 @@ class Choices:
             token.sure = False
             return token, REWRITTEN
         return token, "parameter"
+
+    def _made_for_it(self, need: Need, inside: list[Token]) -> bool:
+        """Return whether one alone was made right before, and no input looks like it, which may wait for another."""
+        token = inside[-1]
+        return len(inside) == 1 and not need.twins and token.step == self.step and self.now - token.born <= _SOON
 
     def outside(self, need: Need, *, remember: bool) -> Token:
         """Return a tensor from outside that was not seen; remember: others may take it too."""
