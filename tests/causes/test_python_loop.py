@@ -479,6 +479,23 @@ def test_what_a_model_says_of_batches_and_is_counted_is_no_loop_over_experts_or_
     assert kind_of_loop(of_classes) == "segments"
 
 
+def test_lengths_of_tensors_are_taken_in_one_call_and_what_is_looked_up_is_not_compared_with_limits() -> None:
+    lengths = Body(
+        operations=frozenset({"linalg_vector_norm"}),
+        classes=frozenset({"reduction"}),
+        in_place=False,
+        dependence="independent",
+        differs="tensors",
+        sizes=True,
+    )
+    assert kind_of_loop(lengths) == "parameters"
+    assert kind_of_loop(replace(lengths, operations=frozenset({"sum"}))) is None
+    looked_up = replace(
+        lengths, operations=frozenset({"gather", "gt", "add"}), classes=frozenset({"gather"}), sizes=False
+    )
+    assert kind_of_loop(looked_up) == "samples"
+
+
 # -- near misses -------------------------------------------------------------------------------------------------------
 
 

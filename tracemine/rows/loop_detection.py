@@ -25,7 +25,7 @@ from tracemine.rows.ancestors import engine_of, nearest, outermost, taken
 from tracemine.rows.arrow import categories, coded, rows_of
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.host import HostCalls, threads
-from tracemine.rows.loops import repeating
+from tracemine.rows.loops import left_of, repeating
 from tracemine.rows.table import Column, Flags, IntArray, Numbers, Rows, number
 from tracemine.rows.uneven_loops import uneven
 from tracemine.timeline import Timeline
@@ -166,8 +166,12 @@ class Launches:
         taken, found = np.full(len(self.row), -1, np.int64), list[DetectedLoop]()
         for period in range(1, _LONGEST_PERIOD + 1):
             for stretch in repeating(self.name, self.place, period, LEAST_TURNS):
-                begin, end = _left(taken, *stretch)
-                if len(found) < _MOST_LOOPS and end - begin >= LEAST_TURNS * period and self._launch(begin, end, period):
+                begin, end = left_of(taken, *stretch)
+                if (
+                    len(found) < _MOST_LOOPS
+                    and end - begin >= LEAST_TURNS * period
+                    and self._launch(begin, end, period)
+                ):
                     loop = self._cut(begin, end, period)
                     taken[loop.turns.begin : loop.turns.end] = len(found)
                     found.append(loop)
@@ -203,7 +207,7 @@ class Launches:
             period, size, begin = int(apart[first]), int(sizes[first]), int(begins[first])
             around = max(begin - period + size, 0), int(begins[last + 1]) + period
             for at, end in repeating(self.name[slice(*around)], self.place[slice(*around)], period, LEAST_TURNS):
-                loop = self._cut(around[0] + at, around[0] + end, period, begin - around[0] - at + 1)
+                loop = self._cut(around[0] + at, around[0] + end, period, max(begin - around[0] - at, 0) + 1)
                 if loop.dependence in ("independent", "accumulates"):
                     _put(loop, taken, found)
 
@@ -363,18 +367,6 @@ def _put(loop: DetectedLoop, taken: IntArray, found: list[DetectedLoop]) -> None
     taken[np.isin(taken, taken[span][taken[span] >= 0])] = -1
     taken[span] = len(found)
     found.append(loop)
-
-
-def _left(taken: IntArray, begin: int, end: int) -> tuple[int, int]:
-    """Return what is left of a stretch whose ends other loops have, which begin or end with the same operators.
-
-    >>> _left(np.array([0, 0, -1, -1, 1]), 1, 5), _left(np.array([-1, 0, -1]), 0, 3)
-    ((2, 4), (0, 0))
-    """
-    free = np.flatnonzero(taken[begin:end] < 0) + begin
-    if not len(free) or free[-1] - free[0] >= len(free):
-        return begin, begin
-    return int(free[0]), int(free[-1]) + 1
 
 
 def loop_columns(timeline: Timeline, activities: Rows, dataflow: Flow | None) -> dict[str, Column]:

@@ -23,7 +23,7 @@ from tracemine.perfmodel import KERNEL_NS, Abstained, Range
 from tracemine.rows.table import BoolArray, IntArray, category, flags, number
 
 _PRODUCTS = ("gemm", "conv", "attention", "rnn")
-_IN_ONE = ("experts", "masks", "segments", "limits", "parameters")
+_BY_INDEX = ("experts", "masks", "segments", "limits")
 _FETCHES = ("number", "truth", "check", "mask", "print", "to_host")
 
 
@@ -62,7 +62,7 @@ def _merged(context: ScanContext, gaps: IntArray) -> BoolArray:
     index, or takes parts or numbers of one tensor. Of tensors apart each keeps kernels of its own.
     """
     following, rows = number(context.rows["gaps"], "next_row")[gaps], context.rows["activities"]
-    found: BoolArray = category(rows, "loop_over").among(*_IN_ONE)[following]
+    found: BoolArray = category(rows, "loop_over").among(*_BY_INDEX)[following]
     return found | category(rows, "loop_differs").among("slices", "numbers")[following]
 
 
