@@ -389,7 +389,22 @@ def pairs_of_models() -> Callable[[], Any]:
     return lambda: torch.stack([(one - other).square().mean() for one, other in itertools.combinations(said, 2)])
 
 
+def trees_walked() -> Callable[[], Any]:
+    """Each tree is walked level by level: a loop whose iterations need each other, within one whose do not."""
+    x, trees = torch.randn(20, 6), [(torch.randint(0, 6, (15,)), torch.randn(15)) for _ in range(10)]
+
+    def walked(column: Any, limit: Any) -> Any:
+        node = torch.zeros(20, dtype=torch.long)
+        for _ in range(5):
+            right = x.gather(1, column[node][:, None])[:, 0] > limit[node]
+            node = (2 * node + 1 + right) % 15
+        return limit[node]
+
+    return lambda: torch.stack([walked(*tree) for tree in trees], 1)
+
+
 LOOPS = {
+    trees_walked: ("samples", 10),
     pairs_of_models: ("samples", 15),
     orders_of_speakers: ("samples", 24),
     weights_averaged: ("parameters", 10),
@@ -430,6 +445,24 @@ def test_a_loop_goes_over(made: Made) -> None:
     assert over(made) == {LOOPS[made]}
 
 
+def pulled_apart() -> Callable[[], Any]:
+    """Two sums over tensors, one right behind the other: both end with the same operators."""
+    mine, other = ([torch.randn(8 + at % 3, 8) for at in range(10)] for _ in range(2))
+
+    def step() -> Any:
+        dot = sum((a.double() * b.double()).sum() for a, b in zip(mine, other, strict=True))
+        return dot / sum(each.double().square().sum() for each in other)
+
+    return step
+
+
+def test_of_two_loops_that_end_with_the_same_operators_neither_hides_the_other() -> None:
+    torch.manual_seed(0)
+    rows = analysed(dispatched(pulled_apart(), steps=1)).rows
+    loop, turn = number(rows["activities"], "loop", -1), number(rows["activities"], "loop_turn")
+    assert sorted(turn[loop == each].max() + 1 for each in set(loop[loop >= 0].tolist())) == [10, 10]
+
+
 def test_what_a_model_says_of_batches_and_is_counted_is_no_loop_over_experts_or_segments() -> None:
     counted = Body(
         operations=frozenset({"addmm", "relu", "argmax", "eq", "sum", "add"}),
@@ -446,7 +479,41 @@ def test_what_a_model_says_of_batches_and_is_counted_is_no_loop_over_experts_or_
     assert kind_of_loop(of_classes) == "segments"
 
 
+def test_lengths_of_tensors_are_taken_in_one_call_and_what_is_looked_up_is_not_compared_with_limits() -> None:
+    lengths = Body(
+        operations=frozenset({"linalg_vector_norm"}),
+        classes=frozenset({"reduction"}),
+        in_place=False,
+        dependence="independent",
+        differs="tensors",
+        sizes=True,
+    )
+    assert kind_of_loop(lengths) == "parameters"
+    assert kind_of_loop(replace(lengths, operations=frozenset({"sum"}))) is None
+    looked_up = replace(
+        lengths, operations=frozenset({"gather", "gt", "add"}), classes=frozenset({"gather"}), sizes=False
+    )
+    assert kind_of_loop(looked_up) == "samples"
+
+
 # -- near misses -------------------------------------------------------------------------------------------------------
+
+
+def layers_of_recurrences() -> Callable[[], Any]:
+    """Each layer reads what the one before gave, step by step: neither loop's iterations are apart."""
+    x, layers = torch.randn(20, 8), [torch.randn(8, 8) / 4 for _ in range(6)]
+
+    def step() -> Any:
+        rows = list(x)
+        for weight in layers:
+            state, out = torch.zeros(8), []
+            for row in rows:
+                state = torch.erf(state @ weight + row)
+                out.append(state)
+            rows = out
+        return torch.stack(rows)
+
+    return step
 
 
 def layers_in_a_row() -> Callable[[], Any]:
@@ -723,7 +790,7 @@ def sums_of_uneven_counts() -> Callable[[], Any]:
 
 
 NEAR_MISSES = (
-    hidden_states_bent, sums_of_uneven_counts,
+    layers_of_recurrences, hidden_states_bent, sums_of_uneven_counts,
     attention_grows,
     one_picture_in_many_sizes, pictures_of_own_sizes,
     fills_of_several, pages_read_apart,

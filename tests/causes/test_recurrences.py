@@ -18,6 +18,7 @@ from tracemine.units import Threshold
 
 RECORDED = Path(__file__).parents[2] / "benchmarks" / "results" / "h200" / "programs"
 TIME, BATCH, SIZE = 24, 8, 64
+MIXED = torch.eye(64) / 2
 Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 Loop = Callable[[], Tensor]
 
@@ -123,6 +124,40 @@ def selective() -> Loop:
     return program
 
 
+def filtered(gated: bool = False) -> Loop:
+    """A filter: how much it trusts what it sees goes on by itself; its state is linear. Gated: it is not."""
+    move, look = torch.eye(4) + torch.rand(4, 4) / 8, torch.eye(4)[:2]
+    seen = torch.randn(TIME, BATCH, 2)
+
+    def program() -> Tensor:
+        state, spread, states = torch.zeros(BATCH, 4), torch.eye(4).expand(BATCH, 4, 4), []
+        for one in seen:
+            state, spread = state @ move.T, move @ spread @ move.T
+            gain = spread @ look.T / (1 + (look @ spread @ look.T).square().sum((1, 2), keepdim=True))
+            spread = spread - gain @ look @ spread
+            off = one - state @ look.T
+            state = state + (gain @ (torch.tanh(off) if gated else off)[..., None])[..., 0]
+            states.append(state)
+        return torch.stack(states)
+
+    return program
+
+
+def descended() -> Loop:
+    """Conjugate gradients for one right side after another: how far each goes depends on the state."""
+    matrix, wanted = torch.rand(SIZE, SIZE), torch.randn(TIME, BATCH, SIZE)
+
+    def program() -> Tensor:
+        state, states = torch.zeros(BATCH, SIZE), []
+        for one in wanted:
+            rest = one - state @ matrix
+            state = state + rest * (rest @ matrix)
+            states.append(state)
+        return torch.stack(states)
+
+    return program
+
+
 def own_cell() -> Loop:
     """A cell that no library has."""
     inputs, w, u = weights(1)
@@ -158,6 +193,8 @@ def layers() -> Tensor:
         (linear(lambda state, a, x: torch.addcmul(x, a, state)), "associative_scan("),
         (linear(lambda state, a, x: 0.9 * state + x), "associative_scan("),
         (selective(), "associative_scan("),
+        (filtered(), "shift *= 2"),
+        (linear(lambda state, a, x: state @ MIXED + x), "shift *= 2"),
         (linear(lambda state, a, x: state + x), "torch.cumsum("),
         (linear(lambda state, a, x: state * a), "torch.cumprod("),
         (linear(lambda state, a, x: torch.maximum(state, x)), "torch.cummax("),
@@ -185,10 +222,26 @@ def test_a_layer_makes_the_inputs_product_once_which_is_said_where_the_loop_does
         linear(lambda state, a, x: a * torch.tanh(state) + x),
         linear(lambda state, a, x: state + x, kept=False),  # a sum
         linear(lambda state, a, x: 0.5 * state + 1.0),  # the same each time
+        linear(lambda state, a, x: state @ MIXED + 1.0),
+        filtered(gated=True),
+        descended(),
         own_cell(),
         layers,
     ],
-    ids=["norm", "reset before", "fed back", "squared", "tanh", "sum", "constant", "own cell", "layers"],
+    ids=[
+        "norm",
+        "reset before",
+        "fed back",
+        "squared",
+        "tanh",
+        "sum",
+        "constant",
+        "product",
+        "gated",
+        "descended",
+        "own cell",
+        "layers",
+    ],
 )
 def test_what_no_call_computes_is_left_alone(program: Loop) -> None:
     assert found(program, "recurrence_unfused") == []

@@ -25,7 +25,7 @@ from tracemine.rows.ancestors import engine_of, nearest, outermost, taken
 from tracemine.rows.arrow import categories, coded, rows_of
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.host import HostCalls, threads
-from tracemine.rows.loops import repeating
+from tracemine.rows.loops import left_of, repeating
 from tracemine.rows.table import Column, Flags, IntArray, Numbers, Rows, number
 from tracemine.rows.uneven_loops import uneven
 from tracemine.timeline import Timeline
@@ -165,11 +165,17 @@ class Launches:
         """
         taken, found = np.full(len(self.row), -1, np.int64), list[DetectedLoop]()
         for period in range(1, _LONGEST_PERIOD + 1):
-            for begin, end in repeating(self.name, self.place, period, LEAST_TURNS):
-                if len(found) < _MOST_LOOPS and (taken[begin:end] < 0).all() and self._launch(begin, end, period):
+            for stretch in repeating(self.name, self.place, period, LEAST_TURNS):
+                begin, end = left_of(taken, *stretch)
+                if (
+                    len(found) < _MOST_LOOPS
+                    and end - begin >= LEAST_TURNS * period
+                    and self._launch(begin, end, period)
+                ):
                     loop = self._cut(begin, end, period)
                     taken[loop.turns.begin : loop.turns.end] = len(found)
                     found.append(loop)
+        self._put_around(taken, found)
         for turns in self._uneven() if len(self.row) <= _MOST_ENTRIES else ():
             self._put_in_place(turns, taken, found)
         yield from (found[at] for at in sorted_unique(taken[taken >= 0]).tolist())
@@ -186,9 +192,24 @@ class Launches:
         apart = [at for at in places.tolist() if found[at].dependence != "carried"]
         needed = loop.dependence == "carried" and 2 * int(np.isin(within, apart).sum()) > len(within)
         if loop.dependence is not None and not needed:
-            taken[np.isin(taken, places)] = -1
-            taken[turns.begin : turns.end] = len(found)
-            found.append(loop)
+            _put(loop, taken, found)
+
+    def _put_around(self, taken: IntArray, found: list[DetectedLoop]) -> None:
+        """Put a loop whose iterations need nothing of each other in the place of those that run in each, one in an
+        iteration, and whose own iterations do.
+        """
+        inner = [one.turns for one in sorted(found, key=lambda one: one.turns.begin) if one.dependence == "carried"]
+        begins, sizes = np.array([(each.begin, len(each.turn)) for each in inner], np.int64).reshape(-1, 2).T
+        apart = np.diff(begins)
+        alike = (apart[1:] == apart[:-1]) & (sizes[2:] == sizes[:-2]) & (sizes[1:-1] == sizes[:-2])
+        edges = np.flatnonzero(np.diff(alike, prepend=False, append=False)).reshape(-1, 2)
+        for first, last in edges[np.diff(edges)[:, 0] >= LEAST_TURNS - 2].tolist():
+            period, size, begin = int(apart[first]), int(sizes[first]), int(begins[first])
+            around = max(begin - period + size, 0), int(begins[last + 1]) + period
+            for at, end in repeating(self.name[slice(*around)], self.place[slice(*around)], period, LEAST_TURNS):
+                loop = self._cut(around[0] + at, around[0] + end, period, max(begin - around[0] - at, 0) + 1)
+                if loop.dependence in ("independent", "accumulates"):
+                    _put(loop, taken, found)
 
     def _launch(self, begin: int, end: int, period: int) -> bool:
         least = _LEAST_UNEVEN if period == 1 else _LEAST_LAUNCHES
@@ -225,10 +246,13 @@ class Launches:
         pairs = unique_pairs(self._read_by[span][behind], turn)
         return bool(len(pairs[0])) and int(np.unique(pairs[0], return_counts=True)[1].max()) > 1
 
-    def _cut(self, begin: int, end: int, period: int) -> DetectedLoop:
-        """Return the loop of equal iterations in a stretch, cut where no result goes from one to the next."""
-        best = None
-        for first in range(begin, begin + period if end - begin >= (LEAST_TURNS + 1) * period else begin + 1):
+    def _cut(self, begin: int, end: int, period: int, places: int = _LONGEST_PERIOD) -> DetectedLoop:
+        """Return the loop of equal iterations in a stretch, cut where no result goes from one to the next.
+
+        places: how many of the first may be where an iteration begins.
+        """
+        best, spare = None, end - begin >= (LEAST_TURNS + 1) * period
+        for first in range(begin, begin + min(period, places) if spare else begin + 1):
             at = np.arange((end - first) // period * period)
             turns = Turns(first, at // period, at % period)
             carried, summed = self._crossing(turns)
@@ -335,6 +359,14 @@ class Launches:
             elif len(buffers) == 1 and len(begins) >= several:
                 least = int((graph.read_last - graph.read_first)[entries].min())
                 found.add("slices" if least >= _LEAST_SLICE_BYTES else "numbers")
+
+
+def _put(loop: DetectedLoop, taken: IntArray, found: list[DetectedLoop]) -> None:
+    """Put a loop in the place of those within it."""
+    span = slice(loop.turns.begin, loop.turns.end)
+    taken[np.isin(taken, taken[span][taken[span] >= 0])] = -1
+    taken[span] = len(found)
+    found.append(loop)
 
 
 def loop_columns(timeline: Timeline, activities: Rows, dataflow: Flow | None) -> dict[str, Column]:

@@ -43,6 +43,18 @@ def repeating(code: IntArray, place: IntArray, period: int, least_turns: int) ->
     return list(zip(begins[long].tolist(), ends[long].tolist(), strict=True))
 
 
+def left_of(taken: IntArray, begin: int, end: int) -> tuple[int, int]:
+    """Return what is left of a stretch whose ends other loops have, which begin or end with the same operators.
+
+    >>> left_of(np.array([0, 0, -1, -1, 1]), 1, 5), left_of(np.array([-1, 0, -1]), 0, 3)
+    ((2, 4), (0, 0))
+    """
+    free = np.flatnonzero(taken[begin:end] < 0) + begin
+    if not len(free) or free[-1] - free[0] >= len(free):
+        return begin, begin
+    return int(free[0]), int(free[-1]) + 1
+
+
 def checkpointed(timeline: Timeline) -> BoolArray:
     """Return, for each row of `ops` and for −1, whether a backward pass computes it again, which saves memory: loops of
     that are split to need no more at once.

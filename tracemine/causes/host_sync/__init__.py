@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.host_sync.estimate import FACTS, estimate, of_backward
+from tracemine.causes.host_sync.estimate import FACTS, estimate, in_rounds, of_rounds
 from tracemine.causes.host_sync.waits import of_waits
 from tracemine.findings.context import ScanContext
 from tracemine.flow import Evidence
@@ -19,7 +19,8 @@ from tracemine.rows.table import BoolArray, IntArray
 
 def more(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
     """Yield classes of gaps that go with waits and that no pattern names."""
-    return chain(of_waits(context, rule, named), of_backward(context, rule, named))
+    rounds = in_rounds(context, named)
+    return chain(of_waits(context, rule, named, rounds), of_rounds(context, rounds))
 
 
 CAUSE = Cause(rule="host_sync", estimate=estimate, facts=FACTS, more=more, operators_wait=True)

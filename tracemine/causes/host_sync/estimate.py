@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tracemine.causes.host_sync.waits import ASSUMED, estimate_waits, goes_with_wait
 from tracemine.causes.host_sync.written import WRITTEN, written
-from tracemine.columns import sorted_unique
+from tracemine.columns import codes, sorted_unique
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.gap_estimates import blocked_ns, cause_of, close, closed, of_gaps
@@ -20,7 +20,7 @@ from tracemine.host.waits import WAITS
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import KERNEL_NS, Abstained, Range
-from tracemine.rows.table import BoolArray, IntArray, category, number
+from tracemine.rows.table import BoolArray, IntArray, category, flags, number
 
 _PRODUCTS = ("gemm", "conv", "attention", "rnn")
 _BY_INDEX = ("experts", "masks", "segments", "limits")
@@ -29,10 +29,10 @@ _FETCHES = ("number", "truth", "check", "mask", "print", "to_host")
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate gaps without their waits; where one call can do all rounds of a loop the rounds' launches go as well."""
-    if goes_with_wait(context, matrix):
-        return estimate_waits(context, matrix)
     gaps = matrix.reshape(-1)
     at_once = _one_call(context, gaps)
+    if goes_with_wait(context, matrix) and not at_once[0]:
+        return estimate_waits(context, matrix)
     known = ~at_once & (context.wait_gaps.behind[gaps] >= 0)
     if not (at_once | known).any():
         return close(context, rule, matrix)
@@ -66,16 +66,23 @@ def _merged(context: ScanContext, gaps: IntArray) -> BoolArray:
     return found | category(rows, "loop_differs").among("slices", "numbers")[following]
 
 
-def of_backward(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
-    """Yield gaps of a loop's backward pass, all of one loop as a match, where one call can do all rounds."""
-    following = number(context.rows["gaps"], "next_row")
+def in_rounds(context: ScanContext, named: BoolArray) -> BoolArray:
+    """Return which gaps that no pattern names lie in loops that wait, where one call can do all rounds."""
+    following, rows = number(context.rows["gaps"], "next_row"), context.rows["activities"]
+    loop = number(rows, "loop", -1)[following]
+    waits = flags(rows, "loop_waits")[following] | np.isin(loop, loop[named])
+    free = ~named & ~context.claimed["gaps"] & waits & (loop >= 0)
+    return free & _one_call(context, np.arange(len(free)))
+
+
+def of_rounds(context: ScanContext, rounds: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
+    """Yield such gaps, those of one loop's rounds as a match, and those of its backward pass."""
+    gaps = np.flatnonzero(rounds)
+    following = number(context.rows["gaps"], "next_row")[gaps]
     loop = number(context.rows["activities"], "loop", -1)[following]
-    backward = context.facts["activities"].backward[following]
-    free = ~named & ~context.claimed["gaps"] & (context.wait_gaps.wait < 0)
-    gaps = np.flatnonzero(backward & free & np.isin(loop, loop[named & (loop >= 0)]))
-    gaps = gaps[_one_call(context, gaps)]
-    for each in sorted_unique(loop[gaps]):
-        yield gaps[loop[gaps] == each][None], Evidence.CONSISTENT
+    pass_of = codes(loop, context.facts["activities"].backward[following].astype(np.int64))
+    for each in sorted_unique(pass_of):
+        yield gaps[pass_of == each][None], Evidence.CONSISTENT
 
 
 def _placed(context: ScanContext, matrix: IntArray, found: ClassEstimate) -> ClassEstimate:

@@ -25,10 +25,15 @@ from tracemine.rows.table import BoolArray, IntArray
 ASSUMED = "the timeline run again without the wait: gaps count by how much shorter they are then"
 
 
-def of_waits(context: ScanContext, rule: Rule, named: BoolArray) -> Iterable[tuple[IntArray, Evidence]]:
-    """Yield classes of gaps that no pattern names and that go with waits; a match has all that follow one wait."""
+def of_waits(
+    context: ScanContext, rule: Rule, named: BoolArray, rounds: BoolArray
+) -> Iterable[tuple[IntArray, Evidence]]:
+    """Yield classes of gaps that no pattern names and that go with waits; a match has all that follow one wait.
+
+    rounds: gaps that go with a loop's rounds.
+    """
     wait = context.wait_gaps.wait
-    gaps = np.flatnonzero((wait >= 0) & ~named & ~context.claimed[rule.rows])
+    gaps = np.flatnonzero((wait >= 0) & ~named & ~rounds & ~context.claimed[rule.rows])
     gaps = gaps[~_taken_on(context, named)[wait[gaps]]]
     if not len(gaps):
         return

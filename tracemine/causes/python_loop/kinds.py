@@ -37,6 +37,7 @@ _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "addcmul", "lerp", "
 # What joins a state with a step, whichever are joined first: the most likely way, or all ways, through a chain.
 _JOINS: Final = frozenset({"logsumexp", "amax", "max", "amin", "min"})
 _SEMIRING: Final = _JOINS | {"add", "sub", "abs", "eq", "masked_fill", "sum", "exp", "log"}
+_LENGTHS: Final = frozenset({"linalg_vector_norm", "norm"})
 _PADS: Final = frozenset({"fill", "constant_pad_nd"})
 _PRODUCTS: Final = frozenset({"gemm", "conv"})
 _CELLS: Final = frozenset({"gemm", "rnn"})
@@ -102,7 +103,7 @@ FORMS: Final = (
     ),
     LoopForm(over="segments", has=(_EQUAL,), classes=(_REDUCES,), lacks=_MULTIPLIES),
     LoopForm(over="masks", has=(_CHOSEN,)),
-    LoopForm(over="limits", has=(_ABOVE,), classes=(_REDUCES,), sizes=False),
+    LoopForm(over="limits", has=(_ABOVE,), classes=(_REDUCES - {"gather"},), sizes=False),
     LoopForm(over="tables", only=_MOVES | {"embedding", "gather"}, differs=("weights",)),
     LoopForm(over="tables", only=_POINTWISE | {"embedding"}, classes=(frozenset({"embedding"}),), differs=("weights",)),
     LoopForm(
@@ -113,6 +114,7 @@ FORMS: Final = (
         in_place=True,
     ),
     LoopForm(over="parameters", only=_POINTWISE, classes=(frozenset({"pointwise"}),), differs=("tensors",), sizes=True),
+    LoopForm(over="parameters", only=_POINTWISE | {"reduction"}, has=(_LENGTHS,), differs=("tensors",), sizes=True),
     LoopForm(
         over="steps", dependence=_CARRIED, has=(_GATES,), lacks=_ATTENTION, only=_POINTWISE | _CELLS | _IN_STEPS,
         classes=(_CELLS,), differs=("slices", "tensors"), sizes=False,

@@ -15,7 +15,7 @@ from tracemine.rows.loops import ProductLoop
 from tracemine.rows.table import BoolArray, Categories, IntArray
 
 CELLS: Final = ("LSTM", "GRU", "RNN")
-KINDS: Final = (*CELLS, "scan", "cumsum", "cumprod", "cummax", "cummin")
+KINDS: Final = (*CELLS, "scan", "cumsum", "cumprod", "cummax", "cummin", "linear")
 PRODUCTS: Final = frozenset({"mm", "addmm", "_addmm_activation", "bmm", "baddbmm"})
 _PASSES: Final = frozenset({"copy", "clone", "cat", "stack"})  # what only moves
 _MANY: Final = (0, 10)
@@ -34,6 +34,8 @@ _OPERATORS: Final[tuple[tuple[str, str, int, _Counts], ...]] = (
     ("RNN", "clamp_min", 1, {"clamp_min": (1, 1), "add": _MANY}),
 )
 _LINEAR: Final = frozenset({"mul", "add", "sub", "addcmul"})  # of a state and of what does not depend on it
+_SUMS: Final = frozenset({"add", "sub", "rsub", "neg", *_PASSES})  # linear in all that they take
+_TIMES: Final = frozenset({"mm", "bmm", "mul"})  # linear in one of what they take
 _ALONE: Final = {"add": "cumsum", "mul": "cumprod", "maximum": "cummax", "minimum": "cummin"}
 _READ_SHARE: Final = 0.8  # of iterations whose state something else reads
 
@@ -75,7 +77,7 @@ class Turn(Struct, frozen=True):
 
 def kind_of(graph: NodeGraph, turn: Turn) -> str | None:
     """Return which of KINDS an iteration is of; None: of none, or it is not known."""
-    return _cell(graph, turn) or _scan(graph, turn)
+    return _cell(graph, turn) or _scan(graph, turn) or _linear(graph, turn)
 
 
 def _cell(graph: NodeGraph, turn: Turn) -> str | None:
@@ -116,6 +118,41 @@ def _scan(graph: NodeGraph, turn: Turn) -> str | None:
     if (taken[slots] != 1).any() or not _given_anew(graph, turn, slots) or not _read_between(graph, turn.loop, carried):
         return None
     return kind or "scan"
+
+
+def _linear(graph: NodeGraph, turn: Turn) -> str | None:
+    """Return `linear` where products and sums take a state to the next one, each linear in the state, which takes
+    something anew each time and is read by others in between. What goes on beside it and takes nothing anew, however
+    it is computed, is known before the loop.
+    """
+    leads = np.eye(turn.loop.period, dtype=np.bool_)
+    leads[turn.writer, turn.reader] = True
+    for _ in range(turn.loop.period.bit_length()):
+        leads |= leads @ leads
+    states = {tuple(np.flatnonzero(leads[at] & leads[:, at]).tolist()) for at in turn.writer[turn.later > 0].tolist()}
+    anew = np.array([_takes_anew(graph, turn, slot) for slot in range(turn.loop.period)])
+    driven = [list(state) for state in states if anew[leads[:, list(state)].any(axis=1)].any()]
+    products = any(turn.operations[slot] in PRODUCTS for state in driven for slot in state)
+    linear = products and all(_keeps_linear(graph, turn, slot, state) for state in driven for slot in state)
+    return "linear" if linear and _read_between(graph, turn.loop, turn.carried()) else None
+
+
+def _keeps_linear(graph: NodeGraph, turn: Turn, slot: int, state: Sequence[int]) -> bool:
+    """Return whether an operator is linear in what it takes of a state."""
+    taken = int(((turn.reader == slot) & np.isin(turn.writer, state)).sum())
+    read = reads_of(graph, turn.loop.begin + slot + turn.loop.period)
+    once = turn.operations[slot] in _TIMES and taken == 1 and len(set(read)) == len(read)
+    return once or turn.operations[slot] in _SUMS
+
+
+def _takes_anew(graph: NodeGraph, turn: Turn, slot: int) -> bool:
+    """Return whether an operator takes in each iteration something else of before the loop."""
+    at = turn.loop.begin + slot + turn.loop.period
+    one, other = (
+        {(buffer, *span): writer for buffer, writer, *span in reads_of(graph, node)}
+        for node in (at, at + turn.loop.period)
+    )
+    return any(key not in other and writer in other.values() for key, writer in one.items())
 
 
 def reads_of(graph: NodeGraph, node: int) -> list[tuple[int, int, int, int]]:

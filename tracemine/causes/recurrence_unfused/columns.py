@@ -82,7 +82,7 @@ def _differentiates(graph: NodeGraph, loop: ProductLoop, forward: ProductLoop) -
 _NONE: Final = "in no such loop, shapes were not recorded, or dataflow is not known"
 COLUMNS = Columns(
     docs=(
-        ColumnDoc("recurrence", "numbers", "which recurrence it is part of: operators that repeat 16 times or more on one stream with the same shapes, each time on what the time before left, and compute the cell of an LSTM, GRU or RNN or scale and add to a state; or the backward pass of such a cell", _NONE),
+        ColumnDoc("recurrence", "numbers", "which recurrence it is part of: operators that repeat 16 times or more on one stream with the same shapes, each time on what the time before left, and compute the cell of an LSTM, GRU or RNN or scale, multiply and add to a state; or the backward pass of such a cell", _NONE),
         ColumnDoc("recurrence_turns", "numbers", "how many iterations that has", _NONE),
         ColumnDoc("recurrence_kind", "categories", "what it computes, one of " + ", ".join(f"`{kind}`" for kind in KINDS), _NONE),
         ColumnDoc("recurrence_part", "categories", "`product`: a product on the way from one state to the next; `projection`: another product; `rest`", _NONE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
 from msgspec.structs import replace
 
 from tracemine.causes.recurrence_unfused.cells import CELLS, KINDS
@@ -16,10 +17,11 @@ from tracemine.findings.labels import text_at
 from tracemine.flow import Evidence
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import Abstained, Estimate, Range
+from tracemine.perfmodel import KERNEL_NS, Abstained, Estimate, Range
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.table import BoolArray, IntArray, category, number
 
+_ITEM_BYTES: Final = 4  # of narrower numbers a matrix counts as wider than it is
 # Low, middle and high end. A layer's products of the state run one after another as they do now, all others at once,
 # and one kernel an iteration does the rest.
 _PRODUCT: Final = (0.6, 1.0, 1.3)
@@ -42,16 +44,39 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
         spent = {name: float(mean_ns[part.among(name)[members]].sum()) for name in PARTS}
         found = on_gpu(context, matrix, layer(spent, turns), _evidence(context, members))
         return found if isinstance(found, Abstained) else replace(found, call_ns=_HOST_NS * turns)
+    if context.curves is None:
+        return Abstained("device_unknown")
+    if kind == "linear":
+        return on_gpu(context, matrix, _by_halves(context, members, turns), _evidence(context, members))
     moved = [number(rows, name, null=-1)[members] for name in ("bytes_read", "bytes_written")]
     if min(each.min() for each in moved) < 0:
         return Abstained("bytes_unknown")
-    if context.curves is None:
-        return Abstained("device_unknown")
     # A scan reads what is given and writes the states; operators apart also read and write each state.
     moved_ns = context.curves.memory_ns(int(moved[0].sum()) // 2, int(moved[1].sum()) // 2, 0.0)
     after = outwards(*(min(times * moved_ns, float(mean_ns.sum())) for times in _SCAN))
     note = f"a scan takes {_SCAN[1]:g} times as long as moving all of it once ({_SCAN[0]:g}–{_SCAN[2]:g}, assumed)"
     return on_gpu(context, matrix, Estimate(after_ns=after, assumptions=(note,)), _evidence(context, members))
+
+
+def _by_halves(context: ScanContext, members: IntArray, turns: int) -> Estimate | Abstained:
+    """Estimate steps that are joined two and two, in as many passes over all states as that takes: with one matrix a
+    step for all of the batch, or at most one of its own for each row of a state.
+    """
+    rows, curves = context.rows["activities"], context.curves
+    assert curves is not None  # noqa: S101 - asked before
+    flops, written = (number(rows, name)[members] for name in ("call_flops", "bytes_written"))
+    products = (flops > 0) & (written > 0)
+    if not products.any():
+        return Abstained("bytes_unknown")
+    width = int((flops * _ITEM_BYTES / (2 * np.maximum(written, 1)))[products].max())
+    passes, states = (turns - 1).bit_length(), turns * int(written.max())
+    mid = passes * max(curves.memory_ns(states, states, 0.0), KERNEL_NS)
+    return Estimate(
+        after_ns=outwards(mid / 2, mid, mid * max(width, 2)).at_most(
+            int(context.facts["activities"].dur_ns[members].sum())
+        ),
+        assumptions=(f"steps are joined two and two, in {passes} passes over {turns} states (assumed)",),
+    )
 
 
 def _evidence(context: ScanContext, members: IntArray) -> Evidence:
