@@ -83,12 +83,7 @@ def predicted(wanted: Wanted, names: Sequence[str], alone: Mapping[str, Shares] 
     ]
     parts = _parts(names, asked, alone or {})
     known = [part for part in parts if part]
-    shares = [None] * 3
-    if known and len(known) == len(parts):
-        left = [math.prod(1 - share for share in ends) for ends in zip(*known, strict=True)]
-        if all(low > 0 for low, *_ in known):  # a mode may shorten what a change has shortened already
-            left[0] = min(1 - low for low, *_ in known)
-        shares = [round(min(1 - each, _MOST), 4) for each in left]
+    shares = _left_by(known) if known and len(known) == len(parts) else [None] * 3
     findings = tuple(dict.fromkeys(print_ for each in asked for print_ in each.findings))
     return {"findings": findings, **dict(zip(("predicted_low", "predicted", "predicted_high"), shares, strict=True))}
 
@@ -106,6 +101,15 @@ def _parts(names: Sequence[str], asked: Sequence[AskedShares], alone: Mapping[st
             parts.append(measured)
         taken |= {*each.findings}
     return parts
+
+
+def _left_by(parts: Sequence[Shares]) -> list[float | None]:
+    """Return what parts save together, low end first: each of what the others leave, or, at the least, of nothing more."""
+    left = [math.prod(1 - share for share in ends) for ends in zip(*parts, strict=True)]
+    lows = [low for low, *_ in parts]
+    if min(lows) > 0:  # a mode may shorten what a change has shortened already
+        left[0] = 1 - max(lows)
+    return [round(min(1 - each, _MOST), 4) for each in left]
 
 
 def _sum(those: Sequence[Shares]) -> Shares:

@@ -83,28 +83,39 @@ def collectives_of(timeline: Timeline) -> Collectives:
     start = numbers(activities.column("start_ns"))
     order = np.array(sorted(rows, key=lambda row: (int(start[row]), row)), np.int64)
     records, first = [rows[row] for row in order.tolist()], np.array([(*rows[row], -1)[0] for row in order], np.int64)
-    name, listed, described, dtype = (
-        [*_texts(table.column(each)), None] for each in ("name", "ranks", "group_description", "dtype")
-    )
+    name, dtype = ([*_texts(table.column(each)), None] for each in ("name", "dtype"))
     of = {each: np.append(numbers(table.column(each), null=-1), -1) for each in (*_KEPT, "peer", "group_size")}
-    called, kernel = _called(timeline, order.tolist()), _texts(activities.column("name"))
-    both = zip(order.tolist(), first.tolist(), strict=True)
-    kinds = [kind_of(name[at] if at >= 0 else called[row], kernel[row]) or "unknown" for row, at in both]
-    groups = [_group(listed[at], int(of["group_size"][at]), described[at]) for at in first.tolist()]
-    place = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    kinds, (group, groups) = _kinds(timeline, order, first, name), _groups(timeline, first, of["group_size"])
     into, out = (of[each][first].tolist() for each in _KEPT[1:])
-    nbytes = list(map(message_bytes, kinds, into, out, [group.size for group in groups], [dtype[at] for at in first]))
+    sent = zip(kinds, into, out, group.tolist(), first.tolist(), strict=True)
+    nbytes = [message_bytes(kind, a, b, groups[one].size, dtype[at]) for kind, a, b, one, at in sent]
     parts = [_parts(kind, own, name, of) for kind, own in zip(kinds, records, strict=True)]
     return Collectives(
         activity=order,
         kind=tuple("send_recv" if len(each) > 1 else kind for kind, each in zip(kinds, parts, strict=True)),
-        group=np.array([place[group] for group in groups], np.int64),
-        groups=tuple(place),
+        group=group,
+        groups=groups,
         nbytes=np.array(nbytes, np.int64),
         blocks=blocks_of(activities)[order],
         parts=tuple(parts),
         **{each: of[each][first] for each in _KEPT},
     )
+
+
+def _kinds(timeline: Timeline, order: IntArray, first: IntArray, name: list[str | None]) -> list[str]:
+    """Return the kind of each: as its record, the operator around it or its kernel is named."""
+    called, kernel = _called(timeline, order.tolist()), _texts(timeline.activities.column("name"))
+    both = zip(order.tolist(), first.tolist(), strict=True)
+    return [kind_of(name[at] if at >= 0 else called[row], kernel[row]) or "unknown" for row, at in both]
+
+
+def _groups(timeline: Timeline, first: IntArray, size: IntArray) -> tuple[IntArray, tuple[ProcessGroup, ...]]:
+    """Return the place of each one's group, and the groups."""
+    columns = (timeline.collectives.column(each) for each in ("ranks", "group_description"))
+    listed, described = ([*_texts(column), None] for column in columns)
+    found = [_group(listed[at], int(size[at]), described[at]) for at in first.tolist()]
+    place = {group: number for number, group in enumerate(dict.fromkeys(found))}
+    return np.array([place[group] for group in found], np.int64), tuple(place)
 
 
 def _records(timeline: Timeline, at: IntArray, size: IntArray) -> dict[int, list[int]]:

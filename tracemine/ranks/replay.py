@@ -139,7 +139,7 @@ class JobReplay:
         )
 
     def _in_waves(self, events: _Events) -> Iterator[_Wave]:
-        """Yield what happens at once: an event once those before it on its rank have happened, and what it awaits has
+        """Yield what happens at once: an event once those before it on its rank are over, and what it awaits has
         ended; the end of a collective once all have issued it, and what is before it on their streams has ended.
         """
         count, issues = len(events.rank), np.flatnonzero(events.what == ISSUED)

@@ -122,7 +122,7 @@ def _scan(graph: NodeGraph, turn: Turn) -> str | None:
 
 def _linear(graph: NodeGraph, turn: Turn) -> str | None:
     """Return `linear` where products and sums take a state to the next one, each linear in the state, which takes
-    something anew each time and is read by others in between. What goes on beside it and takes nothing anew, however
+    something anew each time and is read by others in between. What goes on with it and takes nothing anew, however
     it is computed, is known before the loop.
     """
     leads = np.eye(turn.loop.period, dtype=np.bool_)
