@@ -73,7 +73,7 @@ def _shares(finding: Finding) -> Shares | None:
 
 
 def predicted(wanted: Wanted, names: Sequence[str], alone: Mapping[str, Shares] | None = None) -> dict[str, Any]:
-    """Return what variants are to save together, as fields of `Tried`: each of what the others leave; at least the best's.
+    """Return what variants are to save together, as fields of `Tried`: each of what the others leave.
 
     A finding counts once, with a mode that takes it where there is one. alone: what variants were measured to save, for
     those of several of which nothing else is known; where that is not either, nothing is predicted.
@@ -104,7 +104,7 @@ def _parts(names: Sequence[str], asked: Sequence[AskedShares], alone: Mapping[st
 
 
 def _left_by(parts: Sequence[Shares]) -> list[float | None]:
-    """Return what parts save together, low end first: each of what the others leave, or, at the least, of nothing more."""
+    """Return what parts save together, low end first: each of what the others leave; at least what the best does."""
     left = [math.prod(1 - share for share in ends) for ends in zip(*parts, strict=True)]
     lows = [low for low, *_ in parts]
     if min(lows) > 0:  # a mode may shorten what a change has shortened already
