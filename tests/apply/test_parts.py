@@ -311,10 +311,10 @@ def test_two_processes_that_do_the_same_say_what_is_no_difference() -> None:
     # Two unchanged processes are 4.8 % apart, as on the host of an H200 once: a step that is 2.3 % longer says nothing,
     # and with 3.7 % more of the device it does; 0.7 % more of the device says nothing, nor does a step that is shorter.
     apart, longer = [round(value * 1.048) for value in base], [round(value * 1.048) for value in base]
-    assert [compared(base, longer, apart, device).said for device in (None, 1.037, 1.007)] == [
+    assert [compared(base, longer, apart, on_device=device).said for device in (None, 1.037, 1.007)] == [
         "no difference", "slower", "no difference",
     ]  # fmt: skip
-    assert compared(base, base, apart, 1.037).said == "no difference"
+    assert compared(base, base, apart, on_device=1.037).said == "no difference"
 
 
 def test_what_is_known_well_or_is_far_behind_runs_no_longer() -> None:

@@ -97,7 +97,7 @@ class Trying:
         if isinstance(base, Wrong) or isinstance(own, Wrong):
             return Tried(variants=names, said="failed", why=f"the unchanged step: {base}")
         on_device, said = self._on_device(names), self.alive[names].said
-        timed = compared(base, own, again if isinstance(again, list) else (), on_device)
+        timed = compared(base, own, again if isinstance(again, list) else (), on_device=on_device)
         return Tried(
             variants=names,
             said=timed.said,

@@ -76,7 +76,7 @@ def _is_close(own: Sequence[int], bases: Sequence[Sequence[int]], fastest: float
 
 
 def compared(
-    base: Sequence[int], mine: Sequence[int], again: Sequence[int] = (), on_device: float | None = None
+    base: Sequence[int], mine: Sequence[int], again: Sequence[int] = (), *, on_device: float | None = None
 ) -> Timed:
     """Say whether a variant's blocks are shorter than the unchanged step's.
 
