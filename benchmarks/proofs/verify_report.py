@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from benchmarks.proofs.read_again import read_again
 from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.findings.record import KERNEL, PINNED, Finding

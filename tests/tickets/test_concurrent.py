@@ -151,7 +151,7 @@ def test_runs_of_one_machine_never_create_twice(tmp_path: Path) -> None:
 
 
 def test_without_the_lock_runs_of_one_machine_create_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_lock", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(run, "locked", lambda *_: contextlib.nullcontext())
     with running(World(gate=30)) as world:
         storm(world, tmp_path, runs=30, machines=1)
     assert world.count("POST", "/issues$") > len(KEYS)
