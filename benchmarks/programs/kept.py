@@ -25,7 +25,7 @@ _ARGUMENTS = frozenset(
         *("shared memory", "Ev Idx", "Record function id", "cbid"),
     }
 )
-_MOST_BACK, _LEAST_BACK = 192 << 20, 1 << 16  # bytes in which what is like it is looked for: 8 MiB make a quarter more
+_MOST_BACK, _LEAST_BACK = 192 << 20, 1 << 16  # bytes back in which equal ones are looked for: 8 MiB make a tenth more
 _COLUMNS = "eventColumns"  # in place of traceEvents, and first in its file
 _ATTRIBUTES = frozenset({"kernel_backend", "kernel_file", "tensor_range", "scope", "fw_parent", "fw_tid"})
 
@@ -97,7 +97,7 @@ def keep(out: Path, archive: Path) -> None:
     """Write a folder's recordings and results into one archive: like next to like, traces first."""
     files = [path for path in out.rglob("*") if path.name.endswith((".json", ".json.gz"))]
     back = min(max(sum(path.stat().st_size for path in files) * 16, _LEAST_BACK), _MOST_BACK)
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": back}]
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": back}]
     with lzma.open(archive, "wb", filters=filters) as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
         for path in sorted(files, key=lambda path: (path.name < "trace", path.name, path.parent.name)):
             gz = path.suffix == ".gz"
