@@ -172,14 +172,19 @@ class ScanContext:
         return many & category(rows, "loop_dependence").among("independent", "accumulates")
 
     @cached_property
-    def host(self) -> tuple[HostCalls, IntArray]:
+    def _host(self) -> tuple[HostCalls, IntArray]:
         """The host's calls, and the thread of each operator."""
         return host_calls(self.timeline)
+
+    @property
+    def calls(self) -> HostCalls:
+        """What the host called."""
+        return self._host[0]
 
     @cached_property
     def waits(self) -> Waits:
         """Where the host waits for the device."""
-        return waits_of(self.timeline, *self.host)
+        return waits_of(self.timeline, *self._host)
 
     @cached_property
     def obstacles(self) -> Obstacles:
@@ -191,13 +196,14 @@ class ScanContext:
         """What the value of each wait is used for: a position in USES; −1: not known."""
         steps = self.accounts.counted
         begin_ns = np.zeros(0, np.int64) if steps is None else np.sort(steps.begin_ns)
-        return uses_of(self.timeline, self.waits, begin_ns, self.host[1])
+        _, of_ops = self._host
+        return uses_of(self.timeline, self.waits, begin_ns, of_ops)
 
     @cached_property
     def wait_gaps(self) -> WaitGaps:
         """Which gaps go with waits for the device."""
-        rows, graph, (calls, _) = self.rows, self.rows["activities"].graph, self.host
-        return wait_gaps(self.timeline, calls, self.waits, self.accounts.counted, rows["gaps"], self.steps, graph)
+        rows, graph = self.rows, self.rows["activities"].graph
+        return wait_gaps(self.timeline, self.calls, self.waits, self.accounts.counted, rows["gaps"], self.steps, graph)
 
     @cached_property
     def would_graph(self) -> GraphAnswer:

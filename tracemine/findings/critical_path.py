@@ -132,7 +132,7 @@ def _first_step(timeline: Timeline, origin: int, host: HostEvents, calls: HostCa
     if len(inside) < 2:
         return None
     first, last = int(inside[0]), int(inside[-1])
-    return first, last, int(when[first]) - begin + end - int(when[last])
+    return HostStep(first, last, int(when[first]) - begin + end - int(when[last]))
 
 
 def _launches(calls: HostCalls, launch_row: IntArray, start: IntArray) -> IntArray:

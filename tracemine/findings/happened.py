@@ -56,9 +56,14 @@ class Across(Struct, frozen=True):
     delay_ns: IntArray  # after that one's end
 
 
-# A step as the host goes through it: its first and last event in `HostEvents`, and nanoseconds of the host's own time
-# in it before the first and after the last.
-HostStep = tuple[int, int, int]
+class HostStep(Struct, frozen=True):
+    """A step as the host goes through it: its first and last event in `HostEvents`, and the host's own time in it
+    before the first and after the last.
+    """
+
+    first: int
+    last: int
+    around_ns: int
 
 
 class Segments(Struct, frozen=True):

@@ -113,7 +113,7 @@ class _Run:
         segments = happened.segments
         events = [happened.host.launch[call] for _, call, _, _ in happened.last if call >= 0]
         events += [happened.host.launch[happened.first]] if happened.first >= 0 else []
-        events += [] if happened.step is None else [*happened.step[:2]]
+        events += [] if happened.step is None else [happened.step.first, happened.step.last]
         self.event = np.array(events, np.int64)  # those whose time is asked for
         self.last = segments.of(np.array([activity for activity, *_ in happened.last], np.int64))
         asked = [_asked(happened, one, self.event) for one in runs]
@@ -208,4 +208,4 @@ class _Run:
 
     def _host_step(self) -> Floats | None:
         step = self.happened.step
-        return None if step is None else self.reached[-1] - self.reached[-2] + step[2] * self.faster
+        return None if step is None else self.reached[-1] - self.reached[-2] + step.around_ns * self.faster

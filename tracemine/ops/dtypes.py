@@ -36,6 +36,7 @@ ROWS: tuple[tuple[str, int, str, int, tuple[str, ...]], ...] = (
     ("float8_e8m0fnu", 1, "Float8_e8m0fnu", 44, ("Float8_e8m0fnu",)),
     ("float4_e2m1fn_x2", 1, "Float4_e2m1fn_x2", 45, ("Float4_e2m1fn_x2",)),
 )
+HALF = frozenset({"float16", "bfloat16"})
 _BYTES = {name: size for name, size, _, _, _ in ROWS}
 _RECORDED = {alias: row[0] for row in ROWS for alias in (row[0], *row[4])}
 _SCALAR_TYPES = {key: row[0] for row in ROWS for key in (row[2], str(row[3]))}

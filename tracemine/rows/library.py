@@ -19,6 +19,7 @@ from tracemine.columns import codes, examples
 from tracemine.devices import Device, recorded_device
 from tracemine.ops import lookup
 from tracemine.ops.arithmetic import is_narrow, unit_of
+from tracemine.ops.dtypes import HALF
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall, of_arguments
 from tracemine.rows.arrow import categories, coded, rows_of, spread, take
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, FloatArray, IntArray, Numbers, Rows
@@ -27,7 +28,6 @@ from tracemine.timeline import Timeline
 LEAST_PERCENT: Final = 3  # of GPU time: what identical calls must take to be looked into. The one place that says so
 _LONGEST_NS: Final = 1 << 62
 _MOST_KERNELS: Final = 4095  # of one call: beyond, as many
-_HALF: Final = frozenset({"float16", "bfloat16"})
 # The device table's peak that the fastest units offer a type, first that is stated.
 _PEAKS: Final[Mapping[str, tuple[str, ...]]] = {
     "float16": ("fp16",),
@@ -84,7 +84,7 @@ _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
     "float64_throughout": (lambda one: one.call.dtype == "float64",),  # meant so: no rule asks for it
     "misaligned": (
         _is_product,
-        lambda one: one.call.dtype in _HALF and one.call.misaligned is True,
+        lambda one: one.call.dtype in HALF and one.call.misaligned is True,
         lambda one: one.narrow or one.unit == "vector",
     ),
     "group_by_group": (_is_convolution, lambda one: one.call.groups > 1 and one.kernels >= one.call.groups),
@@ -92,7 +92,7 @@ _CAUSES: Final[Mapping[str, tuple[_Condition, ...]]] = {
     "patches": (lambda one: one.call.patches,),
     "no_tf32": (_could_use_tf32, lambda one: one.computes),
     "no_tf32_at_memory": (_could_use_tf32,),  # which takes as long in TF32: no rule asks for it
-    "no_matrix_units": (lambda one: one.call.dtype in _HALF and one.unit == "vector",),
+    "no_matrix_units": (lambda one: one.call.dtype in HALF and one.unit == "vector",),
 }
 
 

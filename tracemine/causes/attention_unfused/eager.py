@@ -13,9 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracemine.calls.call import sizes
-from tracemine.causes.attention_unfused.fused_call import HALF, Attention, attention_ns, backend_of
+from tracemine.causes.attention_unfused.fused_call import Attention, attention_ns, backend_of
 from tracemine.causes.attention_unfused.scores import function_of_scores
 from tracemine.findings.lists import Lists
+from tracemine.ops.dtypes import HALF
 from tracemine.ops.infer.tensor import Sizes
 from tracemine.perfmodel import NOTHING, Abstained, Estimate, Rates
 from tracemine.perfmodel.ranges import outwards

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tracemine.causes.attention_unfused.fused_call import HALF
 from tracemine.codegen.graph import (
     Graph,
     GraphCall,
@@ -26,6 +25,7 @@ from tracemine.codegen.graph import (
     renumbered,
     settled,
 )
+from tracemine.ops.dtypes import HALF
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.flex import FUSED, FusedCall, fused
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from tracemine.ops.dtypes import itemsize
+from tracemine.ops.dtypes import HALF, itemsize
 from tracemine.perfmodel.intervals import combined
 from tracemine.perfmodel.library_rates import ASSUMED, Rate, Rates
 from tracemine.perfmodel.ranges import Abstained, Range, outwards
@@ -23,7 +23,6 @@ from tracemine.perfmodel.ranges import Abstained, Range, outwards
 Name = Literal["cudnn", "flash", "efficient", "math"]
 Capability = tuple[int, int]
 
-HALF: Final = frozenset({"float16", "bfloat16"})
 # Recorded on an H100 and an H200 (torch 2.11, cuDNN's kernels, 106 distinct calls): a forward kernel does whole tiles
 # of queries and keys, and heads narrower than 64 half of what is missing; backward ones showed no such steps.
 _TILE_QUERIES, _TILE_KEYS, _TILE_WIDTH = 128, 64, 64

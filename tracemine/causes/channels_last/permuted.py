@@ -27,9 +27,8 @@ _Next = Callable[[int], list[int]]
 def permuting(graph: NodeGraph, op_class: Categories, operation: Categories, converting: IntArray) -> dict[int, int]:
     """Return, by its node, the convolution that a copy serves. `converting`: nodes that convert layouts themselves."""
     owned = np.diff(graph.activity_begin) > 0
-    kinds = {name: owned & graph.any_of(op_class.among(name)) for name in _TAKE_EITHER}
+    either = owned & graph.any_of(op_class.among(*_TAKE_EITHER))
     wanted, pointwise = {*converting.tolist()}, owned & graph.all_of(op_class.among("pointwise"))
-    either = np.logical_or.reduce([*kinds.values()])
     copies = np.flatnonzero(owned & graph.all_of(operation.among("copy")))
     found = dict[int, int]()
     for order, after in ((_TO_NHWC, graph.producers), (_TO_NCHW, graph.readers)):

@@ -61,7 +61,7 @@ def _taken_on(context: ScanContext, named: BoolArray) -> BoolArray:
     kernels = rows_of(context.timeline.activities["launch_row"])[
         categories(context.timeline.activities["kind"]).among("kernel")
     ]
-    launched = np.sort(context.host[0].begin[kernels[kernels >= 0]])
+    launched = np.sort(context.calls.begin[kernels[kernels >= 0]])
     rounds = np.bincount(unique_pairs(place, np.searchsorted(launched, waits.begin_ns))[0])[place] > 1
     behind = context.wait_gaps.behind[named]
     of_named = np.isin(context.wait_gaps.place, context.wait_gaps.place[behind[behind >= 0]])

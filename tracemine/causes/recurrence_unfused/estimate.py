@@ -17,7 +17,7 @@ from tracemine.findings.labels import text_at
 from tracemine.flow import Evidence
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import KERNEL_NS, Abstained, Estimate, Range
+from tracemine.perfmodel import KERNEL_NS, Abstained, Curves, Estimate, Range
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.table import BoolArray, IntArray, category, number
 
@@ -47,7 +47,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     if context.curves is None:
         return Abstained("device_unknown")
     if kind == "linear":
-        return on_gpu(context, matrix, _by_halves(context, members, turns), _evidence(context, members))
+        return on_gpu(context, matrix, _by_halves(context, context.curves, members, turns), _evidence(context, members))
     moved = [number(rows, name, null=-1)[members] for name in ("bytes_read", "bytes_written")]
     if min(each.min() for each in moved) < 0:
         return Abstained("bytes_unknown")
@@ -58,12 +58,11 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     return on_gpu(context, matrix, Estimate(after_ns=after, assumptions=(note,)), _evidence(context, members))
 
 
-def _by_halves(context: ScanContext, members: IntArray, turns: int) -> Estimate | Abstained:
+def _by_halves(context: ScanContext, curves: Curves, members: IntArray, turns: int) -> Estimate | Abstained:
     """Estimate steps that are joined two and two, in as many passes over all states as that takes: with one matrix a
     step for all of the batch, or at most one of its own for each row of a state.
     """
-    rows, curves = context.rows["activities"], context.curves
-    assert curves is not None  # noqa: S101 - asked before
+    rows = context.rows["activities"]
     flops, written = (number(rows, name)[members] for name in ("call_flops", "bytes_written"))
     products = (flops > 0) & (written > 0)
     if not products.any():

@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from tracemine.causes.xla_attention_unfused.reading import Array, ModuleInstruction
+from tracemine.ops.dtypes import HALF
 
-_HALF: Final = frozenset({"bfloat16", "float16"})
 _FEWEST_SCORES: Final = 256  # queries, and keys
 _WIDEST_HEAD: Final = 128
 _BACKWARD: Final = 2.5  # times the forward pass' operations
@@ -95,7 +95,7 @@ def _layers(
 
 def _scores(array: Array) -> tuple[int, int, int] | None:
     """Return elements, queries and keys of an array that can be scores of attention."""
-    if len(array.shape) < 3 or array.dtype not in _HALF or min(array.shape[-2:]) < _FEWEST_SCORES:
+    if len(array.shape) < 3 or array.dtype not in HALF or min(array.shape[-2:]) < _FEWEST_SCORES:
         return None
     queries, keys = array.shape[-2:]
     return (array.elements, queries, keys) if math.prod(array.shape[:-2]) > 1 else None
@@ -183,7 +183,7 @@ def _at_once(product: ModuleInstruction) -> LeftWork:
 
 
 def _rate(instruction: ModuleInstruction) -> str:
-    half = any(array.dtype in _HALF for array in instruction.takes)
+    half = any(array.dtype in HALF for array in instruction.takes)
     return "product half" if half else "product fp32" if instruction.precision == "HIGHEST" else "product tf32"
 
 
@@ -204,7 +204,7 @@ def _float32(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
 def _odd(given: Sequence[ModuleInstruction]) -> Iterator[Case]:
     """Products in half precision of which a size is wide and no multiple of 8."""
     for product in _products(given):
-        half = [array.shape[-2:] for array in (*product.takes, *product.gives) if array.dtype in _HALF]
+        half = [array.shape[-2:] for array in (*product.takes, *product.gives) if array.dtype in HALF]
         if any(size > _WIDE and size % _ALIGNED for sizes in half for size in sizes):
             left = LeftWork(product.flops, "product half", product.nbytes)
             yield Case("odd product", {product.number: left})

@@ -7,6 +7,8 @@ beginning: each element is loaded once, whichever half it is in, and computed on
 
 from __future__ import annotations
 
+import msgspec
+
 from tracemine.codegen import loop_ir as ir
 from tracemine.codegen.loop_ir import BOOL, LONG, LoopNode, Nodes
 
@@ -15,29 +17,18 @@ class _DifferError(Exception):
     """Two members differ in more than which half they are."""
 
 
-class RotatedHalf:
+class RotatedHalf(msgspec.Struct, frozen=True):
     """A join at `place` of two members of `half` elements each; `guard`: what must hold for either to be wanted.
 
     guards: what must hold for each of them. origins: the call that each node is of.
     """
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        place: LoopNode,
-        half: int,
-        guard: LoopNode | None,
-        guards: tuple[LoopNode | None, LoopNode | None],
-        origins: dict[LoopNode, int],
-    ) -> None:
-        self.nodes, self.place, self.half, self.guard, self.guards, self.origins = (
-            nodes,
-            place,
-            half,
-            guard,
-            guards,
-            origins,
-        )
+    nodes: Nodes
+    place: LoopNode
+    half: int
+    guard: LoopNode | None
+    guards: tuple[LoopNode | None, LoopNode | None]
+    origins: dict[LoopNode, int]
 
     def value(self, first: LoopNode, second: LoopNode) -> LoopNode | None:
         """Return what both members are at once; None where they differ in more than that."""
