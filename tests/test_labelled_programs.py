@@ -75,6 +75,11 @@ NAMES = [
     *("codes_decoded", "texts_by_slopes", "pictures_permuted", "towers_by_hand", "words_ahead", "options_priced"),
     *("surfaces_traced", "critics_penalised", "latents_denoised", "speech_contrasted", "sounds_encoded"),
     *("drafts_verified",),
+    *("positions_evaluated", "rectangles_erased", "keypoints_matched", "demand_forecast", "relations_passed"),
+    *("joints_located", "slices_windowed", "regions_pooled", "images_registered", "matrices_orthogonalised"),
+    *("tasks_continued", "dynamics_by_ensemble", "masks_rebuilt", "states_retained", "choices_scored"),
+    *("walks_embedded", "queries_normalised", "movements_tagged", "captions_paired", "scans_reconstructed"),
+    *("plans_by_sampling", "replies_decoded", "streets_segmented", "voices_synthesised"),
 ]
 
 

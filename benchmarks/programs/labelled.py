@@ -58,6 +58,7 @@ SETS = {
     "fifth": ("fifth.FIFTH",),
     "sixth": ("sixth.SIXTH",),
     "seventh": ("seventh.SEVENTH",),
+    "eighth": ("eighth.EIGHTH",),
 }
 LATER = tuple(SETS)[3:]
 TABLE = Path(__file__).resolve().parent / "labelled.toml"
