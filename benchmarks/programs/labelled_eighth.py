@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from programs.labelled_eighth_hosts import HOSTS
 from programs.labelled_eighth_loops import HALF, LOOPS
 from programs.labelled_eighth_near import NEAR
 from programs.labelled_eighth_waits import WAITING
@@ -329,4 +330,4 @@ KERNELS = (
     Labelled(queries_normalised, "eighth", {"batch_size": 2, "dim": 16, "image_size": 64}, tolerance=5e-2),
     Labelled(movements_tagged, "eighth", {"batch_size": 3, "seq_len": 10, "hidden_size": 16}, tolerance=5e-2),
 )
-EIGHTH = (*WAITING, *LOOPS, *KERNELS, *NEAR)
+EIGHTH = (*HOSTS, *WAITING, *LOOPS, *KERNELS, *NEAR)
