@@ -146,10 +146,11 @@ def _begins_unseen(timeline: Timeline, found: Iterations, span_ns: IntArray) -> 
     before = np.searchsorted(start[order], first_ns[later]) - 1
     idle_since_ns, begin_ns = np.where(before >= 0, ended_ns[before], 0), found.begin_ns[later]
     head_ns = np.maximum(first_ns[later] - np.maximum(idle_since_ns, begin_ns), 0)
+    long, short = (np.maximum(least, share * span_ns[later]) for least, share in _LONG_HEADS)
+    unseen = head_ns >= np.minimum(long, short)
     if found.source == MARKED:  # what the host does in a step behind its work is idle before the next one's
-        head_ns += np.maximum(np.minimum(found.end_ns[later - 1], begin_ns) - idle_since_ns, 0)
-    least_ns = np.min([np.maximum(least, share * span_ns[later]) for least, share in _LONG_HEADS], axis=0)
-    return bool(len(later)) and 2 * int((head_ns >= least_ns).sum()) > len(later)
+        unseen |= head_ns + np.maximum(np.minimum(found.end_ns[later - 1], begin_ns) - idle_since_ns, 0) >= long
+    return bool(len(later)) and 2 * int(unseen.sum()) > len(later)
 
 
 def _lengths(exclusive_ns: IntArray, found: Iterations) -> tuple[IntArray, IntArray]:
