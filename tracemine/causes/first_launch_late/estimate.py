@@ -68,7 +68,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     what, operators = at_start(context, members)
     middle, how = _saved(what, usual, rest, operators / max(len(members), 1) * _OPERATOR_NS)
     saving = outwards(
-        float((_LEAST_SHARE * np.minimum(least, np.minimum(rest, middle))).sum()),
+        float((_LEAST_SHARE * np.minimum(least, middle)).sum()),
         float(middle.sum()),
         float(np.maximum(most, middle).sum()),
     )
