@@ -78,7 +78,9 @@ def test_what_a_fix_is_said_to_save_lies_close_to_what_it_saved(pairs: dict[str,
 
 
 @pytest.mark.parametrize("name", ["lion_each", "replays_drawn"])
-def test_the_middle_lies_close_where_the_interval_does_not_hold_what_was_saved(pairs: dict[str, Any], name: str) -> None:
+def test_the_middle_lies_close_where_the_interval_does_not_hold_what_was_saved(
+    pairs: dict[str, Any], name: str
+) -> None:
     assert pairs[name].said[1] == pytest.approx(pairs[name].gains, abs=0.15)
 
 

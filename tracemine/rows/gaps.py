@@ -143,9 +143,7 @@ def _into_step(timeline: Timeline, following: IntArray, begin: IntArray, gap: In
     return passed
 
 
-def _leaving(
-    timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray
-) -> IntArray:
+def _leaving(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> IntArray:
     """Return how much of each gap passed before the host had left the step of the activity before, and begun the next."""
     start, dur = (numbers(timeline.steps.column(name)).values.astype(np.int64) for name in ("start_ns", "dur_ns"))
     begun, ended = np.r_[np.iinfo(np.int64).max, start], np.r_[0, start + dur]
