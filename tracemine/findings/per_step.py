@@ -23,8 +23,9 @@ QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it i
 # A step that takes so many times what is usual is not counted; at the ends of a recording of at least so many steps.
 _SLOW, _SLOW_AT_ENDS, _FEWEST_WITH_ENDS = 2.0, 1.2, 4
 _UNSEEN = "begin not seen"
-# Idle up to a step's first activity, while the host is in that step or in the one before, that is worth a step of the recording: the first step's is no gap, as
-# nothing was recorded before it, so that over so few steps a stall there would cost a step a third less than it does.
+# Idle up to a step's first activity, while the host is in that step or in the one before, that is worth a step of the
+# recording: the first step's is no gap, as nothing was recorded before it, so that over so few steps a stall there
+# would cost a step a third less than it does.
 _LONG_HEADS, _FEW_STEPS = ((1_000_000, 0.1), (300_000, 0.2)), 3  # so long, and so much of the step
 
 
@@ -130,7 +131,7 @@ def _apart(step_ns: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> dict[int
 
 
 def _begins_unseen(timeline: Timeline, found: Iterations, span_ns: IntArray) -> bool:
-    """Return whether long idle time of the device lies before steps' first work, which is recorded of all but the first.
+    """Return whether devices idle for long before steps' first work, which is recorded of all steps but the first.
 
     A device's idle time is recorded between two of its activities; none is before the first step's.
     """

@@ -144,7 +144,7 @@ def _into_step(timeline: Timeline, following: IntArray, begin: IntArray, gap: In
 
 
 def _leaving(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> IntArray:
-    """Return how much of each gap passed before the host had left the step of the activity before, and begun the next."""
+    """Return how much of each gap passed while the host was still in the step of the activity before."""
     start, dur = (numbers(timeline.steps.column(name)).values.astype(np.int64) for name in ("start_ns", "dur_ns"))
     begun, ended = np.r_[np.iinfo(np.int64).max, start], np.r_[0, start + dur]
     step = segments(numbers(timeline.activities.column("step_row")))
