@@ -113,9 +113,9 @@ def test_no_step_takes_longer_unprofiled_than_the_fastest_that_was_recorded() ->
     assert even.unprofiled_ns.mid > found.unprofiled_ns.mid
 
 
-def stalled(stall_ns: int, steps: int, *, seen: bool = False, behind_ns: int = 0) -> Timeline:
-    """Steps that wait for so long before they launch 20 kernels, and so long behind them; seen: a copy runs before the
-    first step's begin.
+def stalled(stall_ns: int, steps: int, *, seen: bool = False, behind_ns: int = 0, apart_ns: int = 0) -> Timeline:
+    """Steps that wait for so long before they launch 20 kernels, and so long behind them, and lie so far apart; seen: a
+    copy runs before the first step's begin.
     """
     trace = Trace(resolution=1, devices=(H200,))
     begin = 1_000_000
@@ -134,7 +134,7 @@ def stalled(stall_ns: int, steps: int, *, seen: bool = False, behind_ns: int = 0
                 "step_row": step,
             }
             trace.kernel("add", start, 20_000, launch=launch, **rows)
-        begin += dur
+        begin += dur + apart_ns
     return trace.timeline()
 
 
@@ -156,8 +156,19 @@ def test_what_the_host_does_behind_the_last_launch_counts_for_each_step(
     assert found.summary.per_step is not None and found.summary.per_step.count == steps - 1
     (stall,) = [one for one in found.findings if one.rule == "first_launch_late"]
     assert stall.per_step is not None and stall.per_step.measured_ns == pytest.approx(8_000_000, rel=0.02)
-    share = stall.per_step.step_saving_ns.mid / stall.step_saving_ns.mid * (steps - 1)
-    assert share == pytest.approx(1, rel=0.02)  # the part outside of steps is taken off once
+
+
+def test_what_lies_between_two_steps_is_taken_off_once() -> None:
+    saved = []
+    for apart_ns in (0, 3_000_000):
+        (stall,) = [
+            one
+            for one in mined(analysed(stalled(8_000_000, 3, apart_ns=apart_ns))).findings
+            if one.rule == "first_launch_late"
+        ]
+        assert stall.per_step is not None
+        saved.append(stall.per_step.step_saving_ns.mid)
+    assert saved[1] == pytest.approx(saved[0], rel=0.1)
 
 
 def test_so_does_a_shorter_one_that_is_much_of_the_step() -> None:

@@ -19,7 +19,7 @@ from tracemine.perfmodel.data_loading import HANDED_OVER_NS, SLOWER, WORKERS
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.ancestors import nearest, outermost, taken
 from tracemine.rows.arrow import categories, rows_of
-from tracemine.rows.table import BoolArray, FloatArray, IntArray, flags, number
+from tracemine.rows.table import BoolArray, FloatArray, IntArray, number
 
 _WORKERS, _SLOWER, _HANDED_OVER_NS = WORKERS[-1], SLOWER[1], HANDED_OVER_NS[1]  # as many as the fix has
 # Of the low end: others share the cores.
@@ -30,14 +30,8 @@ AT_START: Final = ("buffers", "operators")
 _DISTRIBUTED: Final = "DistributedDataParallel.forward"
 
 
-def within_steps_ns(context: ScanContext) -> IntArray:
-    """Return how much of each gap passed while the host was in a step."""
-    rows = context.rows["gaps"]
-    return np.where(flags(rows, "between_steps"), number(rows, "within_steps_ns"), number(rows, "dur_ns"))
-
-
 def at_start(context: ScanContext, gaps: IntArray) -> tuple[str | None, int]:
-    """Return what took more than half of what these gaps have of steps, one of AT_START; None: neither did. And how
+    """Return what took more than half of the host's time in these gaps, one of AT_START; None: neither did. And how
     many operators that is.
 
     buffers: what DistributedDataParallel does before a forward pass. operators: those before the one that launches.
@@ -61,8 +55,8 @@ def at_start(context: ScanContext, gaps: IntArray) -> tuple[str | None, int]:
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
     """Estimate steps whose first launch waits for no more than the launch itself."""
     members = matrix.reshape(-1)
-    within = within_steps_ns(context)[members]  # what part of a gap that is says a step's part of the finding
-    least, usual, most = (np.minimum(each[members], within) for each in context.unprofiled_gaps_ns)
+    # Of whole gaps: what lies in no step is taken off where it is said what a step gains.
+    least, usual, most = (each[members] for each in context.unprofiled_gaps_ns)
     step_ns = context.unprofiled.mid_ns if context.unprofiled.of_step else 2 * usual
     rest = np.maximum(step_ns - usual, 0)
     what, operators = at_start(context, members)
@@ -73,7 +67,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
         float(np.maximum(most, middle).sum()),
     )
     note = f"middle: {how} (assumed); low end: half of that on a faster host; high end: all of it goes"
-    return of_gaps(context, matrix, saving.at_most(int(within.sum())), (note,))
+    return of_gaps(context, matrix, saving.at_most(int(context.facts["gaps"].dur_ns[members].sum())), (note,))
 
 
 def _saved(what: str | None, load: FloatArray, rest: FloatArray, launching_ns: float) -> tuple[FloatArray, str]:
