@@ -56,7 +56,7 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     """Estimate steps whose first launch waits for no more than the launch itself."""
     members = matrix.reshape(-1)
     # Of whole gaps: what lies in no step is taken off where it is said what a step gains.
-    least, usual, most = (each[members] for each in context.unprofiled_gaps_ns)
+    least, usual, most = (each[members].astype(np.float64) for each in context.unprofiled_gaps_ns)
     step_ns = context.unprofiled.mid_ns if context.unprofiled.of_step else 2 * usual
     rest = np.maximum(step_ns - usual, 0)
     what, operators = at_start(context, members)
