@@ -158,6 +158,11 @@ def test_what_the_host_does_behind_the_last_launch_counts_for_each_step(
     assert stall.per_step is not None and stall.per_step.measured_ns == pytest.approx(8_000_000, rel=0.02)
 
 
+def test_ordinary_dispatch_at_a_step_s_end_and_at_the_next_one_s_start_is_none() -> None:
+    found = mined(analysed(stalled(700_000, 3, behind_ns=700_000))).findings
+    assert "first_launch_late" not in {one.rule for one in found}
+
+
 def test_what_lies_between_two_steps_is_taken_off_once() -> None:
     saved = []
     for apart_ns in (0, 3_000_000):

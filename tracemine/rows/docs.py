@@ -119,6 +119,7 @@ _GAPS = (
     ColumnDoc("segment", "numbers", "1 + step, 0 where step is null: for partition_by, which leaves rows with nulls out"),
     ColumnDoc("between_steps", "flags", "the activities on its two sides belong to different steps, or one of them to none, and the later one's had not begun on the host when the device went idle"),
     ColumnDoc("within_steps_ns", "numbers", "how much of it passed while the host was in a step: the next activity's, or still in that of the activity before", "it does not lie between two steps"),
+    ColumnDoc("longest_in_step_ns", "numbers", "how much of it passed while the host was in one of the two, the longer stretch", "it does not lie between two steps"),
     ColumnDoc("opens_step", "flags", "the next activity is of a step that the one before is not of: what the device waits for lies at the step's start"),
     ColumnDoc("cause", "categories", "one of " + ", ".join(f"`{cause}`" for cause in CAUSES) + ", as decided above"),
     ColumnDoc("op", "categories", "operator that the device waited for: of a synchronisation or an allocation the one that makes the call, of compiling and loading data its own annotation, else the one that launches next", "outside any operator, or not recorded"),

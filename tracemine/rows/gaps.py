@@ -63,6 +63,7 @@ def gap_rows(timeline: Timeline) -> Rows:
             "segment": Numbers(segments(step)),
             "between_steps": Flags(between),
             "within_steps_ns": Numbers(into + left, between),
+            "longest_in_step_ns": Numbers(np.maximum(into, left), between),
             "opens_step": Flags(opens),
             "cause": coded(CAUSES, why.cause),
             "op": op,
