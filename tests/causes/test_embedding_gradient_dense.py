@@ -69,6 +69,20 @@ def test_plain_sgd_adds_the_rows_which_costs_little() -> None:
     assert "plain SGD adds these" in finding.fix
 
 
+def test_sums_of_the_gradients_of_a_table_looked_up_twice_go_too() -> None:
+    measured = []
+    for engine in ("autograd::engine::evaluate_function: AddBackward0", "mine"):
+        step = Step()
+        step.gradient()
+        step.gradient()
+        around = step.trace.op(engine, step.now, 9_000_000, kind="annotation" if engine == "mine" else "op")
+        step.call("aten::add_", [[ROWS, WIDTH]] * 2, ["float"] * 2, 2_000_000, parent_row=around)
+        step.call("aten::add_", [[512, 512]] * 2, ["float"] * 2, 100_000, parent_row=around)
+        step.update((ROWS, WIDTH), (512, 512))
+        measured.append(step.found()[0].measured_ns)
+    assert measured == [15_000_000, 13_000_000]
+
+
 def test_sgd_with_momentum_goes_over_all_rows_and_is_left_alone() -> None:
     step = Step()
     step.gradient(400_000, 4096, 150_000)

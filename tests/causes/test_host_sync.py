@@ -72,12 +72,12 @@ def by_host(trace: Trace, begin: int, step: int) -> int:
     return launches(trace, wait(trace, launches(trace, begin, lasting=1_000) + 3_000) + 20_000, lasting=1_000)
 
 
-def masked(trace: Trace, begin: int, step: int, looks: int = 3) -> int:
+def masked(trace: Trace, begin: int, step: int, looks: int = 3, looking: str = "aten::nonzero") -> int:
     """Rows that a mask chooses, on a host that is late alone too: what looks for their places launches as well."""
     at, stack = launches(trace, begin, lasting=1_000) + 3_000, frame(trace, "train.py(20): log")
     spent = 20_000 * (looks + 1) + 20_000
     index = trace.op("aten::index", at, spent, [[64, 8], [[64]]], ["float", "TensorList"], stack_row=stack)
-    op = trace.op("aten::nonzero", at + 500, spent - 18_000, parent_row=index, stack_row=stack)
+    op = trace.op(looking, at + 500, spent - 18_000, parent_row=index, stack_row=stack)
     for look in range(looks):
         begin = at + 2_000 + 20_000 * look
         trace.kernel("select", begin + 16_000, 1_000, launch=(begin + 10_000, 5_000), op=op, stack=stack)
@@ -90,6 +90,16 @@ def masked(trace: Trace, begin: int, step: int, looks: int = 3) -> int:
 
 def masked_by_more(trace: Trace, begin: int, step: int) -> int:
     return masked(trace, begin, step, looks=6)
+
+
+def distinct(trace: Trace, begin: int, step: int) -> int:
+    """The same of values that differ: as many as there are."""
+    return masked(trace, begin, step, looking="aten::_unique2")
+
+
+def repeated(trace: Trace, begin: int, step: int) -> int:
+    """The same of what is still done once its length is given."""
+    return masked(trace, begin, step, looking="aten::repeat_interleave")
 
 
 def once(trace: Trace, begin: int, step: int) -> int:
@@ -247,6 +257,11 @@ def test_what_looks_for_the_places_of_a_mask_goes_with_its_wait() -> None:
     number, mask, more = (findings(step)[0].step_saving_ns for step in (by_host, masked, masked_by_more))
     assert 2 * number.mid < mask.mid < more.mid <= more.high
     assert mask.low == more.low == 0
+
+
+def test_what_looks_for_values_that_differ_goes_with_its_wait() -> None:
+    mask, values, lengths = (findings(step)[0].step_saving_ns.mid for step in (masked, distinct, repeated))
+    assert values == mask > 2 * lengths
 
 
 def test_what_operators_on_the_host_make_goes_with_its_copy() -> None:

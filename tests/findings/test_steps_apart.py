@@ -113,14 +113,16 @@ def test_no_step_takes_longer_unprofiled_than_the_fastest_that_was_recorded() ->
     assert even.unprofiled_ns.mid > found.unprofiled_ns.mid
 
 
-def stalled(stall_ns: int, steps: int, *, seen: bool = False) -> Timeline:
-    """Steps that wait for so long before they launch 20 kernels; seen: a copy runs before the first step's begin."""
+def stalled(stall_ns: int, steps: int, *, seen: bool = False, behind_ns: int = 0, apart_ns: int = 0) -> Timeline:
+    """Steps that wait for so long before they launch 20 kernels, and so long behind them, and lie so far apart; seen: a
+    copy runs before the first step's begin.
+    """
     trace = Trace(resolution=1, devices=(H200,))
     begin = 1_000_000
     if seen:
         trace.kernel("copy", begin - 100_000, 20_000, launch=(begin - 120_000, 5_000), op="aten::copy_")
     for _ in range(steps):
-        dur = stall_ns + KERNELS * 100_000
+        dur = stall_ns + KERNELS * 100_000 + behind_ns
         step = trace.step(begin, dur)
         for number in range(KERNELS):
             start = begin + stall_ns + number * 100_000 + 20_000
@@ -132,7 +134,7 @@ def stalled(stall_ns: int, steps: int, *, seen: bool = False) -> Timeline:
                 "step_row": step,
             }
             trace.kernel("add", start, 20_000, launch=launch, **rows)
-        begin += dur
+        begin += dur + apart_ns
     return trace.timeline()
 
 
@@ -143,6 +145,35 @@ def test_a_stall_that_begins_each_step_costs_a_step_all_of_it(steps: int) -> Non
     assert [(one.number, one.why) for one in found.summary.per_step.apart] == [(0, "begin not seen")]
     (stall,) = [one for one in found.findings if one.rule == "first_launch_late"]
     assert stall.per_step is not None and stall.per_step.measured_ns == pytest.approx(8_000_000, rel=0.02)
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+@pytest.mark.parametrize(("before_ms", "behind_ms"), [(3, 5), (8, 0), (0, 8)])
+def test_what_the_host_does_behind_the_last_launch_counts_for_each_step(
+    steps: int, before_ms: int, behind_ms: int
+) -> None:
+    found = mined(analysed(stalled(before_ms * 1_000_000, steps, behind_ns=behind_ms * 1_000_000)))
+    assert found.summary.per_step is not None and found.summary.per_step.count == steps - 1
+    (stall,) = [one for one in found.findings if one.rule == "first_launch_late"]
+    assert stall.per_step is not None and stall.per_step.measured_ns == pytest.approx(8_000_000, rel=0.02)
+
+
+def test_ordinary_dispatch_at_a_step_s_end_and_at_the_next_one_s_start_is_none() -> None:
+    found = mined(analysed(stalled(700_000, 3, behind_ns=700_000))).findings
+    assert "first_launch_late" not in {one.rule for one in found}
+
+
+def test_what_lies_between_two_steps_is_taken_off_once() -> None:
+    saved = []
+    for apart_ns in (0, 3_000_000):
+        (stall,) = [
+            one
+            for one in mined(analysed(stalled(8_000_000, 3, apart_ns=apart_ns))).findings
+            if one.rule == "first_launch_late"
+        ]
+        assert stall.per_step is not None
+        saved.append(stall.per_step.step_saving_ns.mid)
+    assert saved[1] == pytest.approx(saved[0], rel=0.1)
 
 
 def test_so_does_a_shorter_one_that_is_much_of_the_step() -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tracemine.columns import sorted_unique, uncovered
 from tracemine.errors import InputError, Location
 from tracemine.findings.inside import extents_of
-from tracemine.findings.per_step import observed, step_summary, usual_steps
+from tracemine.findings.per_step import first_unseen, observed, step_summary, usual_steps
 from tracemine.findings.record import NOTHING, Finding, Range, StepSummary, Summary, UnprofiledTime, activity_rows
 from tracemine.perfmodel import Unprofiled
 from tracemine.rows.arrow import rows_of
@@ -88,7 +88,8 @@ def measure(timeline: Timeline) -> Accounts:
     for ordinal in ordinals:
         rows = np.flatnonzero(device == ordinal)
         exclusive[rows] = uncovered(start[rows], start[rows] + dur[rows])  # rows stand in start order
-    found, apart = usual_steps(timeline, exclusive, observed(timeline, iterations(timeline)))
+    every = observed(timeline, iterations(timeline))
+    found, apart = usual_steps(timeline, exclusive, every)
     steps = step_summary(timeline, exclusive, found)
     step_of = np.full(len(dur), -1) if found is None else found.of_activity
     return Accounts(
@@ -100,7 +101,7 @@ def measure(timeline: Timeline) -> Accounts:
         gpu_busy_ns=int(exclusive.sum()),
         per_step=None if steps is None else replace(steps, apart=apart),
         step_of=step_of,
-        extents=extents_of(found, step_of, start + dur),
+        extents=extents_of(found, step_of, start + dur, every if first_unseen(every, apart) else None),
         counted=found,
     )
 

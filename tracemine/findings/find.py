@@ -376,8 +376,8 @@ def _long_unprofiled(context: ScanContext, found: Matches) -> Matches:
     if not least_ns or not len(found):
         return found
     gaps = context.rows["gaps"]
-    # Of a gap between two steps what follows the beginning of the later one counts.
-    part = number(gaps, "into_step_ns", null=1) / np.maximum(number(gaps, "dur_ns"), 1)
+    # Of a gap between two steps the longer stretch in one of them counts.
+    part = number(gaps, "longest_in_step_ns", null=1) / np.maximum(number(gaps, "dur_ns"), 1)
     usual = context.unprofiled_gaps_ns[1] * np.where(flags(gaps, "between_steps"), part, 1.0)
     long = np.add.reduceat(usual[found.rows], found.offsets[:-1]) >= least_ns
     context.drop("shorter_unprofiled", int((~long).sum()))

@@ -15,18 +15,26 @@ from tracemine.rows.spans import Spans
 from tracemine.rows.table import IntArray, Rows, number
 
 
-def extents_of(found: Iterations | None, step_of: IntArray, end_ns: IntArray) -> Spans | None:
+def extents_of(
+    found: Iterations | None, step_of: IntArray, end_ns: IntArray, unseen: Iterations | None = None
+) -> Spans | None:
     """Return when steps were under way: from their begin on the host until it has left them and their work is done.
 
     None where no steps are known.
-    Of each activity: step_of: the step that it is part of, −1: none; end_ns.
+    Of each activity: step_of: the step that it is part of, −1: none; end_ns. unseen: all steps, the first of which does
+    not count as its begin was not seen. As little was seen of how the host leaves the last one, behind its work: there
+    it is taken to do what it did when it left that first one.
     """
     if found is None or not len(found):
         return None
-    done = found.end_ns.copy()
-    inside = step_of >= 0
+    begin, done, inside = found.begin_ns, found.end_ns.copy(), step_of >= 0
+    if unseen is not None:
+        done[-1] = max(int(end_ns[step_of == len(found) - 1].max(initial=0)), int(begin[-1]))
+        left_ns = int(unseen.end_ns[0])
+        begin = np.append(begin, min(int(end_ns[unseen.of_activity == 0].max(initial=0)), left_ns))
+        done = np.append(done, left_ns)
     np.maximum.at(done, step_of[inside], end_ns[inside])
-    return Spans.of(found.begin_ns, done)
+    return Spans.of(begin, done)
 
 
 def gaps_inside(gaps: Rows, step_of: IntArray, extents: Spans | None) -> IntArray:

@@ -22,8 +22,10 @@ _SHOWN = 60  # characters of recorded shapes
 QUEUED_NS = 200_000  # between a launch and its activity: on an idle device it is some ten microseconds
 # A step that takes so many times what is usual is not counted; at the ends of a recording of at least so many steps.
 _SLOW, _SLOW_AT_ENDS, _FEWEST_WITH_ENDS = 2.0, 1.2, 4
-# Idle from a step's begin to its first activity that is worth a step of the recording: the first step's is no gap, as
-# nothing was recorded before it, so that over so few steps a stall there would cost a step a third less than it does.
+_UNSEEN = "begin not seen"
+# Idle up to a step's first activity, while the host is in that step or in the one before, that is worth a step of the
+# recording: the first step's is no gap, as nothing was recorded before it, so that over so few steps a stall there
+# would cost a step a third less than it does.
 _LONG_HEADS, _FEW_STEPS = ((1_000_000, 0.1), (300_000, 0.2)), 3  # so long, and so much of the step
 
 
@@ -89,7 +91,7 @@ def usual_steps(
     if found is None or len(found) < 2:
         return found, ()
     span, busy = _lengths(exclusive_ns, found)
-    why = {0: "begin not seen"} if _begins_unseen(timeline, found, span) else {}
+    why = {0: _UNSEEN} if _begins_unseen(timeline, found, span) else {}
     if len(found) >= _FEWEST_OF_SPREAD:
         why |= _apart(np.maximum(span, busy), kinds_of(timeline, found))
     if not why:
@@ -108,6 +110,11 @@ def usual_steps(
     ), apart
 
 
+def first_unseen(found: Iterations | None, apart: Sequence[StepApart]) -> bool:
+    """Return whether only the begin of the first of marked steps was not seen, so that all others count."""
+    return found is not None and found.source == MARKED and [(one.number, one.why) for one in apart] == [(0, _UNSEEN)]
+
+
 def _apart(step_ns: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> dict[int, str]:
     """Return the steps that do not tell what a step takes, and why: `slow`, or `first` and `last` of the recording.
 
@@ -124,7 +131,7 @@ def _apart(step_ns: IntArray, kinds: Sequence[tuple[str, IntArray]]) -> dict[int
 
 
 def _begins_unseen(timeline: Timeline, found: Iterations, span_ns: IntArray) -> bool:
-    """Return whether steps begin with long idle time of the device, which is recorded of all but the first.
+    """Return whether devices idle for long before steps' first work, which is recorded of all steps but the first.
 
     A device's idle time is recorded between two of its activities; none is before the first step's.
     """
@@ -138,10 +145,13 @@ def _begins_unseen(timeline: Timeline, found: Iterations, span_ns: IntArray) -> 
     ended_ns = np.maximum.accumulate((start + dur)[order])
     later = np.flatnonzero(first_ns[1:] < np.iinfo(np.int64).max) + 1
     before = np.searchsorted(start[order], first_ns[later]) - 1
-    idle_since_ns = np.maximum(np.where(before >= 0, ended_ns[before], 0), found.begin_ns[later])
-    head_ns = np.maximum(first_ns[later] - idle_since_ns, 0)
-    least_ns = np.min([np.maximum(least, share * span_ns[later]) for least, share in _LONG_HEADS], axis=0)
-    return bool(len(later)) and 2 * int((head_ns >= least_ns).sum()) > len(later)
+    idle_since_ns, begin_ns = np.where(before >= 0, ended_ns[before], 0), found.begin_ns[later]
+    head_ns = np.maximum(first_ns[later] - np.maximum(idle_since_ns, begin_ns), 0)
+    long, short = (np.maximum(least, share * span_ns[later]) for least, share in _LONG_HEADS)
+    unseen = head_ns >= np.minimum(long, short)
+    if found.source == MARKED:  # what the host does in a step behind its work is idle before the next one's
+        unseen |= head_ns + np.maximum(np.minimum(found.end_ns[later - 1], begin_ns) - idle_since_ns, 0) >= long
+    return bool(len(later)) and 2 * int(unseen.sum()) > len(later)
 
 
 def _lengths(exclusive_ns: IntArray, found: Iterations) -> tuple[IntArray, IntArray]:

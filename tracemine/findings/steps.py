@@ -274,7 +274,7 @@ def steps_of(
     slowdown = slowdown_of(timeline)
     of_step = np.full(len(device), -1) if step_of is None else step_of
     outside = _outside(replay, device, gaps, of_step, number(gaps, "dur_ns") if in_steps_ns is None else in_steps_ns)
-    dur, into = number(gaps, "dur_ns")[between], number(gaps, "into_step_ns")[between]
+    dur, into = number(gaps, "dur_ns")[between], number(gaps, "within_steps_ns")[between]
     profiler = np.where(into >= _LEAST_STALL_NS, 1 - into / np.maximum(dur, 1), 1.0)
     if measured:  # the profiler was at no work between the steps of a light window
         profiler = np.zeros(len(dur))

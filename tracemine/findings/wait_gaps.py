@@ -27,7 +27,11 @@ from tracemine.rows.table import BoolArray, IntArray, Rows, category, flags, num
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
-_SELECTS: Final = "aten::nonzero"
+# Operators that look for places or for values that differ, and give as many as there are.
+_SELECTS: Final = (
+    *("aten::nonzero", "aten::_unique", "aten::_unique2", "aten::unique_dim"),
+    *("aten::unique_consecutive", "aten::unique_dim_consecutive"),
+)
 _MAKES: Final = ("from_list", "made")
 _NUMBERS: Final = ("number", "truth", "check")
 _LONGEST_TEST: Final = 4  # operators from what is tested to the number that is fetched
@@ -83,7 +87,7 @@ def wait_gaps(
     following = number(gaps, "next_row")
     wait = np.where(gone[following] >= 0, gone[following], _followed(steps, waits, chosen, following))
     late = category(gaps, "cause").among("host_bound") & ((with_waits[1] < _STALL_NS) | made[following])
-    late &= np.where(flags(gaps, "between_steps"), number(gaps, "into_step_ns"), number(gaps, "dur_ns")) >= _LEAST_NS
+    late &= np.where(flags(gaps, "between_steps"), number(gaps, "within_steps_ns"), number(gaps, "dur_ns")) >= _LEAST_NS
     usual = with_waits[1] - without_ns[1]
     share = np.where(_largest(usual, wait, late), _LEAST_OF_FIRST, _LEAST_SHARE)
     late &= (usual > 0) & (usual >= share * with_waits[1])
@@ -160,7 +164,7 @@ def _gone(timeline: Timeline, waits: Waits, chosen: BoolArray) -> IntArray:
     those numbers on the device, launches none of it. −1: none.
     """
     parent, rows = rows_of(timeline.ops["parent_row"]), np.flatnonzero(chosen)
-    selects = categories(timeline.ops["name"]).among(_SELECTS)
+    selects = categories(timeline.ops["name"]).among(*_SELECTS)
     made = np.zeros(len(selects), np.bool_)
     lists = waits.op_row[rows[np.isin(waits.kind[rows], [WAITS.index(each) for each in _MAKES])]]
     made[lists[lists >= 0]] = True

@@ -49,6 +49,7 @@ def gap_rows(timeline: Timeline) -> Rows:
     op = joined(take(op_name, np.where(by_op, -1, np.where(why.pointed, call_op, next_op_row))), host_work)
     op_module = take(categories(ops.column("module")), np.where(by_op, why.blamed_op, call_op))
     into = _into_step(timeline, following, begin, gap)
+    left = _leaving(timeline, previous, following, begin, gap)
     stack = _stack(timeline, why, end - np.where(between, into, gap), end)
     own_launch = launched & ~is_graph_launch(launch_name)
     return Rows(
@@ -61,7 +62,8 @@ def gap_rows(timeline: Timeline) -> Rows:
             "step": step,
             "segment": Numbers(segments(step)),
             "between_steps": Flags(between),
-            "into_step_ns": Numbers(into, between),
+            "within_steps_ns": Numbers(into + left, between),
+            "longest_in_step_ns": Numbers(np.maximum(into, left), between),
             "opens_step": Flags(opens),
             "cause": coded(CAUSES, why.cause),
             "op": op,
@@ -139,6 +141,17 @@ def _into_step(timeline: Timeline, following: IntArray, begin: IntArray, gap: In
     step = segments(numbers(timeline.activities.column("step_row")))[following]
     until = begin + gap
     passed: IntArray = np.clip(until - np.minimum(begun[step], until), 0, gap)
+    return passed
+
+
+def _leaving(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> IntArray:
+    """Return how much of each gap passed while the host was still in the step of the activity before."""
+    start, dur = (numbers(timeline.steps.column(name)).values.astype(np.int64) for name in ("start_ns", "dur_ns"))
+    begun, ended = np.r_[np.iinfo(np.int64).max, start], np.r_[0, start + dur]
+    step = segments(numbers(timeline.activities.column("step_row")))
+    until = np.minimum(np.minimum(ended[step[previous]], begun[step[following]]), begin + gap)
+    opens = (step[previous] != step[following]) & (step[following] > 0)
+    passed: IntArray = np.where(opens, np.maximum(until - begin, 0), 0)
     return passed
 
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from tracemine.calls import Call, calls_of
 from tracemine.ops.infer.tensor import Sizes
-from tracemine.rows.ancestors import nearest, taken
+from tracemine.rows.ancestors import engine_of, nearest, taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import Column, ColumnDoc, Columns, IntArray, Numbers, Rows, Sources, category, number
 
 _GRADIENT: Final = "aten::embedding_dense_backward"
+_ADDS: Final = ("aten::add", "aten::add_")
 _ROWS: Final = 8  # times as many in the table as were looked up
 _LEAST_BYTES: Final = 64 << 20  # of a table
 _MOST: Final = 80  # percent of a list's elements that such tables have: else the list is the optimizer's own finding
@@ -44,6 +45,8 @@ def _dense(sources: Sources, activities: Rows, gradient: IntArray) -> tuple[IntA
     own = calls.spread(gradient, lambda call: _table(call) in shapes, False, np.bool_)
     updated = number(activities, "update", null=-1) >= 0
     share = np.where(updated, calls.spread(op_row, lambda call: _share(call, shapes), 0), 0)
+    of_engine = taken(engine_of(sources.timeline), op_row) >= 0
+    share[of_engine & calls.spread(op_row, lambda call: _sums(call, shapes), False, np.bool_)] = 100
     segment = number(activities, "segment")
     if not (own.any() and (share > 0).any()):
         return np.zeros_like(share), np.zeros_like(share)
@@ -66,6 +69,11 @@ def _table(call: Call) -> Sizes:
     return found.shape if found.bytes >= _LEAST_BYTES and found.shape[0] >= _ROWS * prod(indices) else ()
 
 
+def _sums(call: Call, tables: Collection[Sizes]) -> bool:
+    """Return whether a call adds gradients of a table that was looked up in more than once."""
+    return call.name in _ADDS and call.shape(0) in tables and call.shape(0) == call.shape(1)
+
+
 def _share(call: Call, tables: Collection[Sizes]) -> int:
     """Return the share of an optimizer's operator that goes over tables; 0 where most of it does not."""
     members = call.members(0) or ((call.first_tensor[0] or ()),)
@@ -76,7 +84,7 @@ def _share(call: Call, tables: Collection[Sizes]) -> int:
 
 COLUMNS = Columns(
     docs=(
-        ColumnDoc("dense_tables", "numbers", "of what computes gradients of embedding tables as large as the table, and of the optimizer's operators over them, how many such gradients the step computes: of tables of 64 MiB or more, an eighth of whose rows were looked up at most, that no product has a gradient of as well", "neither, something is communicated, or shapes were not recorded"),
+        ColumnDoc("dense_tables", "numbers", "of what computes gradients of embedding tables as large as the table, of their sums, and of the optimizer's operators over them, how many such gradients the step computes: of tables of 64 MiB or more, an eighth of whose rows were looked up at most, that no product has a gradient of as well", "neither, something is communicated, or shapes were not recorded"),
         ColumnDoc("dense_percent", "numbers", "how much of it goes over these tables, of its elements: all, or 80 % and more of an optimizer's lists", "as `dense_tables`"),
     ),
     derive=_columns,
