@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-WORDS, WIDTH, ROWS, STRIP = 131, 16, 5, 4
+WORDS, WIDTH, ROWS, STRIP = 131, 16, 3, 2
 _MOST = 1.25  # times eager's error
 Space = Any  # what holds the functions: a module, or a page
 
