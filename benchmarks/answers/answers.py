@@ -292,22 +292,23 @@ CAPTURES = (
 )
 
 
-def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tracemine", *map(str, words)]
+def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run tracemine, wide enough for its longest lines."""
+    whole = [sys.executable, "-m", "tracemine", *map(str, words)]
     environment = os.environ | {"COLUMNS": "200", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run(whole, capture_output=True, text=True, env=environment, check=False)
 
 
 def answer(path: Path) -> Answer:
     """Scan a file for people and for programs."""
-    told, written = _run("scan", path), _run("scan", path, "--format", "json")
+    told, written = command("scan", path), command("scan", path, "--format", "json")
     scan = json.loads(written.stdout) if written.stdout.strip() else {}
     return Answer(told.returncode, told.stdout, scan, told.stderr)
 
 
 def compared(before: Path, after: Path) -> Answer:
     """Compare two files for people."""
-    told = _run("diff", before, after)
+    told = command("diff", before, after)
     return Answer(told.returncode, told.stdout, {}, told.stderr)
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.answers.answers import answer
+from benchmarks.answers.answers import command
 from benchmarks.answers.raw_files import opened
 from tracemine.findings.record import Scan, Serving
 from tracemine.formats import open_trace
@@ -137,7 +137,8 @@ def union(spans: Iterable[tuple[float, float]]) -> float:
 def lines_of(row: dict[str, Any], path: Path, capture: Path | None) -> list[Line]:
     """Return the lines of one trace's answer."""
     raw, found = events_of(path), scan(path, graph_capture=capture)
-    said = re.sub(r"\s+", " ", f"{answer(path).text} {' '.join(finding.fix for finding in found.findings)}")
+    fixes = " ".join(finding.fix for finding in found.findings)
+    said = re.sub(r"\s+", " ", f"{command('scan', path).stdout} {fixes}")
     serving = found.summary.serving
     if serving is None:
         return [equal("engine", raw.engine, None, row["engine"])]

@@ -13,7 +13,8 @@ import torch
 
 from tracemine.calibrate import kernels
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # numpy's, from inside the interpreter
+# Warnings are numpy's, from inside the interpreter.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("interpreted")]
 
 ROWS, LENGTH = 5, 300
 

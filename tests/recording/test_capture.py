@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.recording.running import captured, python
+from tests import forked
+from tests.recording.running import ROOT, captured, python
 from tracemine.formats import open_trace
 from tracemine.recording import ABOUT, EXECUTION_TRACE, TRACE
 
@@ -106,10 +108,14 @@ def test_a_folder_of_others_is_refused_before_the_program_runs(folder: Path) -> 
 
 
 def test_the_processes_of_a_job_record_into_folders_of_their_own(folder: Path) -> None:
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    """The launcher begins with torch loaded, the processes that it starts do not."""
+    launcher = folder / "launch.py"
+    launcher.write_text("from torch.distributed.run import main\nmain()\n")
     capture = ["-m", "tracemine", "capture", "-o", "run", "--after", "2", *QUICK, "--", "infer.py", "9"]
-    ran = python(*launcher, *capture, cwd=folder)
-    assert ran.code == 0, ran.err
+    words = ["--nproc-per-node", "2", "--master-port", "0", *capture]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    ran = forked.run(forked.TORCH, words, file=launcher, cwd=folder, env=env)
+    assert ran.returncode == 0, ran.stderr
     assert sorted(path.name for path in (folder / "run").iterdir()) == ["rank0", "rank1"]
     for number in (0, 1):
         assert {path.name for path in (folder / "run" / f"rank{number}").iterdir()} == {ABOUT, TRACE}

@@ -19,6 +19,7 @@ _blocks: dict[tuple, dict] = {}  # attributes of a block's type, by its elements
 _tensors: dict[str, dict] = {}  # a tensor's attributes but its values, by the name of its type
 _numbers: dict[tuple, object] = {}  # numbers as operands, by the type of the other operand and the operation's kind
 _MOST_NUMBERS = 4096
+_as_they_are: set[tuple] = set()  # pairs of types, and kinds of operations, that compute in these types
 _patched: set[int] = set()  # modules of the language, by identity
 _stock_dtype = interpreter._get_np_dtype
 _stock_block = core.block_type.__init__
@@ -28,7 +29,6 @@ _stock_checked = semantic.TritonSemantic.binary_op_type_checking_impl
 _stock_patch = interpreter._patch_lang
 _stock_unwrap = core._unwrap_if_constexpr
 _stock_where = semantic.TritonSemantic.where
-_PLAIN = ("fp32", "int32", "int64")  # two of one such type are computed in it, whatever the operation
 
 
 def _dtype(kind):
@@ -56,9 +56,16 @@ def _tensor(self, handle, kind):
 
 def _broadcast(self, lhs, rhs):
     a, b = lhs.type, rhs.type
-    if a.is_block() and b.is_block() and a.sizes == b.sizes:
-        return lhs, rhs
-    return _stock_broadcast(self, lhs, rhs)
+    if a.is_block():
+        if not b.is_block():
+            return lhs, _splat(self, rhs, a)
+        return (lhs, rhs) if a.sizes == b.sizes else _stock_broadcast(self, lhs, rhs)
+    return (_splat(self, lhs, b), rhs) if b.is_block() else (lhs, rhs)
+
+
+def _splat(self, scalar, like):
+    kind = core.block_type(scalar.dtype, like.shape)
+    return core.tensor(self.builder.create_splat(kind, scalar.handle), kind)
 
 
 def _alike(lhs, rhs):
@@ -70,8 +77,14 @@ def _alike(lhs, rhs):
 
 
 def _checked(self, lhs, rhs, *rest, **named):
-    if _alike(lhs, rhs) and lhs.dtype.name in _PLAIN:
-        return lhs, rhs
+    if type(lhs) is core.tensor and type(rhs) is core.tensor:
+        key = (lhs.dtype.name, rhs.dtype.name, rest, *named.items())
+        if key in _as_they_are:
+            return self.broadcast_impl_value(lhs, rhs)
+        left, right = _stock_checked(self, lhs, rhs, *rest, **named)
+        if (left.dtype.name, right.dtype.name) == key[:2]:
+            _as_they_are.add(key)
+        return left, right
     if type(rhs) not in (int, float) or type(lhs) is not core.tensor:
         return _stock_checked(self, lhs, rhs, *rest, **named)
     key = (lhs.type.name, repr(rhs), rest, *named.items())  # in text 0.0 is not -0.0, and 1 not 1.0

@@ -16,8 +16,8 @@ from tracemine.codegen.graph import Graph  # noqa: E402
 from tracemine.codegen.graph_builder import GraphBuilder  # noqa: E402
 from tracemine.verify.fixes.record import Around, NoFixedForm  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("interpreted")
 ROWS, WIDTH, WORDS = 12, 6, 31
-
 
 Head = tuple[Any, Any, Any]  # hidden states, weight, logits
 

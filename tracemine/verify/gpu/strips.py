@@ -17,7 +17,7 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # Beside eager's error that is 1.14 (two strips) and 1.20 (four) at 16 words a row as measured, but 1.38 (two) at 4.
 _NARROW = ((12, 4), (8, 2))
 _MOST_WORDS = 16384  # of a row at once: of twice as many registers would not hold two heads'
-_PROGRAMS = 1024  # that multiply by a number which mostly is 1
+_PROGRAMS, _AT_A_TIME = 1024, 4096  # that multiply by a number which mostly is 1, and how many numbers each
 
 
 def cast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -118,7 +118,8 @@ def _multiply_by(tensor: Tensor, factor: Tensor) -> None:
     if not by_kernel(tensor):
         tensor.mul_(factor)
     elif tensor.numel():
-        _multiply_by_kernel[(_PROGRAMS,)](tensor, factor, tensor.numel(), BLOCK=4096)
+        programs = min(_PROGRAMS, triton.cdiv(tensor.numel(), _AT_A_TIME))
+        _multiply_by_kernel[(programs,)](tensor, factor, tensor.numel(), BLOCK=_AT_A_TIME)
 
 
 @triton.jit
