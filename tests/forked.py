@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # What such a process has loaded; LIBRARIES: what tracemine imports, of whichever checkout is run there.
 TRACEMINE, TORCH, WORKERS, LIBRARIES, COMPILER = "tracemine", "torch", "workers", "libraries", "compiler"
 STEPS = "steps"  # with what an optimizer loads when it is made
+ATTACKS = "attacks"  # what tests/attack/child.py loads
 _TORCH = ("torch", "triton", "triton.language", "triton.runtime.interpreter", "numpy")
 _LIBRARIES = (
     *_TORCH,
@@ -214,7 +215,7 @@ def place(loaded: str) -> str:
     env = {name: text for name, text in os.environ.items() if not name.startswith(("TRACEMINE_", "PYTHON"))}
     env |= {} if loaded in (TORCH, LIBRARIES) else {"PYTHONPATH": str(ROOT)}
     env |= {"TRITON_INTERPRET": "0" if loaded == COMPILER else "1"}
-    env |= {"OMP_NUM_THREADS": "1"} if loaded in (WORKERS, COMPILER, STEPS) else {}
+    env |= {} if loaded in (TORCH, LIBRARIES, TRACEMINE) else {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     env |= {_PLACE: place(WORKERS)} if loaded == TRACEMINE else {}
     with found.with_suffix(".lock").open("w") as alone, (run_folder() / _HELD).open("rb") as held:
         fcntl.flock(alone, fcntl.LOCK_EX)
@@ -245,6 +246,9 @@ def _serve(at: str, loaded: str) -> None:
 
 def _load(loaded: str, own: str) -> None:
     """Import, and do once what fills caches."""
+    if loaded == ATTACKS:
+        importlib.import_module("tests.attack.child").load()
+        return
     # What registers an operator loads Dynamo, two seconds in each child.
     for name in {TORCH: (*_TORCH, "torch._dynamo"), LIBRARIES: _LIBRARIES, **_WORKERS}[loaded]:
         with contextlib.suppress(ImportError):
