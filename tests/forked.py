@@ -50,11 +50,11 @@ _WORKERS = {
     WORKERS: ("tracemine.validate.worker", "tracemine.verify.library.worker", "tracemine.verify.gpu.worker"),
     STEPS: ("tracemine.apply.child", "torch._dynamo"),
     COMPILER: ("tracemine.codegen.triton.resources_worker", "tracemine.verify.gpu.worker"),
-    TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.worker"),
+    TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.worker", "tracemine.agents.server"),
 }
 # Of them those that make of a line what they answer, and nothing else: what is asked again was answered.
 _ANSWER_LINES = _WORKERS[WORKERS][:2]
-_PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands find WORKERS
+_PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands find WORKERS and COMPILER
 _RUN = "PYTEST_FORKED"  # in the environment of a run: the folder of its sockets
 _HELD = "held"  # there: a pipe that whoever made the folder holds open
 ASKED: set[int] = set()  # workers that this process asked for and that have not ended: no children of it
@@ -97,6 +97,14 @@ def write_program(path: Path) -> None:
     """Write a file that is run as `tracemine`, by the process that has it loaded."""
     path.write_text(_PROGRAM.format(python=sys.executable, place=place(TRACEMINE), most=_ANSWER_BYTES), "utf-8")
     path.chmod(0o755)
+
+
+@functools.cache
+def program() -> Path:
+    """The file that `write_program` writes, one for all tests of this process."""
+    path = run_folder() / f"tracemine.{os.getpid()}"
+    write_program(path)
+    return path
 
 
 class Worker:
@@ -216,7 +224,7 @@ def place(loaded: str) -> str:
     env |= {} if loaded in (TORCH, LIBRARIES) else {"PYTHONPATH": str(ROOT)}
     env |= {"TRITON_INTERPRET": "0" if loaded == COMPILER else "1"}
     env |= {} if loaded in (TORCH, LIBRARIES, TRACEMINE) else {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    env |= {_PLACE: place(WORKERS)} if loaded == TRACEMINE else {}
+    env |= {_PLACE: json.dumps({each: place(each) for each in (WORKERS, COMPILER)})} if loaded == TRACEMINE else {}
     with found.with_suffix(".lock").open("w") as alone, (run_folder() / _HELD).open("rb") as held:
         fcntl.flock(alone, fcntl.LOCK_EX)
         if not found.exists():
@@ -256,7 +264,7 @@ def _load(loaded: str, own: str) -> None:
     if loaded == TRACEMINE:
         from tracemine.cli import main
 
-        fork_workers({WORKERS: os.environ.pop(_PLACE), TRACEMINE: own}.get)
+        fork_workers({**json.loads(os.environ.pop(_PLACE)), TRACEMINE: own}.get)
 
         trace = str(ROOT / "fixtures/kineto/decoder_prefill.json.gz")
         with tempfile.TemporaryDirectory() as folder:
