@@ -101,8 +101,9 @@ def write_program(path: Path) -> None:
 
 @functools.cache
 def program() -> Path:
-    """The file that `write_program` writes, one for all tests of this process."""
-    path = run_folder() / f"tracemine.{os.getpid()}"
+    """A file `tracemine` as `write_program` writes it, alone in its folder: one for all tests of this process."""
+    path = run_folder() / f"program {os.getpid()}" / "tracemine"
+    path.parent.mkdir()
     write_program(path)
     return path
 
