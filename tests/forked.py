@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # What such a process has loaded; LIBRARIES: what tracemine imports, of whichever checkout is run there.
 TRACEMINE, TORCH, WORKERS, LIBRARIES, COMPILER = "tracemine", "torch", "workers", "libraries", "compiler"
 STEPS = "steps"  # with what an optimizer loads when it is made
+ATTACKS = "attacks"  # what tests/attack/child.py loads
 _TORCH = ("torch", "triton", "triton.language", "triton.runtime.interpreter", "numpy")
 _LIBRARIES = (
     *_TORCH,
@@ -49,11 +50,11 @@ _WORKERS = {
     WORKERS: ("tracemine.validate.worker", "tracemine.verify.library.worker", "tracemine.verify.gpu.worker"),
     STEPS: ("tracemine.apply.child", "torch._dynamo"),
     COMPILER: ("tracemine.codegen.triton.resources_worker", "tracemine.verify.gpu.worker"),
-    TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.worker"),
+    TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.worker", "tracemine.agents.server"),
 }
 # Of them those that make of a line what they answer, and nothing else: what is asked again was answered.
 _ANSWER_LINES = _WORKERS[WORKERS][:2]
-_PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands find WORKERS
+_PLACE = "FORKED_WORKERS"  # in the environment of TRACEMINE: where its commands find WORKERS and COMPILER
 _RUN = "PYTEST_FORKED"  # in the environment of a run: the folder of its sockets
 _HELD = "held"  # there: a pipe that whoever made the folder holds open
 ASKED: set[int] = set()  # workers that this process asked for and that have not ended: no children of it
@@ -96,6 +97,15 @@ def write_program(path: Path) -> None:
     """Write a file that is run as `tracemine`, by the process that has it loaded."""
     path.write_text(_PROGRAM.format(python=sys.executable, place=place(TRACEMINE), most=_ANSWER_BYTES), "utf-8")
     path.chmod(0o755)
+
+
+@functools.cache
+def program() -> Path:
+    """A file `tracemine` as `write_program` writes it, alone in its folder: one for all tests of this process."""
+    path = run_folder() / f"program {os.getpid()}" / "tracemine"
+    path.parent.mkdir()
+    write_program(path)
+    return path
 
 
 class Worker:
@@ -214,8 +224,8 @@ def place(loaded: str) -> str:
     env = {name: text for name, text in os.environ.items() if not name.startswith(("TRACEMINE_", "PYTHON"))}
     env |= {} if loaded in (TORCH, LIBRARIES) else {"PYTHONPATH": str(ROOT)}
     env |= {"TRITON_INTERPRET": "0" if loaded == COMPILER else "1"}
-    env |= {"OMP_NUM_THREADS": "1"} if loaded in (WORKERS, COMPILER, STEPS) else {}
-    env |= {_PLACE: place(WORKERS)} if loaded == TRACEMINE else {}
+    env |= {} if loaded in (TORCH, LIBRARIES, TRACEMINE) else {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    env |= {_PLACE: json.dumps({each: place(each) for each in (WORKERS, COMPILER)})} if loaded == TRACEMINE else {}
     with found.with_suffix(".lock").open("w") as alone, (run_folder() / _HELD).open("rb") as held:
         fcntl.flock(alone, fcntl.LOCK_EX)
         if not found.exists():
@@ -245,6 +255,9 @@ def _serve(at: str, loaded: str) -> None:
 
 def _load(loaded: str, own: str) -> None:
     """Import, and do once what fills caches."""
+    if loaded == ATTACKS:
+        importlib.import_module("tests.attack.child").load()
+        return
     # What registers an operator loads Dynamo, two seconds in each child.
     for name in {TORCH: (*_TORCH, "torch._dynamo"), LIBRARIES: _LIBRARIES, **_WORKERS}[loaded]:
         with contextlib.suppress(ImportError):
@@ -252,7 +265,7 @@ def _load(loaded: str, own: str) -> None:
     if loaded == TRACEMINE:
         from tracemine.cli import main
 
-        fork_workers({WORKERS: os.environ.pop(_PLACE), TRACEMINE: own}.get)
+        fork_workers({**json.loads(os.environ.pop(_PLACE)), TRACEMINE: own}.get)
 
         trace = str(ROOT / "fixtures/kineto/decoder_prefill.json.gz")
         with tempfile.TemporaryDirectory() as folder:

@@ -7,14 +7,11 @@ A block that needs a program which is not there (Nsight's, or a GPU's) is checke
 
 from __future__ import annotations
 
-import atexit
-import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -39,18 +36,9 @@ SHOWN = {"text", "json", "toml"}  # output and settings, no code
 MOST_WORDS = 600
 
 
-@functools.cache
-def programs() -> str:
-    """A folder with `tracemine`, as a command that begins loaded: of what a page's commands take that was most."""
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder)
-    forked.write_program(folder / "tracemine")
-    return str(folder)
-
-
 def bash(code: str, folder: Path, **more: str) -> str:
-    """What the commands print, ended by the first that fails."""
-    path = os.pathsep.join([programs(), str(Path(sys.executable).parent), os.environ["PATH"]])
+    """What the commands print, ended by the first that fails; `tracemine` begins loaded, which took most of it."""
+    path = os.pathsep.join([str(forked.program().parent), str(Path(sys.executable).parent), os.environ["PATH"]])
     own = {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "XDG_DATA_HOME": str(folder / "data")}
     own |= {"XDG_STATE_HOME": str(folder / "state")}
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_TOKEN")} | own | more

@@ -43,9 +43,9 @@ print(json.dumps([codes, sorted(path for path in inside if not path.endswith((".
 """
 
 
-def build(source: Path, to: Path) -> None:
-    """Build both files of a source tree, with what is installed."""
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(to)]
+def build(source: Path, to: Path, *more: str) -> None:
+    """Build both files of a source tree, with what is installed. more: `-t` and the only one."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(to), *more]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
@@ -113,7 +113,7 @@ def test_the_sdist_builds_the_same_wheel(built: Path, wheel: Wheel, tmp_path: Pa
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
-    build(tmp_path / f"tracemine-{__version__}", tmp_path / "dist")
+    build(tmp_path / f"tracemine-{__version__}", tmp_path / "dist", "-t", "wheel")
     assert Wheel.of(tmp_path / "dist").files == wheel.files
 
 

@@ -89,11 +89,24 @@ def test_kernels_are_generated_without_torch() -> None:
     assert printed(code) == "True False\n"
 
 
+def test_a_kernel_is_validated_in_another_process_than_the_one_that_asks() -> None:
+    pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
+    code = SMALL + "print(tracemine.validate(graph, mutants=False).passed, 'torch' in sys.modules)"
+    assert printed(code) == "True False\n"
+
+
 @pytest.mark.parametrize("first", ["", "import tracemine.validate\n", "from tracemine import validate\n"])
 def test_validate_can_be_called_however_it_was_imported(first: str) -> None:
     pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
-    code = first + SMALL + "print(tracemine.validate(graph, mutants=False).passed, 'torch' in sys.modules)"
-    assert printed(code) == "True False\n"
+    code = f"""{first}
+import tracemine
+b = tracemine.GraphBuilder("sorted")
+try:
+    tracemine.validate(b.done(*b.call("aten::sort", b.input("x", (4, 8), "float32"))))
+except tracemine.codegen.Unsupported as error:
+    print("sorting" in str(error))
+"""
+    assert printed(code) == "True\n"
 
 
 def test_a_graph_that_is_too_large_to_interpret_is_validated_smaller_and_that_is_said() -> None:

@@ -6,14 +6,12 @@ The same random generator gives the same attack.
 
 from __future__ import annotations
 
-import atexit
 import copy
 import gzip
 import json
 import re
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -24,8 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.attack.harness import FIXTURES, ROOT
+from tests.forked import run_folder
 from tests.formats.nsys.make import Export
 from tracemine.cli import main
+from tracemine.files import locked
 from tracemine.fleet.run import tasks as fleet_tasks
 from tracemine.fleet.task import SCANNED, scan_into
 from tracemine.formats import open_trace
@@ -153,10 +153,17 @@ def _values_of(kind: pa.DataType, rows: int, r: Random) -> list[Any]:
 
 @cache
 def prepared() -> Path:
-    """A folder with timelines and findings of some recordings."""
-    kept = tempfile.TemporaryDirectory(prefix="attack-")
-    atexit.register(kept.cleanup)
-    folder = Path(kept.name)
+    """A folder with timelines and findings of some recordings, which all processes of a run share."""
+    folder = run_folder() / "prepared"
+    with locked(run_folder()):
+        if not folder.is_dir():
+            _prepare(part := run_folder() / "being prepared")
+            part.rename(folder)
+    return folder
+
+
+def _prepare(folder: Path) -> None:
+    folder.mkdir()
     for name in ("captures/chain", "kineto/decoder_decode_graph.json.gz", "nsys/block_train.sqlite"):
         open_trace(FIXTURES / name).write(folder / f"timeline_{Path(name).name}")
     report = str(FIXTURES / "ncu/chain/details.csv.gz")
@@ -175,7 +182,6 @@ def prepared() -> Path:
     traces = [str(FIXTURES / f"kineto/{name}.json.gz") for name in ("chain", "clean_gemms")]
     tasks, _, _ = fleet_tasks(traces, str(folder / "dataset"), ScanSettings())
     assert {scan_into(task).status for task in tasks} == {SCANNED}
-    return folder
 
 
 @cache

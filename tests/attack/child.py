@@ -1,10 +1,11 @@
 """A process that has loaded tracemine and forks for command lines: some 20 ms each instead of 800.
 
-It reads an `Order` a line, as JSON, and answers with the exit code of each copy, null where it had to be ended. Only
-the standard library and tracemine are loaded: it runs as a file, with `-P`, as a console script would.
+It reads an `Order` a line, as JSON, and answers with the exit code of each copy, null where it had to be ended.
+tests/forked.py begins it and has `load` done, once in a run: no more than the standard library and tracemine is loaded.
 
 Plain orders of one folder, hence of one test, are carried out one after another by one fork: what each fork copies of
-its parent's pages, and works out anew, takes as long as the scan of a small trace.
+its parent's pages, and works out anew, takes as long as the scan of a small trace. What proves and compiles for them
+begins loaded too; for all others a new interpreter is started, as for a user.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from tests import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 _FIXTURES = ROOT / "fixtures"
@@ -53,7 +56,6 @@ _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def main() -> None:
     """Answer until nothing more is asked."""
     answers = os.fdopen(os.dup(1), "w")
-    _load()
     series: _Series | None = None
     for line in sys.stdin:
         order = json.loads(line)
@@ -119,6 +121,8 @@ def _carry_out(orders: io.TextIOWrapper, answers: int) -> None:
     try:
         for line in orders:
             _prepare(order := json.loads(line), 0)
+            if order["workers"]:
+                forked.fork_workers(order["workers"].get)
             code = _run(order)
             os.environ.clear()
             os.environ.update(environment)
@@ -137,7 +141,7 @@ def _code(end: BaseException) -> int:
     return 99
 
 
-def _load() -> None:
+def load() -> None:
     import tracemine
 
     absent: dict[str, Any] = dict.fromkeys(_TORCH)
@@ -246,7 +250,3 @@ def _ended(order: dict[str, Any], pids: list[int]) -> list[int | None]:
                 waits = False
         time.sleep(0.002)
     return [codes[pid] for pid in pids]
-
-
-if __name__ == "__main__":
-    main()

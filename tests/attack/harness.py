@@ -9,14 +9,14 @@ import os
 import re
 import shutil
 import stat
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures"
@@ -27,6 +27,8 @@ PWNED = "PWNED"  # the beginning of the name of a file that planted code writes
 UNSEEN = re.compile(
     rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
 )
+# What the workers of a command have loaded, where an order is plain.
+LOADED = {"verify": (forked.WORKERS, forked.COMPILER), "fleet": (forked.TRACEMINE,)}
 _TRACEBACK = re.compile(rb"Traceback \(most recent|Exception ignored in|\.py:\d+: \w*Warning")
 _SYSTEM = {os.strerror(number) for number in errno.errorcode}
 _HINT = "  hint: "
@@ -97,30 +99,25 @@ def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
 
 
 class Runner:
-    """The process that forks, and the orders to it."""
+    """The process that forks, and the orders to it: itself a fork of the one of the run that has tracemine loaded."""
 
     def __init__(self) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TRACEMINE_", "PYTHON", "COV_", "NO_COLOR"))}
         env |= {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-P", str(Path(__file__).with_name("child.py"))]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        self._child = forked.Worker({"module": "tests.attack.child"}, env, forked.place(forked.ATTACKS))
 
     def run(self, order: dict[str, Any]) -> list[int | None]:
         """The exit codes."""
-        assert self._child.stdin is not None and self._child.stdout is not None
-        self._child.stdin.write(json.dumps(order) + "\n")
-        self._child.stdin.flush()
+        self._child.stdin.write(json.dumps(order).encode() + b"\n")
         answer = self._child.stdout.readline()
-        assert answer, "the process that runs attacks ended"
+        assert answer, f"the process that runs attacks ended: {self._child.stderr.read().decode()}"
         codes: list[int | None] = json.loads(answer)
         return codes
 
     def close(self) -> None:
         """No process stays."""
-        assert self._child.stdin is not None and self._child.stdout is not None
-        self._child.stdin.close()
-        self._child.wait()
-        self._child.stdout.close()
+        with self._child, self._child.stderr:
+            pass
 
 
 @dataclass
@@ -161,7 +158,9 @@ class Attack:
         order |= {"file_size": None, "exec": False, "plant": None, "program": "tracemine.cli:main"}
         order |= {"limit_s": LIMIT_S, "signal": None, "when": "", "after_s": 0.0, **how, **streams}
         order["env"] = {"HOME": str(self.home), "TMPDIR": str(self.tmp)}
-        order["env"] |= {"TRITON_CACHE_DIR": str(self.folder / "cache")} | how.get("env", {})
+        order["env"] |= {"TRITON_CACHE_DIR": str(forked.run_folder() / "triton")} | how.get("env", {})
+        begins = LOADED.get(str(args[0]), ()) if args and how.keys() <= {"limit_s"} else ()
+        order["workers"] = {each: forked.place(each) for each in begins}
         order["args"] = [os.fsdecode(a) if isinstance(a, bytes | Path) else str(a) for a in args]
         before = snapshot(self.box)
         codes = self.runner.run(order)

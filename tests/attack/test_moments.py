@@ -16,6 +16,7 @@ from tracemine.formats import open_trace
 
 TRACE = FIXTURES / "kineto/convnet_train.json.gz"
 CLEAN = FIXTURES / "kineto/clean_gemms.json.gz"
+CHAIN = FIXTURES / "kineto/chain.json.gz"  # small: runs that begin at once write at once
 POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -72,9 +73,9 @@ def test_a_verify_that_is_ended_leaves_no_process_and_no_file(
 
 
 AT_ONCE = {
-    "scan": ["scan", TRACE, "-q", "--format", "json", "-o", "out"],
-    "scan --parquet": ["scan", TRACE, "-q", "--parquet", "out"],
-    "scan --parquet over one": ["scan", TRACE, "-q", "--parquet", "out"],
+    "scan": ["scan", CHAIN, "-q", "--format", "json", "-o", "out"],
+    "scan --parquet": ["scan", CHAIN, "-q", "--parquet", "out"],
+    "scan --parquet over one": ["scan", CHAIN, "-q", "--parquet", "out"],
     "verify": ["verify", CLEAN, "-q", "-o", "out"],
 }
 
@@ -84,7 +85,7 @@ def test_several_at_once_with_one_output_leave_one_that_is_whole(
     attacks: Callable[..., Attack], times: Callable[[int], int], command: str
 ) -> None:
     attack = attacks("runs at once")
-    for turn in range(times(2)):
+    for turn in range(times(4)):
         attack.fresh()
         if command == "scan --parquet over one":
             open_trace(CLEAN).write(attack.here / "out")

@@ -23,6 +23,9 @@ def _missing(what: str) -> Any:
     pytest.skip(what)
 
 
+_kept: list[Any] = []  # the page of the browser that runs: a new one is a new process, and takes four times as long
+
+
 # Not one for the session: while its loop runs, nothing else of this process can run one.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
@@ -38,6 +41,7 @@ def browser() -> Iterator[Any]:
         # As root, as in a container, chromium's own sandbox does not start.
         found = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         yield found
+        _kept.clear()
         found.close()
 
 
@@ -50,6 +54,21 @@ class Opened:
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._heard = {
+            "console": lambda message: self.errors.append(message.text),
+            "pageerror": lambda error: self.errors.append(str(error)),
+            "dialog": lambda dialog: self.errors.append(dialog.message),
+            "request": lambda request: self.requests.append(request.url.partition("#")[0]),
+        }
+        for event, hear in self._heard.items():
+            self.page.on(event, hear)
+
+    def end(self) -> None:
+        """Hear no more: the next test opens its file in the same page."""
+        for event, hear in self._heard.items():
+            self.page.remove_listener(event, hear)
+
     def check(self) -> None:
         """Nothing was logged, and nothing but the file itself was asked for."""
         assert self.errors == []
@@ -58,22 +77,22 @@ class Opened:
 
 @pytest.fixture
 def show(browser: Any) -> Iterator[Any]:
-    """Opens a file in a page of its own; at the end nothing may have been logged or asked for."""
+    """Opens a file, one at a time; at the end nothing may have been logged or asked for."""
     opened: list[Opened] = []
 
-    def call(file: Path, *, width: int = 1200, scheme: str = "light", **more: Any) -> Opened:
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
-        one = Opened(page, file)
-        page.on("console", lambda message: one.errors.append(message.text))
-        page.on("pageerror", lambda error: one.errors.append(str(error)))
-        page.on("dialog", lambda dialog: one.errors.append(dialog.message))
-        page.on("request", lambda request: one.requests.append(request.url.partition("#")[0]))
+    def call(file: Path, *, width: int = 1200, scheme: str = "light") -> Opened:
+        page = _kept[0] if _kept else browser.new_page()
+        _kept[:] = [page]
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(media="null", color_scheme=scheme)
+        page.mouse.move(0, 0)
+        opened.append(one := Opened(page, file))
         page.goto(file.as_uri())
         page.wait_for_selector("html[data-ready]", timeout=20_000)
-        opened.append(one)
         return one
 
     yield call
     for one in opened:
+        one.end()
+    for one in opened:
         one.check()
-        one.page.close()

@@ -21,6 +21,7 @@ import pytest
 import typer
 
 from docs.pages_cli import cli_page
+from tests import forked
 from tracemine.cli import main, whole
 from tracemine.cli.commands import COMMANDS, GROUPS
 from tracemine.perfmodel import calibration_of
@@ -734,14 +735,13 @@ def test_a_signal_that_is_to_be_passed_over_is_passed_over(tmp_path: Path) -> No
 
 
 def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> str:
-    """What a command prints where standard output is a terminal."""
+    """What a command prints where standard output is a terminal; it begins loaded."""
     import pty
 
     environment = {"TERM": "xterm-256color", "COLUMNS": str(columns), "PATH": os.environ["PATH"], **env}
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "tracemine", *arguments], stdout=theirs, stderr=theirs, env=environment, cwd=ROOT
-    ):
+    command = [str(forked.program()), *arguments]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT):
         os.close(theirs)
         said = b""
         try:

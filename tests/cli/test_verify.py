@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.attack.harness import PWNED
+from tests.attack.test_surroundings import planted
 from tests.verdicts.test_verdict import VALIDATION, judged, ran
 from tracemine.codegen import GraphBuilder
 from tracemine.errors import Location, UsageError
@@ -759,10 +761,6 @@ def test_verdicts_read_like_this(golden: Callable[[str, str], None]) -> None:
 # --- what lies in the current folder, and what does not start --------------------------------------------------------
 
 ROOT = CHAIN.parents[2]
-PLANTED = (
-    *("torch.py", "triton.py", "numpy.py", "json.py", "msgspec.py", "ctypes.py", "tracemine/__init__.py"),
-    *("sitecustomize.py", "usercustomize.py", "alone.py", "serve.py", "pynvml.py"),
-)
 
 
 def _started(folder: Path, *arguments: object, path: str) -> subprocess.CompletedProcess[str]:
@@ -804,33 +802,28 @@ def test_provers_that_cannot_be_started_are_an_error(run: Run, tmp_path: Path, m
     assert err == f"{tmp_path / 'gone'}: No such file or directory\n"
 
 
-def test_no_file_of_the_current_folder_is_run(tmp_path: Path) -> None:
+def _levels(folder: Path, *arguments: object, closed: str) -> list[str]:
+    """Levels of the verdicts that a command line leaves in `out`, with streams closed as a shell writes it."""
+    command = [sys.executable, "-P", "-m", "tracemine", "verify", *map(str, arguments), "-q", "-o", "out"]
+    shell = ["sh", "-c", f'"$@" {closed}', "sh", *command]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(shell, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [verdict["level"] for verdict in json.loads((folder / "out/verdicts.json").read_text())["verdicts"]]
+
+
+def test_no_file_of_the_current_folder_is_run_and_no_stream_is_needed(tmp_path: Path) -> None:
     """By none of the processes that it starts: what proves, what compiles for --emit, and the step."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    here = tmp_path / "here"
-    for name in PLANTED:
-        path = here / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"open({str(marks / path.stem)!r}, 'w')\nraise ImportError('planted')\n")
-    shutil.copytree(CHAIN, here / "run")
-    done = _started(here, "verify", "run", "--format", "json", "--emit", "em", "--step", path=str(ROOT))
-    assert [mark.name for mark in marks.iterdir()] == []
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [v["level"] for v in json.loads(done.stdout)["verdicts"]] == ["L2"]
+    planted(tmp_path)
+    shutil.copytree(CHAIN, tmp_path / "run")
+    levels = _levels(tmp_path, "run", "--emit", "em", "--step", closed="<&- >&- 2>&-")
+    assert [path.name for path in tmp_path.glob(f"{PWNED}*")] == []
+    assert levels == ["L2"]
+    assert {path.name for path in (tmp_path / "em").iterdir()} > {"repro_step.py", "tracemine_repro.py"}
 
 
 def test_verdicts_are_written_where_output_is_closed(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("triton")
     clean = CHAIN.parents[1] / "kineto" / "clean_gemms.json.gz"  # nothing has to be proved
-    for how, trace, levels in ((">&-", clean, []), ("<&- >&- 2>&-", CHAIN, ["L2"])):
-        command = [sys.executable, "-m", "tracemine", "verify", str(trace), "-o", str(tmp_path)]
-        shell = ["sh", "-c", f'"$@" {how}', "sh", *command]
-        done = subprocess.run(shell, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
-        assert done.returncode == 0
-        verdicts = json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
-        assert [verdict["level"] for verdict in verdicts] == levels
-        shutil.rmtree(tmp_path)
+    assert _levels(tmp_path, clean, closed=">&-") == []

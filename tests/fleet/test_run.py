@@ -16,6 +16,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+from tests import forked
 from tests.fleet.made import CHAIN, PREFILL, folder_of, scanning
 from tracemine.errors import InputError, UsageError
 from tracemine.fleet import machine as machines
@@ -344,7 +345,7 @@ def test_a_folder_that_another_call_makes_meanwhile_is_listed_again(tmp_path: Pa
 
 def test_two_calls_at_once_over_the_same_traces_make_what_one_makes(whole: tuple[Path, Path], tmp_path: Path) -> None:
     (traces, other), dataset = whole, tmp_path / "set"
-    command = [sys.executable, "-m", "tracemine", "fleet", str(traces), "-o", str(dataset), "--labels", LABELS]
+    command = [str(forked.program()), "fleet", str(traces), "-o", str(dataset), "--labels", LABELS]
     running = [subprocess.Popen([*command, "-j", "1"], stderr=subprocess.DEVNULL) for _ in range(2)]
     assert [one.wait() for one in running] == [0, 0]
     for table in TABLES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any, TypeVar
 import anyio
 import jsonschema
 import pytest
+
+from tests import forked
 
 pytest.importorskip("mcp.server.lowlevel", reason='the SDK is not installed: pip install ".[mcp]"')
 
@@ -59,13 +60,16 @@ def over_stdio(
 ) -> _T:
     """Start `tracemine mcp`, and run a session with it.
 
-    python: of an environment where tracemine is installed. mode: "legacy" for the handshake of older clients.
+    python: of an environment where tracemine is installed; None: this checkout's, in a process that begins loaded.
+    mode: "legacy" for the handshake of older clients.
     """
-    arguments = ["-P", "-m", "tracemine", "mcp", *map(str, folders), *options]
     own = {name: os.environ[name] for name in ("PYTHONPATH", "XDG_DATA_HOME", "TRITON_INTERPRET") if name in os.environ}
+    command = [str(python), "-P", "-m", "tracemine"]
     if python is None:
-        own["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [own.get("PYTHONPATH")])])
-    server = StdioServerParameters(command=str(python or sys.executable), args=arguments, env=own)
+        own["PYTHONPATH"] = str(ROOT)
+        command = [str(forked.program())]
+    command += ["mcp", *map(str, folders), *options]
+    server = StdioServerParameters(command=command[0], args=command[1:], env=own)
 
     async def session() -> _T:
         async with Client(stdio_client(server), mode=mode) as client:

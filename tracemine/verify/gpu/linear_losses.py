@@ -37,7 +37,7 @@ _AT_ONCE = 8192  # of a row at once: of twice as many a multiprocessor holds hal
 LOG2_E, LN_2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
 
 
-@torch.compiler.disable  # a compiled step calls it as it is: strips write in place
+@torch._disable_dynamo  # a compiled step calls it as it is: strips write in place; torch.compiler.disable loads Dynamo
 def linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
@@ -81,7 +81,7 @@ def chosen_log_probs(
     return -linear_cross_entropy(hidden, weight, words, bias, ignore_index=ignore_index, reduction="none", rows=rows)
 
 
-@torch.compiler.disable  # a compiled step calls it as it is: strips write in place
+@torch._disable_dynamo  # a compiled step calls it as it is: strips write in place; torch.compiler.disable loads Dynamo
 def linear_kl_div(
     hidden: Tensor,
     weight: Tensor,
