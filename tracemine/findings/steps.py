@@ -18,7 +18,7 @@ from tracemine.columns import sorted_unique, uncovered
 from tracemine.findings.critical_path import replay_of
 from tracemine.findings.happened import Floats
 from tracemine.findings.light import in_light
-from tracemine.findings.light_cost import fitted, host_takes, left, told
+from tracemine.findings.light_cost import fitted, host_takes, left, told, uninterrupted
 from tracemine.findings.recorder import slowdown_of
 from tracemine.findings.replay import Replay, ReplayResult, gained
 from tracemine.findings.scenarios import Change
@@ -268,6 +268,8 @@ def steps_of(
     """
     measured = timeline.light.num_rows > 0
     replay = replay_of(in_light(timeline))
+    if measured:
+        replay = uninterrupted(replay, replay_of(timeline))
     device = rows_of(timeline.activities["device"])
     next_row = number(gaps, "next_row")
     between = flags(gaps, "between_steps")
