@@ -137,13 +137,21 @@ class Simulation:
                 bound.alike[place] = alike
             if why in self._noted:
                 self._noted[why].add(place)
+            if why == NEWEST and (wiring.number, len(taken)) in self._choices.guessed:
+                why = "the newest, of a turn of which another was a guess"
+            elif why not in CONSISTENT:
+                self._choices.guessed.add((wiring.number, len(taken)))
             token.claim = NO_CLAIM
             if why == NEWEST and (until := self._choices.claimed_until(wiring)) >= 0:
                 token.claim, token.claimed = place, until
             taken.append(token)
             sure.append(token.sure and why in CONSISTENT)
-            if not sure[-1] and (older := self._pools.of(need).forgotten):
-                bound.older[place] = tuple(older)
+            if not sure[-1]:
+                pool = self._pools.of(need)
+                if older := pool.forgotten:
+                    bound.older[place] = tuple(older)
+                for other in pool.unread:
+                    other.doubted = other.doubted or other is not token
         return taken, sure
 
     def _begin_lives(self, root: int, wiring: Wiring, ran: Ran) -> None:
@@ -199,6 +207,7 @@ class Simulation:
                     self._lasting.took(ran.root, slot, token, ran.sure[slot])
                 token.readers = (*token.readers[1 - _MOST_READERS :], wiring.number)
             token.uses += 1
+            token.read_by_guess = not ran.sure[slot] and (token.uses == 1 or token.read_by_guess)
             if token.uses == 1:
                 token.unread_by_guess = False
                 self._pools.sort(token)
@@ -330,11 +339,14 @@ class Simulation:
         loose = self._keys.loose_of[token.key]
         if token.outside or not sure:
             self._choices.written.add(loose)
+            if self._updates is not None:
+                self._choices.updated.add(loose)
         if not sure:  # it may have been another one
             for pool in self._pools.around(token):
                 for other in (*pool.unread, *pool.read):
                     other.sure = False
         token.uses = 0
+        token.doubted = token.read_by_guess = False
         token.born = self._choices.now
         token.sure = token.sure and sure
         token.lasts |= token.outside
@@ -345,6 +357,7 @@ class Simulation:
         wiring = ran.wiring
         if give.slot >= 0:
             now, step = self._choices.now, self._choices.step
+            ran.taken[give.slot].viewed = True
             return ran.taken[give.slot].view(give, now=now, step=step, sure=ran.sure[give.slot])
         return Token(
             ran.new[give.new],
@@ -361,6 +374,7 @@ class Simulation:
             backward=self._engine.running is not None,
             step=self._choices.step,
             computed=wiring.call.op_class != "allocate",
+            filled=wiring.call.op_class == "fill",
         )
 
     def _enter(self, give: Give, ran: Ran) -> Token:

@@ -15,6 +15,9 @@ from tracemine.flow.inferred.wiring_record import Need, Wiring
 _SOON = 4  # roots
 _LATER = 64  # the same, where a product of the same shape ran before: its result may wait for the second one's
 
+# Their result stands beside what they took for long, as a product's or a norm's does not.
+_LEAVE = frozenset({"pointwise", "view", "reduction", "copy", "gather", "sort"})
+
 NEWEST = "the newest, the only one unread"
 MADE_FOR_IT = "parameter made right before, the only one unread"
 
@@ -99,6 +102,8 @@ class Choices:
         self.unknown_around = -1  # when the last of those began that has operators inside
         self.unknown_wrote = -1  # root that last wrote something unknown
         self.written: set[int] = set()  # of what look, without the dtype, tensors from outside were written
+        self.updated: set[int] = set()  # the same, written behind a backward pass, as parameters by hand are
+        self.guessed: set[tuple[int, int]] = set()  # wirings and what they take of which it was a guess
         self.vague: set[int] = set()  # shapes of which something was made whose strides are not known
         self.last: dict[str, tuple[Token, int]] = {}  # what each partner took last, and when
         self.beside: tuple[int, set[int]] = -1, set()  # the last wiring that is `beside`, and storages that it took
@@ -202,7 +207,7 @@ class Choices:
         """
         if keeps and need.twins > 1 and (token.outside or token.step_by_guess):
             return self.outside(need, remember=False), PERHAPS_ANOTHER
-        only &= (recent and not token.step_by_guess) or token.outside
+        only &= token.outside
         # What an optimizer has written is not distinguished from what looks like it.
         only &= not (token.outside and self.unknown_wrote >= 0 and need.loose in self.written)
         if not only and token.outside and keeps:  # of several: perhaps each its own
@@ -228,16 +233,22 @@ class Choices:
         if len(unread) != need.left:
             return "one of several unread"
         if need.twins > 1:
-            return self._why_of_twins(need, wiring)
+            return self._why_of_twins(need, wiring, unread, pool)
         if not pool.read:
             return "the only one unread"
+        if token.filled:
+            return "filled, and waits perhaps"
         return NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
 
-    def _why_of_twins(self, need: Need, wiring: Wiring) -> str:
+    def _why_of_twins(self, need: Need, wiring: Wiring, unread: list[Token], pool: Pool) -> str:
         # The value is often made before the key is rotated; what is written may be a part that looks like it.
         vague = wiring.mutated and self._keys.vague[need.key]
-        if wiring.call.op_class == "attention" or vague:
+        if wiring.call.op_class == "attention" or vague or not (wiring.commutes or need.index >= 0):
             return "all unread, in some order"
+        if any(token.doubted for token in unread) or any(
+            token.read_by_guess and token.step == self.step for token in pool.read
+        ):
+            return "all unread, unless a guess was wrong"
         return "all unread" if need.left in (1, need.twins) else "some unread"
 
     def _bury(self, pool: Pool, lives: Lives) -> None:
@@ -249,7 +260,7 @@ class Choices:
 
     def claimed_until(self, wiring: Wiring) -> int:
         """Return the last root that may doubt that an operator takes what is the newest; −1: none may."""
-        if wiring.call.op_class in ("pointwise", "view"):
+        if wiring.call.op_class in _LEAVE:
             return self.now + _SOON
         return self.now + _LATER if wiring.call.op_class == "gemm" and wiring.number == self.beside[0] else -1
 
@@ -283,10 +294,13 @@ class Choices:
         token = self.outside(need, remember=False)
         if written and self.again:  # as the pass before did
             self.shared.add(need.key)
-        own = self.root in self._own and not (written and need.key in self.shared)
+        own = self.root in self._own and not (written and need.key in self.shared) and need.loose not in self.updated
         if self.unknown_wrote >= 0 or (need.loose in self.written and not own):
             token.sure = False
             return token, REWRITTEN
+        if any(one.read_by_guess and not one.outside and not one.backward for one in self._pools.of(need).read):
+            token.sure = False
+            return token, "parameter, unless one made inside waits still"
         return token, "parameter"
 
     def _made_for_it(self, need: Need, inside: list[Token]) -> bool:

@@ -216,6 +216,10 @@ class Builder:
             if sure:
                 surely.add(local.storage)
             taken[number] = local if sure else replace(local, sure=False)
+            if not sure and number in call.mutated:  # whoever reads one of them, reads what was written there, perhaps
+                perhaps = {one.storage for one in newest}
+                for one in (*given, *made):
+                    one.sure &= one.storage not in perhaps
         return taken
 
     def _unknown(self, call: CallTensors, number: int) -> Local:
