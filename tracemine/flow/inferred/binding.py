@@ -137,22 +137,23 @@ class Simulation:
                 bound.alike[place] = alike
             if why in self._noted:
                 self._noted[why].add(place)
-            if why == NEWEST and (wiring.number, len(taken)) in self._choices.guessed:
-                why = "the newest, of a turn of which another was a guess"
-            elif why not in CONSISTENT:
-                self._choices.guessed.add((wiring.number, len(taken)))
+            why = self._choices.as_before(why, wiring, len(taken))
             token.claim = NO_CLAIM
             if why == NEWEST and (until := self._choices.claimed_until(wiring)) >= 0:
                 token.claim, token.claimed = place, until
             taken.append(token)
             sure.append(token.sure and why in CONSISTENT)
             if not sure[-1]:
-                pool = self._pools.of(need)
-                if older := pool.forgotten:
-                    bound.older[place] = tuple(older)
-                for other in pool.unread:
-                    other.doubted = other.doubted or other is not token
+                self._doubt(need, token, place)
         return taken, sure
+
+    def _doubt(self, need: Need, token: Token, place: int) -> None:
+        """Note that a guess, which took this one, may have read each of the others that look so."""
+        pool = self._pools.of(need)
+        if pool.forgotten:
+            self.bound.older[place] = tuple(pool.forgotten)
+        for other in pool.unread:
+            other.doubted |= other is not token
 
     def _begin_lives(self, root: int, wiring: Wiring, ran: Ran) -> None:
         if self._lives is not None and ran.new:
@@ -357,7 +358,6 @@ class Simulation:
         wiring = ran.wiring
         if give.slot >= 0:
             now, step = self._choices.now, self._choices.step
-            ran.taken[give.slot].viewed = True
             return ran.taken[give.slot].view(give, now=now, step=step, sure=ran.sure[give.slot])
         return Token(
             ran.new[give.new],

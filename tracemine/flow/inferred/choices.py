@@ -19,6 +19,7 @@ _LATER = 64  # the same, where a product of the same shape ran before: its resul
 _LEAVE = frozenset({"pointwise", "view", "reduction", "copy", "gather", "sort"})
 
 NEWEST = "the newest, the only one unread"
+TURN = "the newest, where an equal operator's was a guess"
 MADE_FOR_IT = "parameter made right before, the only one unread"
 
 # How an input was found, and whether exactly one candidate was left by then.
@@ -103,7 +104,7 @@ class Choices:
         self.unknown_wrote = -1  # root that last wrote something unknown
         self.written: set[int] = set()  # of what look, without the dtype, tensors from outside were written
         self.updated: set[int] = set()  # the same, written behind a backward pass, as parameters by hand are
-        self.guessed: set[tuple[int, int]] = set()  # wirings and what they take of which it was a guess
+        self._guessed: set[tuple[int, int]] = set()  # wirings, and slots of them of which it was a guess what they take
         self.vague: set[int] = set()  # shapes of which something was made whose strides are not known
         self.last: dict[str, tuple[Token, int]] = {}  # what each partner took last, and when
         self.beside: tuple[int, set[int]] = -1, set()  # the last wiring that is `beside`, and storages that it took
@@ -125,7 +126,7 @@ class Choices:
 
     def _of_all(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         pool = self._pools.of(need)
-        unread, read, recent = self._there(pool, need, wiring, taken)
+        unread, read = self._there(pool, need, wiring, taken)
         if not unread and not read:
             return self._none(need, wiring, pool, taken)
         if not unread and self._read_side_by_side(need, wiring, read[-1], taken):
@@ -142,20 +143,26 @@ class Choices:
         if unread:
             return token, self._why_unread(need, wiring, token, unread, pool)
         only = len(read) == 1 and (need.twins == 1 or either)
-        return self._read_again(need, wiring, token, only, recent, keeps=len(taken) not in wiring.mutated)
+        return self._read_again(need, wiring, token, only, keeps=len(taken) not in wiring.mutated)
 
-    def _there(
-        self, pool: Pool, need: Need, wiring: Wiring, taken: list[Token]
-    ) -> tuple[list[Token], list[Token], bool]:
-        """Return the candidates not read so far, those that were, and whether all of these are of this step, or from
-        outside."""
+    def as_before(self, why: str, wiring: Wiring, slot: int) -> str:
+        """Return how an input was found: by guess also where the same input of an equal operator was.
+
+        Each turn of a loop reads what the turns before it read, also where one turn leaves a single candidate.
+        """
+        if why not in CONSISTENT:
+            self._guessed.add((wiring.number, slot))
+        return TURN if why == NEWEST and (wiring.number, slot) in self._guessed else why
+
+    def _there(self, pool: Pool, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[list[Token], list[Token]]:
+        """Return the candidates not read so far, and those that were; of these first those of this step or outside."""
         if self._lives is not None:
             self._bury(pool, self._lives)
         unread, read = _candidates(pool, need, wiring, taken)
         if not self.in_backward:  # a gradient waits for what is behind all forward passes
             unread = [token for token in unread if not token.backward] or unread
         recent = [] if unread else [token for token in read if token.step == self.step or token.outside]
-        return unread, recent or read, bool(recent)
+        return unread, recent or read
 
     def _read_side_by_side(self, need: Need, wiring: Wiring, token: Token, taken: list[Token]) -> bool:
         """Return whether the same product has just read it, as products of one input with several weights do."""
@@ -198,16 +205,11 @@ class Choices:
         alike = wiring.number == token.maker or (wiring.number == before and given.storage in took)
         return given, "side by side" if token.taken_surely and alike else "side by side, perhaps"
 
-    def _read_again(
-        self, need: Need, wiring: Wiring, token: Token, only: bool, recent: bool, keeps: bool
-    ) -> tuple[Token, str]:
-        """Return what an input takes where all candidates were read.
-
-        only: there is one; recent: of this step, or from outside; keeps: it is not written.
-        """
+    def _read_again(self, need: Need, wiring: Wiring, token: Token, only: bool, keeps: bool) -> tuple[Token, str]:
+        """Return what an input takes where all candidates were read. only: there is one; keeps: it is not written."""
         if keeps and need.twins > 1 and (token.outside or token.step_by_guess):
             return self.outside(need, remember=False), PERHAPS_ANOTHER
-        only &= token.outside
+        only &= token.outside  # beside what was made, another may be there from outside that looks like it
         # What an optimizer has written is not distinguished from what looks like it.
         only &= not (token.outside and self.unknown_wrote >= 0 and need.loose in self.written)
         if not only and token.outside and keeps:  # of several: perhaps each its own
@@ -236,7 +238,7 @@ class Choices:
             return self._why_of_twins(need, wiring, unread, pool)
         if not pool.read:
             return "the only one unread"
-        if token.filled:
+        if token.filled:  # a sum begins so, and waits for what is added; a constant stays
             return "filled, and waits perhaps"
         return NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
 
@@ -245,9 +247,8 @@ class Choices:
         vague = wiring.mutated and self._keys.vague[need.key]
         if wiring.call.op_class == "attention" or vague or not (wiring.commutes or need.index >= 0):
             return "all unread, in some order"
-        if any(token.doubted for token in unread) or any(
-            token.read_by_guess and token.step == self.step for token in pool.read
-        ):
+        guessed = any(token.read_by_guess and token.step == self.step for token in pool.read)
+        if guessed or any(token.doubted for token in unread):
             return "all unread, unless a guess was wrong"
         return "all unread" if need.left in (1, need.twins) else "some unread"
 
