@@ -65,8 +65,10 @@ def test_a_reduction_need_not_take_the_newest_where_that_is_read_again(again: bo
 
 def test_what_was_made_and_read_is_not_the_only_one_that_may_be_read_again() -> None:
     run = Eager()
-    read_once(run)
+    made_anew(run)
+    run.call("aten::mean", X, NONE)
     run.call("aten::sum", X, NONE)
+    assert run.reads()["mean", 0][2] is SURE
     assert run.reads()["sum", 0][2] is GUESS
 
 
@@ -93,19 +95,17 @@ def test_two_that_nobody_read_for_sure_may_have_been_read_by_guess(guessed: bool
     assert run.reads()["mul", 0][2] is evidence
 
 
-@pytest.mark.parametrize(("alike", "evidence"), [([8, 1], SURE), ([8], GUESS)])
-def test_what_one_of_two_was_written_to_inside_an_operator_is_a_guess(alike: list[int], evidence: Evidence) -> None:
-    """`logsumexp` writes into its largest, or into how long that is, which look the same."""
-    run, other = Eager(), (alike, FLOAT)
-    inside = (
-        ["aten::amax", X, ([], "ScalarList"), {"values": ["", "[1]"]}],
-        ["aten::abs", other],
-        ["aten::masked_fill_", ROW, (alike, "bool"), ([], SCALAR)],
-        ["aten::sub", ROW, ROW],
-    )
-    run.call("aten::relu", X)
-    run.call("aten::logsumexp", X, ([], "ScalarList"), values=["", "[1]"], inside=inside, kernels=0)
-    assert run.reads()["sub", 0][2] is evidence
+@pytest.mark.parametrize(("alike", "evidence"), [(False, SURE), (True, GUESS)])
+def test_what_one_of_two_was_written_to_inside_an_operator_is_a_guess(alike: bool, evidence: Evidence) -> None:
+    """`logsumexp` writes into its largest, or into how large these are, which look the same."""
+    run, column = Eager(), ([8, 1], FLOAT)
+    largest = ["aten::amax", X, ALL, ([], SCALAR), {"values": ["", "[1]", "True"]}]
+    view = ["aten::squeeze", column, ([], SCALAR), {"values": ["", "1"], "kernels": 0}]
+    written = ["aten::masked_fill_", ROW, ([8], "bool"), ([], SCALAR)]
+    inside = (largest, view, *([["aten::abs", ROW]] if alike else []), written, ["aten::sub", X, column])
+    made_anew(run)
+    run.call("aten::logsumexp", X, ALL, ([], SCALAR), values=["", "[1]", "False"], inside=inside, kernels=0)
+    assert run.reads()["sub", 1][2] is evidence
 
 
 @pytest.mark.parametrize(("by_hand", "evidence"), [(False, SURE), (True, GUESS)])
