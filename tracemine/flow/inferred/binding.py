@@ -228,6 +228,9 @@ class Simulation:
             self._choices.unknown_wrote = self._choices.now
         for number in wiring.mutated:
             self._write(ran.taken[number], ran.sure[number] or update is not None)
+            by_hand = update is None and wiring.needs[number].position not in wiring.parameters
+            if by_hand and self._updates is not None:
+                self._choices.updated.add(self._keys.loose_of[ran.taken[number].key])
             ran.taken[number].filled = wiring.fills
         if update is None and (wiring.nodes or wiring.barrier):
             self._perhaps_lasting_written(ran)
@@ -340,8 +343,6 @@ class Simulation:
         loose = self._keys.loose_of[token.key]
         if token.outside or not sure:
             self._choices.written.add(loose)
-            if self._updates is not None:
-                self._choices.updated.add(loose)
         if not sure:  # it may have been another one
             for pool in self._pools.around(token):
                 for other in (*pool.unread, *pool.read):

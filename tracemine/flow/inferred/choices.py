@@ -150,6 +150,8 @@ class Choices:
 
         Each turn of a loop reads what the turns before it read, also where one turn leaves a single candidate.
         """
+        if self.in_backward:  # formulas tell
+            return why
         if why not in CONSISTENT:
             self._guessed.add((wiring.number, slot))
         return TURN if why == NEWEST and (wiring.number, slot) in self._guessed else why
@@ -209,7 +211,8 @@ class Choices:
         """Return what an input takes where all candidates were read. only: there is one; keeps: it is not written."""
         if keeps and need.twins > 1 and (token.outside or token.step_by_guess):
             return self.outside(need, remember=False), PERHAPS_ANOTHER
-        only &= token.outside  # beside what was made, another may be there from outside that looks like it
+        # Beside what was made, another may be there from outside; but what is still allocated waits to be read.
+        only &= token.outside or self._lives is not None
         # What an optimizer has written is not distinguished from what looks like it.
         only &= not (token.outside and self.unknown_wrote >= 0 and need.loose in self.written)
         if not only and token.outside and keeps:  # of several: perhaps each its own
