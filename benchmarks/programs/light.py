@@ -35,6 +35,7 @@ from programs.run import LIMIT_S, SIDE_BY_SIDE, WARM, locked, machine, prepared,
 
 TURNS, LEAST_TURNS, BEFORE_S, AFTER_S = 12, 2, 2.0, 0.5
 TIMED = 20  # steps that a capture times
+PACE_S = 0.3  # until a host that was waiting has its pace
 CORES = 2  # of each program
 CASES = ("whole_not_timed", "whole", "light_as_recorded", "light_not_timed", "light")
 
@@ -66,6 +67,14 @@ def round_ns(turns: Sequence[dict[str, Any]]) -> int:
 def middle(turn: dict[str, Any]) -> int:
     """How long a step of a turn takes as a capture would say it."""
     return int(statistics.median(turn["steps_ns"]))
+
+
+def off(turns: Sequence[dict[str, Any]], count: int) -> list[float]:
+    """How far medians of so many steps in a row are off all rounds, once the host has its pace."""
+    whole, since = round_ns(turns), turns[0]["at_s"] + PACE_S
+    steps = [turn["steps_ns"] for turn in turns if turn["at_s"] > since]
+    parts = [each[at : at + count] for each in steps for at in range(0, len(each) - count + 1, count)]
+    return [abs(statistics.median(part) / whole - 1) for part in parts]
 
 
 def record(name: str, device: str, out: Path, steps: int, built: Any, at: int) -> None:
@@ -239,6 +248,8 @@ def summary(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
             errors.setdefault("nothing_recorded_between", []).append(abs(middle(last) / round_ns(earlier) - 1))
             signed = statistics.median(middle(turn) / turn["round_ns"] - 1 for turn in turns)
             errors.setdefault("steps_against_rounds", []).append(abs(signed))
+            for count in (3, 5, 10, TIMED):
+                own.setdefault(f"{count}_steps_in_a_row", []).extend(off(turns, count))
             cells.append(f"not between {middle(last) / round_ns(earlier) - 1:+.1%}, against rounds {signed:+.1%}")
         for case in CASES:
             if said.get(case) is not None:
@@ -250,7 +261,7 @@ def summary(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
         print(name, f"{step_ns / 1e3:.0f} us", *cells, flush=True)
     said = {
         case: {
-            "programs": len(each),
+            "timings" if case.endswith("row") else "programs": len(each),
             "median": round(statistics.median(each), 4),
             "p90": round(sorted(each)[min(int(0.9 * len(each)), len(each) - 1)], 4),
         }
