@@ -11,8 +11,10 @@ from tests.flow.test_inferred_training import ONES, WEIGHT, Training, X
 from tracemine.flow import Evidence
 
 SURE, GUESS = Evidence.CONSISTENT, Evidence.ADJACENT
-NONE, ALL = ([], ""), ([], "ScalarList")
-ROW = ([8], FLOAT)
+Input = tuple[list[int], str]  # shape and dtype
+NONE: Input = ([], "")
+ALL: Input = ([], "ScalarList")
+ROW: Input = ([8], FLOAT)
 
 
 def made_anew(run: Eager) -> None:
@@ -102,7 +104,13 @@ def test_what_one_of_two_was_written_to_inside_an_operator_is_a_guess(alike: boo
     largest = ["aten::amax", X, ALL, ([], SCALAR), {"values": ["", "[1]", "True"]}]
     view = ["aten::squeeze", column, ([], SCALAR), {"values": ["", "1"], "kernels": 0}]
     written = ["aten::masked_fill_", ROW, ([8], "bool"), ([], SCALAR)]
-    inside = (largest, view, *([["aten::abs", ROW]] if alike else []), written, ["aten::sub", X, column])
+    inside: tuple[Any, ...] = (
+        largest,
+        view,
+        *([["aten::abs", ROW]] if alike else []),
+        written,
+        ["aten::sub", X, column],
+    )
     made_anew(run)
     run.call("aten::logsumexp", X, ALL, ([], SCALAR), values=["", "[1]", "False"], inside=inside, kernels=0)
     assert run.reads()["sub", 1][2] is evidence
@@ -115,7 +123,8 @@ def test_a_parameter_that_is_written_by_hand_may_be_the_one_of_the_next_step(by_
         begin = run.now
         noted: dict[str, Any] = {"sequence_number": 10 * number, "forward_thread_id": 0}
         inner = ["aten::addmm", bias, X, WEIGHT, ([], SCALAR), ([], SCALAR), noted]
-        run.call("aten::linear", X, WEIGHT, bias, kernels=0, inside=(["aten::t", WEIGHT, {"kernels": 0}], inner))
+        inside: tuple[Any, ...] = (["aten::t", WEIGHT, {"kernels": 0}], inner)
+        run.call("aten::linear", X, WEIGHT, bias, kernels=0, inside=inside)
         run.call(*ONES)
         transposed = ("aten::t", X, {"kernels": 0})
         run.node(10 * number, "AddmmBackward0", transposed, ("aten::mm", ([4, 8], FLOAT), X))
@@ -129,7 +138,7 @@ def test_a_parameter_that_is_written_by_hand_may_be_the_one_of_the_next_step(by_
 def test_of_two_optimizers_that_take_turns_each_reads_its_own_states() -> None:
     """A generator's and a critic's: of both the counts of steps look the same."""
     run = Training()
-    numbers = [([], SCALAR)] * 5
+    numbers: list[Input] = [([], SCALAR)] * 5
     for _ in range(2):
         for size in (4, 2):
             members = [([[size, size]], LIST)] * 4

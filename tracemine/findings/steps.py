@@ -267,9 +267,7 @@ def steps_of(
     step_of: of each activity the step that it is part of, −1: none. in_steps_ns: of each gap how much lies in steps.
     """
     measured = timeline.light.num_rows > 0
-    replay = replay_of(in_light(timeline))
-    if measured:
-        replay = uninterrupted(replay, replay_of(timeline))
+    replay = _recorded(timeline)
     device = rows_of(timeline.activities["device"])
     next_row = number(gaps, "next_row")
     between = flags(gaps, "between_steps")
@@ -297,6 +295,12 @@ def steps_of(
     eased = _eased(steps, alone_ns, host_ns, least_ns, count)
     eased = _at_pace(eased, left(slowdown), alone_ns, host_ns, least_ns, count)
     return replace(eased, slowdown=told(eased.slowdown or slowdown, steps.replay, eased.replay))
+
+
+def _recorded(timeline: Timeline) -> Replay:
+    """Return a timeline as it was recorded, by its light window where it has one."""
+    replay = replay_of(in_light(timeline))
+    return uninterrupted(replay, replay_of(timeline)) if timeline.light.num_rows else replay
 
 
 def _eased(steps: Steps, alone_ns: int, host_ns: int | None, least_ns: float, count: int) -> Steps:

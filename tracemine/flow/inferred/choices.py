@@ -298,14 +298,17 @@ class Choices:
         token = self.outside(need, remember=False)
         if written and self.again:  # as the pass before did
             self.shared.add(need.key)
+        doubt = self._another_parameter(need, written=written)
+        token.sure = doubt is None
+        return token, doubt or "parameter"
+
+    def _another_parameter(self, need: Need, *, written: bool) -> str | None:
+        """Return why a parameter from outside may be something that was written or made here; None: it is none."""
         own = self.root in self._own and not (written and need.key in self.shared) and need.loose not in self.updated
         if self.unknown_wrote >= 0 or (need.loose in self.written and not own):
-            token.sure = False
-            return token, REWRITTEN
-        if any(one.read_by_guess and not one.outside and not one.backward for one in self._pools.of(need).read):
-            token.sure = False
-            return token, "parameter, unless one made inside waits still"
-        return token, "parameter"
+            return REWRITTEN
+        made = (token for token in self._pools.of(need).read if not token.outside and not token.backward)
+        return "parameter, unless one made inside waits still" if any(token.read_by_guess for token in made) else None
 
     def _made_for_it(self, need: Need, inside: list[Token]) -> bool:
         """Return whether one alone was made right before, and no input looks like it, which may wait for another."""
