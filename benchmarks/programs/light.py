@@ -3,7 +3,8 @@
 Each program of `host.py`, `device.py`, `left_out.py` and `unseen.py` runs in a process of its own, in turns: timed
 alone, recorded by `tracemine.capture` with both windows, and timed alone again. The device was idle for as long as the
 step takes alone and its activities do not. That is held against what the whole window tells, with the step's time
-alone and without, and against the light window as recorded and with the host as fast as alone.
+alone and without, and against the light window as recorded and with the host as fast as alone. Beside it stands how
+far two timings of one process lie apart that record nothing: no prediction comes nearer than that.
 
 OUT/light.json: a record a program. OUT/PROGRAM/: the recording. `--device cpu` tries the machinery where no GPU is.
 
@@ -30,19 +31,50 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from programs.run import LIMIT_S, SIDE_BY_SIDE, locked, machine, prepared, programs, settled, timed
+from programs.run import LIMIT_S, SIDE_BY_SIDE, WARM, locked, machine, prepared, programs, settled, timed
 
-ROUNDS, LEAST_ROUNDS, ROUNDS_S = 15, 4, 1.2
+TURNS, LEAST_TURNS, BEFORE_S, AFTER_S = 12, 2, 2.0, 0.5
+TIMED = 20  # steps that a capture times
+PACE_S = 0.3  # until a host that was waiting has its pace
 CORES = 2  # of each program
 CASES = ("whole_not_timed", "whole", "light_as_recorded", "light_not_timed", "light")
 
 
-def alone(step: Callable[[], Any]) -> int:
-    """How long a step takes with work in the queue behind it: the median of rounds."""
-    until, rounds = time.monotonic() + ROUNDS_S, list[int]()
-    while len(rounds) < LEAST_ROUNDS or (len(rounds) < ROUNDS and time.monotonic() < until):
-        rounds.append(timed(step))
-    return int(statistics.median(rounds))
+def alone(step: Callable[[], Any], device: str, within_s: float) -> list[dict[str, Any]]:
+    """How long a step takes, in turns: a round with work in the queue behind it, and steps as a capture times them."""
+    import torch
+
+    from tracemine.recording.clock import Clock
+
+    began, turns, clock = time.monotonic(), list[dict[str, Any]](), Clock(torch, on_device=device == "cuda")
+    while len(turns) < LEAST_TURNS or (len(turns) < TURNS and time.monotonic() < began + within_s):
+        turn = {"at_s": round(time.monotonic(), 3), "round_ns": timed(step)}
+        for _ in range(WARM):
+            step()
+        clock.restart()
+        for _ in range(TIMED):
+            step()
+            clock.lap()
+        settled()
+        turns.append(turn | {"steps_ns": clock.steps_ns()})
+    return turns
+
+
+def round_ns(turns: Sequence[dict[str, Any]]) -> int:
+    return int(statistics.median(turn["round_ns"] for turn in turns))
+
+
+def middle(turn: dict[str, Any]) -> int:
+    """How long a step of a turn takes as a capture would say it."""
+    return int(statistics.median(turn["steps_ns"]))
+
+
+def off(turns: Sequence[dict[str, Any]], count: int) -> list[float]:
+    """How far medians of so many steps in a row are off all rounds, once the host has its pace."""
+    whole, since = round_ns(turns), turns[0]["at_s"] + PACE_S
+    steps = [turn["steps_ns"] for turn in turns if turn["at_s"] > since]
+    parts = [each[at : at + count] for each in steps for at in range(0, len(each) - count + 1, count)]
+    return [abs(statistics.median(part) / whole - 1) for part in parts]
 
 
 def record(name: str, device: str, out: Path, steps: int, built: Any, at: int) -> None:
@@ -61,14 +93,15 @@ def record(name: str, device: str, out: Path, steps: int, built: Any, at: int) -
         with suppress(threading.BrokenBarrierError):  # one of them failed: the others go on
             built.wait(LIMIT_S / 2)
     with (out / "turn").open("w") as turn, locked(turn):
-        before = alone(step)
+        before = alone(step, device, BEFORE_S)
         began = time.monotonic()
-        with capture(out / name, steps=steps, timed=20, quiet=True) as recording:
+        with capture(out / name, steps=steps, timed=TIMED, quiet=True) as recording:
             for _ in recording.steps():
                 step()
         took = time.monotonic() - began
-        after = alone(step)
-    said = {"before_ns": before, "after_ns": after, "capture_s": round(took, 2), "lacks_light": recording.lacks_light}
+        after = alone(step, device, AFTER_S)
+    said = {"before_ns": round_ns(before), "after_ns": round_ns(after), "before": before, "after": after}
+    said |= {"capture_at_s": began, "capture_s": round(took, 2), "lacks_light": recording.lacks_light}
     (out / f"{name}.times.json").write_text(json.dumps(said))
 
 
@@ -210,6 +243,14 @@ def summary(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
         cells = [f"{said.get('light_slowdown') or 0:.3f}", f"{(said.get('slowdown') or 0):.2f}", f"{truth / 1e3:.0f}"]
         cells.append(f"timed in the capture {said['alone_step_ns'] / step_ns - 1:+.1%}")
         errors.setdefault("two_timings", []).append(abs(said["alone_step_ns"] / step_ns - 1))
+        if turns := said.get("before"):
+            *earlier, last = turns
+            errors.setdefault("nothing_recorded_between", []).append(abs(middle(last) / round_ns(earlier) - 1))
+            signed = statistics.median(middle(turn) / turn["round_ns"] - 1 for turn in turns)
+            errors.setdefault("steps_against_rounds", []).append(abs(signed))
+            for count in (3, 5, 10, TIMED):
+                own.setdefault(f"{count}_steps_in_a_row", []).extend(off(turns, count))
+            cells.append(f"not between {middle(last) / round_ns(earlier) - 1:+.1%}, against rounds {signed:+.1%}")
         for case in CASES:
             if said.get(case) is not None:
                 left_ns = max(said["alone_step_ns"] - said["busy_ns"], 0)
@@ -220,7 +261,7 @@ def summary(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
         print(name, f"{step_ns / 1e3:.0f} us", *cells, flush=True)
     said = {
         case: {
-            "programs": len(each),
+            "timings" if case.endswith("row") else "programs": len(each),
             "median": round(statistics.median(each), 4),
             "p90": round(sorted(each)[min(int(0.9 * len(each)), len(each) - 1)], 4),
         }

@@ -264,7 +264,7 @@ def machine(device: str) -> dict[str, Any]:
             return ""
 
     return {
-        "gpu": torch.cuda.get_device_name() if device == "cuda" else "none",
+        "gpu": torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else "none",
         "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,

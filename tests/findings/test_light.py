@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from tests.light_windows import with_light_window
 from tracemine.findings import Scan
+from tracemine.findings import steps as steps_module
 from tracemine.findings.critical_path import replay_of
 from tracemine.findings.light import in_light, waits_ns
-from tracemine.findings.light_cost import eased, fitted
+from tracemine.findings.light_cost import eased, fitted, uninterrupted
+from tracemine.findings.replay import Replay
 from tracemine.findings.steps import Steps, steps_of
 from tracemine.formats import open_trace
 from tracemine.pipeline import analysed, mined
@@ -76,6 +78,35 @@ def test_what_recording_costs_is_taken_off_launches_and_not_off_the_time_between
     assert (alone.host.work_ns >= whole.host.work_ns // 3).all()
     assert eased(whole, 0).host.work_ns.tolist() == whole.host.work_ns.tolist()
     assert fitted(whole, lambda ran: float(ran.done[0]), 1 << 60) is whole  # no slower than alone
+
+
+def away(replay: Replay, at: int, ns: int) -> Replay:
+    """A replay whose host was away for so long before an event."""
+    work = replay.host.work_ns.copy()
+    work[at] += ns
+    return replace(replay, host=replace(replay.host, work_ns=work))
+
+
+def test_no_host_takes_longer_between_two_calls_than_where_all_was_recorded(tmp_path: Path) -> None:
+    timeline, _, _ = light(tmp_path, "decoder_decode")
+    recorded, whole = replay_of(in_light(timeline)), replay_of(timeline)
+    found = uninterrupted(away(recorded, 40, 5_000_000), whole).host.work_ns
+    assert found[40] == whole.host.work_ns[40] < recorded.host.work_ns[40] + 5_000_000
+    assert np.delete(found, 40).tolist() == np.delete(recorded.host.work_ns, 40).tolist()
+
+
+def test_what_the_host_was_away_for_is_not_made_up_for_by_all_other_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeline, _, step_ns = light(tmp_path, "decoder_decode")
+    timeline = timed(timeline, alone_step_ns=step_ns)
+    still = steps(timeline).gaps_ns()[1]
+
+    def interrupted(given: Timeline) -> Replay:
+        return replay_of(given) if given is timeline else away(replay_of(given), 40, 5_000_000)
+
+    monkeypatch.setattr(steps_module, "replay_of", interrupted)
+    assert steps(timeline).gaps_ns()[1].sum() == pytest.approx(still.sum(), rel=0.02)
 
 
 def test_a_host_that_was_faster_in_the_light_window_is_slowed(tmp_path: Path) -> None:

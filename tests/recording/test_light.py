@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def step() -> Callable[[], None]:
 def operators_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no GPU is, operators take the place of what runs there: windows and files are the same."""
     monkeypatch.setattr("tracemine.recording.possible", lambda torch: True)
+    monkeypatch.setattr("tracemine.recording._WARM_NS", 0)
     monkeypatch.setattr(files, "_GPU_ACTIVITY", re.compile(rb'"cat": "(?:cpu_op|kernel)"'))
 
 
@@ -69,6 +71,23 @@ def test_the_next_steps_are_recorded_once_more_each_between_its_marks(folder: Pa
     assert len(began) == 4 or torch.cuda.is_available()
     for moment, (begin, end) in zip(began, light["marks_ns"], strict=False):
         assert begin - 50_000 <= moment <= end + 50_000
+
+
+def test_a_host_that_was_waiting_warms_up_until_it_has_its_pace(
+    folder: Path, step: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracemine.recording.Recording._from_idle", 2)  # as where a GPU is
+    monkeypatch.setattr("tracemine.recording._WARM_NS", 300_000_000)
+    counted = (1 + 3 + 2 + 1 + 2) + (1 + 2 + 2)
+
+    def slow() -> None:
+        step()
+        time.sleep(0.02)
+
+    assert counted + 5 <= recorded(folder, slow) <= counted + 15
+    with tracemine.capture(folder, quiet=True, steps=2, warmup=1, timed=3) as recording:
+        ran = sum(1 for _ in recording.steps(iter(range(counted))))  # which cannot begin again
+    assert ran == counted and recording.done
 
 
 def test_without_it_the_folder_is_as_it_was(folder: Path, step: Callable[[], None]) -> None:

@@ -31,6 +31,17 @@ def left(slowdown: Slowdown) -> Slowdown:
     return replace(slowdown, least=round(1 / slowdown.spread, 3), usual=1.0, most=_MOST_LEFT)
 
 
+def uninterrupted(light: Replay, whole: Replay) -> Replay:
+    """Return a light window's replay whose host takes no longer between two calls than where all is recorded.
+
+    What it took beyond that, it was away from the program for: so much is no cost of calls, and of no typical step.
+    """
+    most = np.full(2 * len(light.host.launch), np.iinfo(np.int64).max)
+    most[2 * whole.host.call + whole.host.blocks] = whole.host.work_ns
+    work = np.minimum(light.host.work_ns, most[2 * light.host.call + light.host.blocks])
+    return replace(light, host=replace(light.host, work_ns=work), operators=_shorter(light, work))
+
+
 def eased(replay: Replay, cost_ns: int) -> Replay:
     """Return a replay whose host takes less before each launch and each wait, by so much or a quarter of its time."""
     host = replay.host

@@ -18,7 +18,7 @@ from tracemine.columns import sorted_unique, uncovered
 from tracemine.findings.critical_path import replay_of
 from tracemine.findings.happened import Floats
 from tracemine.findings.light import in_light
-from tracemine.findings.light_cost import fitted, host_takes, left, told
+from tracemine.findings.light_cost import fitted, host_takes, left, told, uninterrupted
 from tracemine.findings.recorder import slowdown_of
 from tracemine.findings.replay import Replay, ReplayResult, gained
 from tracemine.findings.scenarios import Change
@@ -267,7 +267,7 @@ def steps_of(
     step_of: of each activity the step that it is part of, −1: none. in_steps_ns: of each gap how much lies in steps.
     """
     measured = timeline.light.num_rows > 0
-    replay = replay_of(in_light(timeline))
+    replay = _recorded(timeline)
     device = rows_of(timeline.activities["device"])
     next_row = number(gaps, "next_row")
     between = flags(gaps, "between_steps")
@@ -295,6 +295,12 @@ def steps_of(
     eased = _eased(steps, alone_ns, host_ns, least_ns, count)
     eased = _at_pace(eased, left(slowdown), alone_ns, host_ns, least_ns, count)
     return replace(eased, slowdown=told(eased.slowdown or slowdown, steps.replay, eased.replay))
+
+
+def _recorded(timeline: Timeline) -> Replay:
+    """Return a timeline as it was recorded, by its light window where it has one."""
+    replay = replay_of(in_light(timeline))
+    return uninterrupted(replay, replay_of(timeline)) if timeline.light.num_rows else replay
 
 
 def _eased(steps: Steps, alone_ns: int, host_ns: int | None, least_ns: float, count: int) -> Steps:

@@ -132,7 +132,9 @@ def _turns(calls: _Calls) -> Iterator[list[list[tuple[int, Update]]]]:
             _members(chain.names, chain.sources, [calls.sizes(root) for root in roots], lists=chain.lists) is not None
         )
 
-    turns: defaultdict[int, defaultdict[int, list[tuple[int, Update]]]] = defaultdict(lambda: defaultdict(list))
+    turns: defaultdict[int, defaultdict[tuple[int, int], list[tuple[int, Update]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for root, update in matched(calls.timeline, calls.order, calls.roots, fits).items():
         if update.whole:
             turns[update.turn][update.instance].append((root, update))

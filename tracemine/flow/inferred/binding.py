@@ -137,14 +137,23 @@ class Simulation:
                 bound.alike[place] = alike
             if why in self._noted:
                 self._noted[why].add(place)
+            why = self._choices.as_before(why, wiring, len(taken))
             token.claim = NO_CLAIM
             if why == NEWEST and (until := self._choices.claimed_until(wiring)) >= 0:
                 token.claim, token.claimed = place, until
             taken.append(token)
             sure.append(token.sure and why in CONSISTENT)
-            if not sure[-1] and (older := self._pools.of(need).forgotten):
-                bound.older[place] = tuple(older)
+            if not sure[-1]:
+                self._doubt(need, token, place)
         return taken, sure
+
+    def _doubt(self, need: Need, token: Token, place: int) -> None:
+        """Note that a guess, which took this one, may have read each of the others that look so."""
+        pool = self._pools.of(need)
+        if pool.forgotten:
+            self.bound.older[place] = tuple(pool.forgotten)
+        for other in pool.unread:
+            other.doubted |= other is not token
 
     def _begin_lives(self, root: int, wiring: Wiring, ran: Ran) -> None:
         if self._lives is not None and ran.new:
@@ -199,6 +208,7 @@ class Simulation:
                     self._lasting.took(ran.root, slot, token, ran.sure[slot])
                 token.readers = (*token.readers[1 - _MOST_READERS :], wiring.number)
             token.uses += 1
+            token.read_by_guess = not ran.sure[slot] and (token.uses == 1 or token.read_by_guess)
             if token.uses == 1:
                 token.unread_by_guess = False
                 self._pools.sort(token)
@@ -218,6 +228,9 @@ class Simulation:
             self._choices.unknown_wrote = self._choices.now
         for number in wiring.mutated:
             self._write(ran.taken[number], ran.sure[number] or update is not None)
+            by_hand = update is None and wiring.needs[number].position not in wiring.parameters
+            if by_hand and self._updates is not None:
+                self._choices.updated.add(self._keys.loose_of[ran.taken[number].key])
             ran.taken[number].filled = wiring.fills
         if update is None and (wiring.nodes or wiring.barrier):
             self._perhaps_lasting_written(ran)
@@ -335,6 +348,7 @@ class Simulation:
                 for other in (*pool.unread, *pool.read):
                     other.sure = False
         token.uses = 0
+        token.doubted = token.read_by_guess = False
         token.born = self._choices.now
         token.sure = token.sure and sure
         token.lasts |= token.outside
@@ -361,6 +375,7 @@ class Simulation:
             backward=self._engine.running is not None,
             step=self._choices.step,
             computed=wiring.call.op_class != "allocate",
+            filled=wiring.call.op_class == "fill",
         )
 
     def _enter(self, give: Give, ran: Ran) -> Token:

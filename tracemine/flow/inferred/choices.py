@@ -15,7 +15,11 @@ from tracemine.flow.inferred.wiring_record import Need, Wiring
 _SOON = 4  # roots
 _LATER = 64  # the same, where a product of the same shape ran before: its result may wait for the second one's
 
+# Their result stands beside what they took for long, as a product's or a norm's does not.
+_LEAVE = frozenset({"pointwise", "view", "reduction", "copy", "gather", "sort"})
+
 NEWEST = "the newest, the only one unread"
+TURN = "the newest, where an equal operator's was a guess"
 MADE_FOR_IT = "parameter made right before, the only one unread"
 
 # How an input was found, and whether exactly one candidate was left by then.
@@ -99,6 +103,8 @@ class Choices:
         self.unknown_around = -1  # when the last of those began that has operators inside
         self.unknown_wrote = -1  # root that last wrote something unknown
         self.written: set[int] = set()  # of what look, without the dtype, tensors from outside were written
+        self.updated: set[int] = set()  # the same, written behind a backward pass, as parameters by hand are
+        self._guessed: set[tuple[int, int]] = set()  # wirings, and slots of them of which it was a guess what they take
         self.vague: set[int] = set()  # shapes of which something was made whose strides are not known
         self.last: dict[str, tuple[Token, int]] = {}  # what each partner took last, and when
         self.beside: tuple[int, set[int]] = -1, set()  # the last wiring that is `beside`, and storages that it took
@@ -120,7 +126,7 @@ class Choices:
 
     def _of_all(self, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[Token, str]:
         pool = self._pools.of(need)
-        unread, read, recent = self._there(pool, need, wiring, taken)
+        unread, read = self._there(pool, need, wiring, taken)
         if not unread and not read:
             return self._none(need, wiring, pool, taken)
         if not unread and self._read_side_by_side(need, wiring, read[-1], taken):
@@ -137,20 +143,28 @@ class Choices:
         if unread:
             return token, self._why_unread(need, wiring, token, unread, pool)
         only = len(read) == 1 and (need.twins == 1 or either)
-        return self._read_again(need, wiring, token, only, recent, keeps=len(taken) not in wiring.mutated)
+        return self._read_again(need, wiring, token, only, keeps=len(taken) not in wiring.mutated)
 
-    def _there(
-        self, pool: Pool, need: Need, wiring: Wiring, taken: list[Token]
-    ) -> tuple[list[Token], list[Token], bool]:
-        """Return the candidates not read so far, those that were, and whether all of these are of this step, or from
-        outside."""
+    def as_before(self, why: str, wiring: Wiring, slot: int) -> str:
+        """Return how an input was found: by guess also where the same input of an equal operator was.
+
+        Each turn of a loop reads what the turns before it read, also where one turn leaves a single candidate.
+        """
+        if self.in_backward:  # formulas tell
+            return why
+        if why not in CONSISTENT:
+            self._guessed.add((wiring.number, slot))
+        return TURN if why == NEWEST and (wiring.number, slot) in self._guessed else why
+
+    def _there(self, pool: Pool, need: Need, wiring: Wiring, taken: list[Token]) -> tuple[list[Token], list[Token]]:
+        """Return the candidates not read so far, and those that were; of these first those of this step or outside."""
         if self._lives is not None:
             self._bury(pool, self._lives)
         unread, read = _candidates(pool, need, wiring, taken)
         if not self.in_backward:  # a gradient waits for what is behind all forward passes
             unread = [token for token in unread if not token.backward] or unread
         recent = [] if unread else [token for token in read if token.step == self.step or token.outside]
-        return unread, recent or read, bool(recent)
+        return unread, recent or read
 
     def _read_side_by_side(self, need: Need, wiring: Wiring, token: Token, taken: list[Token]) -> bool:
         """Return whether the same product has just read it, as products of one input with several weights do."""
@@ -193,16 +207,12 @@ class Choices:
         alike = wiring.number == token.maker or (wiring.number == before and given.storage in took)
         return given, "side by side" if token.taken_surely and alike else "side by side, perhaps"
 
-    def _read_again(
-        self, need: Need, wiring: Wiring, token: Token, only: bool, recent: bool, keeps: bool
-    ) -> tuple[Token, str]:
-        """Return what an input takes where all candidates were read.
-
-        only: there is one; recent: of this step, or from outside; keeps: it is not written.
-        """
+    def _read_again(self, need: Need, wiring: Wiring, token: Token, only: bool, keeps: bool) -> tuple[Token, str]:
+        """Return what an input takes where all candidates were read. only: there is one; keeps: it is not written."""
         if keeps and need.twins > 1 and (token.outside or token.step_by_guess):
             return self.outside(need, remember=False), PERHAPS_ANOTHER
-        only &= (recent and not token.step_by_guess) or token.outside
+        # Beside what was made, another may be there from outside; but what is still allocated waits to be read.
+        only &= token.outside or self._lives is not None
         # What an optimizer has written is not distinguished from what looks like it.
         only &= not (token.outside and self.unknown_wrote >= 0 and need.loose in self.written)
         if not only and token.outside and keeps:  # of several: perhaps each its own
@@ -228,16 +238,21 @@ class Choices:
         if len(unread) != need.left:
             return "one of several unread"
         if need.twins > 1:
-            return self._why_of_twins(need, wiring)
+            return self._why_of_twins(need, wiring, unread, pool)
         if not pool.read:
             return "the only one unread"
+        if token.filled:  # a sum begins so, and waits for what is added; a constant stays
+            return "filled, and waits perhaps"
         return NEWEST if token.born >= pool.newest_read else "unread, but not the newest"
 
-    def _why_of_twins(self, need: Need, wiring: Wiring) -> str:
+    def _why_of_twins(self, need: Need, wiring: Wiring, unread: list[Token], pool: Pool) -> str:
         # The value is often made before the key is rotated; what is written may be a part that looks like it.
         vague = wiring.mutated and self._keys.vague[need.key]
-        if wiring.call.op_class == "attention" or vague:
+        if wiring.call.op_class == "attention" or vague or not (wiring.commutes or need.index >= 0):
             return "all unread, in some order"
+        guessed = any(token.read_by_guess and token.step == self.step for token in pool.read)
+        if guessed or any(token.doubted for token in unread):
+            return "all unread, unless a guess was wrong"
         return "all unread" if need.left in (1, need.twins) else "some unread"
 
     def _bury(self, pool: Pool, lives: Lives) -> None:
@@ -249,7 +264,7 @@ class Choices:
 
     def claimed_until(self, wiring: Wiring) -> int:
         """Return the last root that may doubt that an operator takes what is the newest; −1: none may."""
-        if wiring.call.op_class in ("pointwise", "view"):
+        if wiring.call.op_class in _LEAVE:
             return self.now + _SOON
         return self.now + _LATER if wiring.call.op_class == "gemm" and wiring.number == self.beside[0] else -1
 
@@ -283,11 +298,17 @@ class Choices:
         token = self.outside(need, remember=False)
         if written and self.again:  # as the pass before did
             self.shared.add(need.key)
-        own = self.root in self._own and not (written and need.key in self.shared)
+        doubt = self._another_parameter(need, written=written)
+        token.sure = doubt is None
+        return token, doubt or "parameter"
+
+    def _another_parameter(self, need: Need, *, written: bool) -> str | None:
+        """Return why a parameter from outside may be something that was written or made here; None: it is none."""
+        own = self.root in self._own and not (written and need.key in self.shared) and need.loose not in self.updated
         if self.unknown_wrote >= 0 or (need.loose in self.written and not own):
-            token.sure = False
-            return token, REWRITTEN
-        return token, "parameter"
+            return REWRITTEN
+        made = (token for token in self._pools.of(need).read if not token.outside and not token.backward)
+        return "parameter, unless one made inside waits still" if any(token.read_by_guess for token in made) else None
 
     def _made_for_it(self, need: Need, inside: list[Token]) -> bool:
         """Return whether one alone was made right before, and no input looks like it, which may wait for another."""

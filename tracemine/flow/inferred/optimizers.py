@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracemine.columns import numbers, rows_that
 from tracemine.flow.inferred.calls import CallTensors
@@ -32,7 +34,7 @@ class Update(Struct, frozen=True):
     """What one operator of an optimizer takes and gives."""
 
     turn: int  # which step of an optimizer, counted
-    instance: int  # which sequence of that step
+    instance: tuple[int, int]  # which optimizer, and which sequence of its step
     sources: tuple[str, ...]  # by argument that is a tensor or a list of tensors
     gives: str
     lists: bool
@@ -59,8 +61,17 @@ def _sequences() -> tuple[Chain, ...]:
 def updates(
     timeline: Timeline, order: Order, roots: IntArray, works: BoolArray, call: Callable[[int], CallTensors]
 ) -> dict[int, Update]:
-    """By root what it takes as part of an optimizer. works: whether each root launches anything."""
-    return matched(timeline, order, roots[works], lambda one, at: _fits(one, [call(root) for root in at]))
+    """By root what it takes as part of an optimizer. works: whether each root launches anything.
+
+    Of several optimizers that take turns each has sequences of its own: what they take looks different.
+    """
+    found = matched(timeline, order, roots[works], lambda one, at: _fits(one, [call(root) for root in at]))
+    looks: defaultdict[int, list[tuple[object, ...]]] = defaultdict(list)
+    for root, update in found.items():
+        looks[update.turn].append(tuple(slot.spec for slot in call(root).slots))
+    numbers_of: dict[tuple[tuple[object, ...], ...], int] = {}
+    which = {turn: numbers_of.setdefault(tuple(look), len(numbers_of)) for turn, look in looks.items()}
+    return {root: replace(one, instance=(which[one.turn], one.instance)) for root, one in found.items()}
 
 
 def matched(
@@ -96,7 +107,7 @@ def _matched(turn: int, roots: list[int], fits: Callable[[Chain, Sequence[int]],
     return {
         roots[begin + number]: Update(
             turn,
-            instance,
+            (0, instance),
             one.sources[number],
             one.gives[number],
             one.lists,

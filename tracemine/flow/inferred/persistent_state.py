@@ -33,7 +33,7 @@ class Lasting:
         self._read: dict[tuple[int, int], Token] = {}  # by how far into the step, and which input
         self._read_before: dict[tuple[int, int], Token] = {}
         self._by_root: dict[tuple[int, int], tuple[Token, bool]] = {}  # of this step, by root and input
-        self._kept: dict[tuple[int, str, int], Token] = {}  # by sequence, letter, and place in a list
+        self._kept: dict[tuple[tuple[int, int], str, int], Token] = {}  # by sequence, letter, and place in a list
         self._turn = -1
         self.lives: Lives | None = None
         self.overwritten = False  # parameters, perhaps, since an optimizer wrote them: a list that the profiler has cut
@@ -42,7 +42,7 @@ class Lasting:
         self._order: list[int] = []  # and then their storages
         self._cut = False  # lists of this step were: the order of their members is unknown
         self._left: list[Leaf] = []  # that no parameter of this step has been found for
-        self._of: dict[tuple[int, int], Leaf] = {}  # by sequence and place in a list
+        self._of: dict[tuple[tuple[int, int], int], Leaf] = {}  # by sequence and place in a list
 
     def step(self) -> None:
         """A step of the program begins."""

@@ -44,7 +44,9 @@ class Token(Struct, eq=False):
     step_by_guess: bool = False  # who read it in that step may have read another one
     one_of_many: bool = False  # written by one of several copies that look the same: which is unknown
     computed: bool = False  # whole, and not only allocated
-    filled: bool = False  # with what is no tensor, since something else was written
+    filled: bool = False  # from no tensor, and nothing else was written since
+    doubted: bool = False  # someone read another one by guess, or this one
+    read_by_guess: bool = False  # whoever read it may have read another one
     unread_by_guess: bool = False  # a view was made that may be one of another tensor: who reads that may not read this
 
     def view(self, give: Give, *, now: int, step: int, sure: bool) -> Token:

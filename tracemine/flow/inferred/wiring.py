@@ -10,7 +10,7 @@ from tracemine.flow.inferred.calls import Calls, CallTensors, Lists, Result
 from tracemine.flow.inferred.keys import Keys, key_of, loose_key_of
 from tracemine.flow.inferred.rules import rules
 from tracemine.flow.inferred.subtrees import Subtrees
-from tracemine.flow.inferred.wiring_record import Give, InnerCall, Local, Need, Wiring, WiringRow, is_like
+from tracemine.flow.inferred.wiring_record import Give, InnerCall, Local, Need, Wiring, WiringRow, doubt, is_like
 from tracemine.flow.record import IntArray
 from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.tensor import contiguous
@@ -213,9 +213,11 @@ class Builder:
             used = {local.storage for local in taken if local is not None}
             unused = [local for local in newest if local.storage not in used] or newest
             local, sure = _picked(call, number, newest, unused, keys[at:].count(key), given, read)
+            taken[number] = local if sure else replace(local, sure=False)
             if sure:
                 surely.add(local.storage)
-            taken[number] = local if sure else replace(local, sure=False)
+            elif number in call.mutated:
+                doubt(newest, (*given, *made))
         return taken
 
     def _unknown(self, call: CallTensors, number: int) -> Local:
@@ -379,20 +381,13 @@ def _writable(
     if number in call.mutated:
         fitting = [local for local in fitting if local.storage not in fixed]
     if number in call.overwritten:
-        fitting = [local for local in fitting if not _waits(local, given, made, read)]
+        fitting = [local for local in fitting if not local.waits(given, made, read)]
     return fitting
 
 
 def _hands_on(call: CallTensors, made: list[Local], launched: bool) -> bool:
     """It gives what it takes, as with nothing inside and no kernel it did nothing."""
     return call.name in rules().hands_on_idle and not made and not launched
-
-
-def _waits(local: Local, given: list[Local], made: list[Local], read: set[int]) -> bool:
-    """Return whether it is whole, computed, and has no consumer yet: nothing overwrites that."""
-    if local.allocated or id(local) in read or any(local is one for one in given):
-        return False
-    return sum(one.storage == local.storage for one in made) == 1
 
 
 def _same_but_dtype(local: Local, call: CallTensors, number: int) -> bool:

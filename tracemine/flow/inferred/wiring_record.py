@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from msgspec import Struct, field
 
@@ -45,6 +45,12 @@ class Local(Struct, eq=False):
     sure: bool = True
     read: bool = False
     allocated: bool = False  # and nothing else yet
+
+    def waits(self, given: Sequence[Local], made: Sequence[Local], read: set[int]) -> bool:
+        """Return whether it is whole, computed, and has no consumer yet: nothing overwrites that."""
+        if self.allocated or id(self) in read or any(self is one for one in given):
+            return False
+        return sum(one.storage == self.storage for one in made) == 1
 
 
 class WiringRow(Struct):
@@ -99,3 +105,10 @@ def is_like(spec: TensorSpec, wanted: TensorSpec) -> bool:
     if spec.strides is not None and wanted.strides is not None:
         return False
     return spec.shape == wanted.shape and spec.dtype == wanted.dtype
+
+
+def doubt(fitting: Sequence[Local], there: Sequence[Local]) -> None:
+    """Note that one of those that fit was written, by guess: what lies in which storage is a guess from here on."""
+    storages = {local.storage for local in fitting}
+    for local in there:
+        local.sure &= local.storage not in storages
