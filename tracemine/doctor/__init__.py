@@ -8,13 +8,142 @@ render(checkup, width)     the same on one screen
 
 from __future__ import annotations
 
-from tracemine.doctor.code import recipe_for
+from collections.abc import Iterator
+from textwrap import shorten
+
 from tracemine.doctor.doubts import doubts_of
 from tracemine.doctor.having import parts_of
-from tracemine.doctor.record import CHECKUP_SCHEMA_VERSION, Checkup
-from tracemine.doctor.text import render
+from tracemine.doctor.record import CHECKUP_SCHEMA_VERSION, Checkup, Doubt, Recipe
 from tracemine.findings import Scan
+from tracemine.report.escape import line
+from tracemine.report.wrapping import wrapped
 from tracemine.timeline import Timeline
+
+_CAPTURE = """\
+with tracemine.capture("run/", steps=3) as recording:
+    for batch in recording.steps(loader):
+        train_step(batch)"""
+_TORCH = """\
+from torch.profiler import ProfilerActivity as A, profile, schedule
+with profile(activities=[A.CPU, A.CUDA], schedule=schedule(wait=5, warmup=2, active=3),
+             record_shapes=True, with_stack=True,
+             on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz")) as prof:
+    for batch in loader: train_step(batch); prof.step()"""
+_NSYS = """\
+nsys profile --trace=cuda,nvtx --pytorch=autograd-shapes-nvtx --cuda-graph-trace=node \\
+    -o run python train.py
+nsys export --type sqlite run.nsys-rep"""
+_TRTEXEC = """\
+trtexec --loadEngine=model.engine --profilingVerbosity=detailed \\
+    --separateProfileRun --useSpinWait \\
+    --exportLayerInfo=layers.json --exportProfile=profile.json --exportTimes=times.json"""
+_ORT = """\
+options = onnxruntime.SessionOptions()
+options.enable_profiling = True
+options.optimized_model_filepath = "opt.onnx"  # joins nodes: into the profile's folder
+session = onnxruntime.InferenceSession("model.onnx", options, providers=providers)
+for n in range(4): session.run(None, inputs)
+session.end_profiling()"""
+_JAX = """\
+options = jax.profiler.ProfileOptions()
+options.python_tracer_level = 0  # 1: with lines of the program, which slows the host
+with jax.profiler.trace("run", profiler_options=options):
+    for n in range(3):
+        with jax.profiler.StepTraceAnnotation("train", step_num=n):
+            jax.block_until_ready(train_step(batch))"""
+_PROTON = """\
+import triton.profiler as proton
+train_step(batch)  # compiles and loads, before anything is recorded
+proton.start("run", data="trace", hook="triton")
+for n in range(3):
+    with proton.scope(f"step_{n}"):
+        train_step(batch)
+proton.finalize()"""
+_ROCPROF = """\
+rocprofv3 --sys-trace --output-format rocpd -- python train.py
+    # in train.py, of a PyTorch program, for operators and shapes:
+    with torch.autograd.profiler.emit_nvtx(record_shapes=True):
+        for n in range(3):
+            with torch.cuda.nvtx.range(f"step {n}"):  # ROCm's builds write ranges of roctx
+                train_step(batch)"""
+# Of what is not recorded by PyTorch's profiler.
+_OTHERS = {"tensorrt": _TRTEXEC, "onnxruntime": _ORT, "xla": _JAX, "proton": _PROTON, "rocpd": _ROCPROF}
+COMMAND = "tracemine capture -o run -- python train.py"
+
+
+def recipe_for(trace_format: str) -> Recipe:
+    """Return how to record what a trace of this format is of.
+
+    >>> recipe_for("kineto").command
+    'tracemine capture -o run -- python train.py'
+    """
+    if trace_format in _OTHERS:
+        return Recipe(code=_OTHERS[trace_format], capture=None, command="")
+    if trace_format == "nsys":
+        return Recipe(code=_NSYS, capture=_CAPTURE, command=COMMAND)
+    return Recipe(code=_TORCH, capture=_CAPTURE, command=COMMAND)
+
+
+LINES, COLUMNS = 24, 100
+_NAME = 16  # columns of a part's name
+_HEADS = {
+    "fine": "This recording can be trusted.",
+    "limited": "This recording can be used; mind what is below.",
+    "serious": "Do not take this recording's figures as they stand:",
+}
+
+
+def render(found: Checkup) -> str:
+    """Return the screen."""
+    head = [_head(found), _about(found), *_parts(found)]
+    code = ["", *_code(found)] if found.verdict != "fine" else []
+    room = LINES - len(head) - len(code) - 1
+    doubts = ["", *_doubts(found.doubts, room)] if found.doubts else []
+    return "\n".join(text[:COLUMNS].rstrip() for text in (*head, *doubts, *code)) + "\n"
+
+
+def _head(found: Checkup) -> str:
+    first = next((doubt.says for doubt in found.doubts if doubt.serious), "")
+    return shorten(f"{_HEADS[found.verdict]} {line(first)}".strip(), COLUMNS, placeholder=" …")
+
+
+def _about(found: Checkup) -> str:
+    facts = (found.path, found.producer or found.format, found.gpu or "GPU not named")
+    return line(" · ".join(facts), longest=COLUMNS)
+
+
+def _parts(found: Checkup) -> Iterator[str]:
+    for part in found.parts:
+        switch = f"  → {part.switch}" if part.switch else ""
+        mark = "yes" if part.recorded else "no "
+        yield f"{mark} {part.name:<{_NAME}} {line(part.says, longest=COLUMNS - _NAME - 5)}{switch}"
+
+
+def _doubts(doubts: tuple[Doubt, ...], room: int) -> Iterator[str]:
+    """Yield doubts in so many lines: as many as fit, and how many more there are."""
+    blocks = [_block(doubt) for doubt in doubts]
+    left = len(blocks)
+    for block in blocks:
+        if len(block) + (left > 1) > room:
+            break
+        yield from block
+        left, room = left - 1, room - len(block)
+    if left:
+        yield f"    {left} more: --format json"
+
+
+def _block(doubt: Doubt) -> list[str]:
+    mark = "!!  " if doubt.serious else "!   "
+    text = f"{line(doubt.says, longest=600)}{f' → {doubt.do}' if doubt.do else ''}"
+    first, *more = wrapped(text, COLUMNS - len(mark), 2)
+    return [mark + first, *(" " * len(mark) + one for one in more)]
+
+
+def _code(found: Checkup) -> Iterator[str]:
+    command = found.recipe.command
+    yield f"Record it right: {command}    or:" if command else "Record it right:"
+    yield from (f"    {one}" for one in found.recipe.code.splitlines())
+
 
 __all__ = ["CHECKUP_SCHEMA_VERSION", "Checkup", "check_up", "render"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tracemine.causes.cause import Cause
 from tracemine.causes.python_loop.kinds import KINDS, Body, over
-from tracemine.causes.small_products_apart.batching import fills_device, of_unknown_bytes
+from tracemine.causes.small_products_apart import fills_device, of_unknown_bytes
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
