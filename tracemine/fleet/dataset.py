@@ -32,7 +32,7 @@ from tracemine.fleet.known import KNOWN_FOLDER, NO_DAY, Runs
 from tracemine.fleet.places import filesystem, shown, without_secrets
 from tracemine.fleet.stored import DAMAGED, Stored
 from tracemine.patterns import deferred
-from tracemine.timeline import ColumnSchema, TableSchema
+from tracemine.timeline import ColumnSchema, TableSchema, tables_beside
 
 DATASET_SCHEMA_VERSION: Final = 1
 _ABOUT: Final = "dataset.json"
@@ -40,59 +40,14 @@ _MARK: Final = b"tracemine_fleet"
 _LARGEST_ABOUT: Final = 1 << 24  # bytes
 _DAY = deferred(r"\d{4}-\d\d-\d\d")
 _WITHOUT_FOLDERS: Final = ("s3", "gcs", "abfs")  # there one is a request for each part of its path, and of no use
-_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
+_TEXT, _INT = pa.string(), pa.int64()
 _KEY = (
     ColumnSchema("key", _TEXT, "the trace and what it was scanned with, as in `runs`"),
     ColumnSchema("generation", _INT, "with what it was scanned: its number in dataset.json, counted from 1"),
 )
-_NOT_SCANNED, _NO_STEPS = "it could not be scanned", "no steps are known"
 
-RUNS = TableSchema(
-    "runs",
-    "one trace, scanned or not",
-    "none",
-    (
-        *_KEY,
-        ColumnSchema("uri", _TEXT, "where the trace lies"),
-        ColumnSchema("content_sha256", _TEXT, "digest of its files", "they could not be read to their end"),
-        ColumnSchema("size_bytes", _INT, "of its files"),
-        ColumnSchema("modified_ns", _INT, "when they last changed, nanoseconds since 1970", "not known"),
-        ColumnSchema("job", _TEXT, "by its path", "the path does not say"),
-        ColumnSchema("model", _TEXT, "by its path", "the path does not say"),
-        ColumnSchema("status", _TEXT, "`scanned`, `refused` (it is no trace, or damaged) or `failed` (see `message`)"),
-        ColumnSchema("message", _TEXT, "why it could not be scanned", "it was"),
-        ColumnSchema("tracemine", _TEXT, "version that scanned it"),
-        ColumnSchema("torch", _TEXT, "version that recorded it", "not recorded"),
-        ColumnSchema("gpu", _TEXT, "as the trace names it", "it names none"),
-        ColumnSchema("rank", _INT, "of the process", "not recorded"),
-        ColumnSchema("world_size", _INT, "processes of the job", "not recorded"),
-        ColumnSchema("ranks", _INT, "traces of a job's ranks that are this one row", "one trace"),
-        ColumnSchema("devices", _INT, "that were active", _NOT_SCANNED),
-        ColumnSchema("activities", _INT, "kernels, copies and fills", _NOT_SCANNED),
-        ColumnSchema("steps", _INT, "that are known", _NOT_SCANNED),
-        ColumnSchema("span_ns", _INT, "first start of an activity to the last end", _NOT_SCANNED),
-        ColumnSchema("gpu_time_ns", _INT, "sum of durations", _NOT_SCANNED),
-        ColumnSchema("gpu_busy_ns", _INT, "union of durations over streams", _NOT_SCANNED),
-        ColumnSchema("unprofiled_step_ns", _INT, "a step without the profiler, mean", _NO_STEPS),
-        ColumnSchema("step_saving_low_ns", _INT, "what all findings save of the steps: low end", _NOT_SCANNED),
-        ColumnSchema("step_saving_ns", _INT, "the same: middle", _NOT_SCANNED),
-        ColumnSchema("step_saving_high_ns", _INT, "the same: high end", _NOT_SCANNED),
-        ColumnSchema("bound_by", _TEXT, "what the unprofiled step waits for", "nothing ran"),
-    ),
-)
-STEPS = TableSchema(
-    "steps",
-    "one kind of step of a run: of a batch size, prefill or decode",
-    "most GPU time first",
-    (
-        *_KEY,
-        ColumnSchema("kind", _TEXT, "its name"),
-        ColumnSchema("count", _INT, "steps of it"),
-        ColumnSchema("span_p50_ns", _INT, "that half of them do not exceed"),
-        ColumnSchema("span_p99_ns", _INT, "that 99 of 100 do not exceed"),
-        ColumnSchema("gpu_busy_p50_ns", _INT, "likewise, of the time that the GPU was busy"),
-        ColumnSchema("gpu_busy_p99_ns", _INT, "likewise"),
-    ),
+RUNS, STEPS = (
+    TableSchema(one.name, one.row, one.order, (*_KEY, *one.columns)) for one in tables_beside(__file__).values()
 )
 FLEET_FINDINGS = TableSchema(FINDINGS.name, FINDINGS.row, FINDINGS.order, (*_KEY, *FINDINGS.columns))
 FLEET_OCCURRENCES = TableSchema(OCCURRENCES.name, OCCURRENCES.row, OCCURRENCES.order, (*_KEY, *OCCURRENCES.columns))

@@ -24,7 +24,6 @@ from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, one_pass, share_of
 from tracemine.rows.arrow import coded
-from tracemine.rows.docs import NO_UPDATE
 from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, IntArray, Rows, Sources, category, flags, number
 from tracemine.rows.updates import written_out
 
@@ -68,7 +67,7 @@ def _styles(activities: Rows, update: IntArray, own: BoolArray) -> IntArray:
 
 COLUMNS = Columns(
     docs=(
-        ColumnDoc("update_style", "categories", "how that step is done: `fused` (a fused optimizer's kernels, or another library's), `compiled` (by torch.compile, or replayed from a CUDA graph), `other` (something else than pointwise operators, copies and fills is part of it: products, norms, collectives, sparse rows, a state on the host), `lists` (most of its time in `_foreach_*`), `loop` (a parameter at a time), `own` (likewise, by code of the program's own)", NO_UPDATE),
+        ColumnDoc("update_style", "categories", "how that step is done: `fused` (a fused optimizer's kernels, or another library's), `compiled` (by torch.compile, or replayed from a CUDA graph), `other` (something else than pointwise operators, copies and fills is part of it: products, norms, collectives, sparse rows, a state on the host), `lists` (most of its time in `_foreach_*`), `loop` (a parameter at a time), `own` (likewise, by code of the program's own)", "in no optimizer's step, or no operators were recorded"),
     ),
     derive=_columns,
 )  # fmt: skip
