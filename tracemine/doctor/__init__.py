@@ -3,7 +3,7 @@
 check_up(timeline, scan)   a Checkup, from what reading and scanning found out already
 render(checkup, width)     the same on one screen
 
-`having` says what was recorded and what a missing thing costs, `doubts` what distorts it, recipes.toml how to record it.
+`having` says what was recorded and what a missing thing costs, `doubts` what distorts it. How to record: recipes.toml.
 """
 
 from __future__ import annotations

@@ -8,27 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from tracemine.codegen.graph import Graph
+from tracemine.tables import table_beside
 from tracemine.validate.kernel_text import LOADED, begin_of, end_of, parsed, plain
 
 MOST_OF_A_KIND = 3
 NARROWER = "partial results stored narrower"
 WHATEVER_STRIDES = "plan kept whatever the strides"
 _TENSORS = re.compile(r" = _cached_plan\(.*, \((\w+(?:, \w+)*),?\)\)$")
-# Of lines of the launcher: name, what is mutated, what it becomes.
-_LINES = (
-    (
-        "one block too few",
-        r"^(    (?:launch\w* = _Launch\(|part_\d+ = rows, )\w+(?:, blocks_per_row)?, blocks)\b",
-        r"\1 - 1",
-    ),
-    ("launch left out", r"^    launch\w*\(.*\)$", "    pass"),
-    ("stride off by one", r"\b(\w+)\.stride\((\d)\)(?=, |,$)", r"(\1.stride(\2) + 1)"),
-    ("stride off by one", r"\*_strides\((\w+)(?:, )?", r"*(s + 1 for s in \1.stride()), *_strides("),
-    (NARROWER, r"^(    scratch\d+ = .*dtype=)torch\.float32", r"\1torch.bfloat16"),
-    ("plan kept whatever the sizes", r"^(    key = .*)t\.shape, ", r"\1"),
-    ("offsets in 32 bits", r"return tl\.int64 if .* else tl\.int32$", "return tl.int32"),
-    ("taken for what it was made for", r"^    _expect\(.*\)$", "    pass"),
-)  # fmt: skip
+_LINES = table_beside(__file__, "mutations.toml")["launchers"]
 
 
 def why_equivalent(graph: Graph, name: str, line: str, lines: Sequence[str], rounded: Sequence[str] = ()) -> str | None:
