@@ -168,7 +168,7 @@ SPARE = {  # what some launch must have for a wrong line to matter, and what is 
     "tail": "no launch has a row that ends within a block",
     "steps": "no launch has a row of more than a block",
     "groups": "no launch has more rows of tiles than a group",
-    "rounds": "no launch has a program that takes rows twice",
+    "again": "no launch has a program that takes rows twice",
 }
 SAME = "same: "  # begins why a mutated line changes no result
 _Holds = Callable[[list[str], int, frozenset[str]], bool]
