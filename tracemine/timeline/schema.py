@@ -15,6 +15,7 @@ _TYPES = {
     "int32[3]": pa.list_(pa.int32(), 3),
     "int64[3]": pa.list_(pa.int64(), 3),
     "int64[]": pa.list_(pa.int64()),
+    "string[]": pa.list_(pa.string()),
 }  # others by Arrow's own names
 
 
