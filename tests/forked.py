@@ -49,7 +49,7 @@ _WORKERS = {
     WORKERS: ("tracemine.validate.worker", "tracemine.verify.library.worker", "tracemine.verify.gpu.worker"),
     STEPS: ("tracemine.apply.child", "torch._dynamo"),
     COMPILER: ("tracemine.codegen.triton.resources_worker", "tracemine.verify.gpu.worker"),
-    TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.worker"),
+    TRACEMINE: ("tracemine.fleet.worker", "tracemine.api.many"),
 }
 # Of them those that make of a line what they answer, and nothing else: what is asked again was answered.
 _ANSWER_LINES = _WORKERS[WORKERS][:2]

@@ -20,8 +20,7 @@ from tracemine.errors import TracemineError, UsageError
 from tracemine.processes import Ended, Process
 from tracemine.validate import Interpreter, downsize
 from tracemine.validate.downsize import elements, narrower, shorter, smaller
-from tracemine.validate.jobs import make_job
-from tracemine.validate.sandbox import Sandbox
+from tracemine.validate.sandbox import Sandbox, make_job
 from tracemine.verify.repro import standalone
 
 

@@ -8,6 +8,10 @@
 A file is written whole or not at all, and never changed. `runs` is written last: a trace whose row is not there was not
 scanned to its end, and is scanned again under the same names, so that nothing is kept twice. DuckDB, pandas, Polars and
 Spark read each folder as one table, partitioned by `day`.
+
+An object store knows no locks. There whoever wants to be alone leaves a mark and then looks for others' marks; if there
+are some, it takes its own away and comes back after a while of random length. Of two, at least one sees the other's, so
+never both go on. A mark that is much older than one's own was left by a process that is gone.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ from __future__ import annotations
 import contextlib
 import io
 import posixpath
-from collections.abc import Mapping
+import random
+import secrets
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,14 +32,59 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tracemine.errors import InputError, Location
-from tracemine.files import write_file
+from tracemine.files import locked, make_folder, write_file
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
-from tracemine.fleet.alone import alone
 from tracemine.fleet.known import KNOWN_FOLDER, NO_DAY, Runs
 from tracemine.fleet.places import filesystem, shown, without_secrets
 from tracemine.fleet.stored import DAMAGED, Stored
 from tracemine.patterns import deferred
 from tracemine.timeline import ColumnSchema, TableSchema, tables_beside
+
+_ALONE_MARK: Final = ".alone-"
+_STALE_NS: Final = 60_000_000_000
+_PAUSE_S: Final = 0.5
+_PATIENCE_S: Final = 300.0
+
+
+@contextlib.contextmanager
+def alone(store: fs.FileSystem, folder: str) -> Iterator[None]:
+    """Let no other process of this kind work in a folder meanwhile. Raises OSError, and InputError after minutes."""
+    if isinstance(store, fs.LocalFileSystem):
+        make_folder(Path(folder))
+        with locked(Path(folder)):
+            yield
+        return
+    own = posixpath.join(folder, f"{_ALONE_MARK}{secrets.token_hex(8)}")
+    began = time.monotonic()
+    try:
+        while not _is_alone(store, folder, own):
+            if time.monotonic() - began > _PATIENCE_S:
+                raise InputError("other calls write there all the time", where=Location(folder), hint="try again later")
+            store.delete_file(own)
+            time.sleep(random.uniform(_PAUSE_S / 10, _PAUSE_S))  # noqa: S311 - no secret
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            store.delete_file(own)
+
+
+def _is_alone(store: fs.FileSystem, folder: str, own: str) -> bool:
+    """Leave a mark, and return whether no other is there. The store's clock says how old marks are."""
+    with store.open_output_stream(own, compression=None) as file:
+        file.write(b"tracemine fleet\n")
+    marks = {
+        one.path: one.mtime_ns or 0
+        for one in store.get_file_info(fs.FileSelector(folder))
+        if one.base_name.startswith(_ALONE_MARK)
+    }
+    now = marks.pop(own, 0)
+    for path, then in list(marks.items()):
+        if now - then > _STALE_NS:
+            with contextlib.suppress(OSError):
+                store.delete_file(path)
+            del marks[path]
+    return not marks
+
 
 DATASET_SCHEMA_VERSION: Final = 1
 _ABOUT: Final = "dataset.json"

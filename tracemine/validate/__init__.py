@@ -26,9 +26,8 @@ from tracemine.errors import TracemineError
 from tracemine.on_demand import on_demand
 from tracemine.processes import Closing, Ended, Process, does_not_start
 from tracemine.validate.downsize import tried
-from tracemine.validate.jobs import WORKER, environment, make_job, refused
 from tracemine.validate.record import TIME_LIMIT_S, Validation
-from tracemine.validate.sandbox import Sandbox
+from tracemine.validate.sandbox import WORKER, Sandbox, environment, make_job, refused
 
 if TYPE_CHECKING:
     from tracemine.codegen import Graph

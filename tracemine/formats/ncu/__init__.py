@@ -22,8 +22,7 @@ from tracemine.errors import InputError, Location
 from tracemine.extras import install
 from tracemine.formats.ncu.binary import ReportAnswer, answered, question
 from tracemine.formats.ncu.kernels import kernel_of
-from tracemine.formats.ncu.numbers import parser
-from tracemine.formats.ncu.table import read_table
+from tracemine.formats.ncu.table import parser, read_table
 from tracemine.formats.source import FileSource
 from tracemine.processes import Ended, Process, TooLate, how_ended, limit_memory, worker
 from tracemine.units import count_text

@@ -26,8 +26,7 @@ from tracemine.timeline import Timeline
 
 if TYPE_CHECKING:
     from tracemine.formats.nsys.database import holds_ranks, read_database
-    from tracemine.formats.nsys.files import files_in
-    from tracemine.formats.nsys.folder import read_folder
+    from tracemine.formats.nsys.folder import files_in, read_folder
     from tracemine.formats.nsys.jsonlines import read_json_lines
     from tracemine.formats.nsys.stats import read_stats
 
