@@ -28,38 +28,16 @@ from tracemine.matching.rule import Rule
 from tracemine.perfmodel import KERNEL_NS, Abstained, Range
 from tracemine.rows.arrow import categories
 from tracemine.rows.table import BoolArray, IntArray, category, flags, number
+from tracemine.tables import table_beside
 
 # Operators that check what they gave, and raise an error.
 _CHECKED: Final = (
     *("linalg_cholesky", "linalg_inv", "linalg_solve", "linalg_lu_factor", "linalg_ldl_factor", "linalg_eigh"),
     *("linalg_svd", "linalg_eig", "linalg_slogdet", "linalg_det", "cholesky", "inverse", "multinomial"),
 )
+_WAITS = table_beside(__file__, "written.toml")
 # By kind of wait: what it calls, its outermost operator or, in none, its call; the first that fits.
-_WRITTEN: Final[dict[str, tuple[tuple[str, str], ...]]] = {
-    "print": (("", "print(tensor)"),),
-    "number": (("", ".item()"),),
-    "truth": ((r"^aten::equal", "torch.equal()"), (r"^aten::allclose", "torch.allclose()"), ("", "if tensor:")),
-    "check": tuple((f"^aten::{name}$", f"torch.{name.replace('linalg_', 'linalg.')}()") for name in _CHECKED),
-    "mask": (
-        (r"^aten::index$", "x[mask]"),
-        (r"^aten::_?index_put", "x[mask] = y"),
-        (r"^aten::where", "torch.where(mask)"),
-        (r"^aten::masked_select", "masked_select()"),
-        (r"^aten::_?unique", "torch.unique()"),
-        (r"^aten::repeat_interleave", "repeat_interleave()"),
-        (r"^aten::bincount", "torch.bincount()"),
-        ("", "nonzero()"),
-    ),
-    "to_host": (("", ".cpu()"),),
-    "from_list": (("", "torch.tensor(list)"),),
-    "made": (("", ".to(device)"),),
-    "from_host": ((r"^aten::copy_", "x[i] = value"), ("", ".to(device)")),
-    "synchronize": (
-        (r"Event", "event.synchronize()"),
-        (r"Stream", "stream.synchronize()"),
-        ("", "torch.cuda.synchronize()"),
-    ),
-}
+_WRITTEN: Final[dict[str, tuple[tuple[str, str], ...]]] = _WAITS["written"]
 WRITTEN: Final = tuple(dict.fromkeys(text for each in _WRITTEN.values() for _, text in each))
 
 

@@ -14,6 +14,7 @@ from tracemine.columns import Array
 from tracemine.formats.nsys.nvtx import NvtxRange, Sizes
 from tracemine.ops import Overload, lookup
 from tracemine.ops.infer import infer
+from tracemine.tables import table_beside
 
 
 def input_shapes(parsed: Sequence[NvtxRange]) -> tuple[Array, list[str]]:
@@ -73,31 +74,9 @@ def _overloads(name: str) -> tuple[Overload, ...]:
     return () if operator is None else tuple(operator.overloads)
 
 
+_TABLE = table_beside(__file__, "calls.toml")
 # Operators whose first outputs have the shape of their first input, whatever the arguments that are not recorded are.
-_LIKE_ITS_FIRST = dict.fromkeys(
-    [
-        *(
-            "aten::softmax",
-            "aten::_softmax",
-            "aten::log_softmax",
-            "aten::_log_softmax",
-            "aten::dropout",
-            "aten::cumsum",
-        ),
-        *(
-            "aten::to",
-            "aten::_to_copy",
-            "aten::contiguous",
-            "aten::clone",
-            "aten::detach",
-            "aten::alias",
-            "aten::type_as",
-        ),
-        *("aten::layer_norm", "aten::native_layer_norm", "aten::rms_norm", "aten::batch_norm", "aten::group_norm"),
-        *("aten::_softmax_backward_data", "aten::_log_softmax_backward_data"),
-    ],
-    1,
-) | {"aten::native_dropout": 2}
+_LIKE_ITS_FIRST = _TABLE["like_its_first"]
 _DTYPE = "float"  # shapes do not depend on it; where a rule needs one, any will do
 
 

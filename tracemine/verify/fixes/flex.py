@@ -27,23 +27,9 @@ _PRODUCTS: Final = frozenset({"aten::bmm", "aten::baddbmm"})
 _VIEWS: Final = frozenset(f"aten::{n}" for n in ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"))
 _SAME: Final = _VIEWS | {"aten::_to_copy", "aten::clone", "aten::detach", "aten::alias", "aten::expand"}
 _LAID_OUT: Final = _VIEWS | {"aten::clone", "aten::permute", "aten::transpose"}
+_TEXTS = table_beside(__file__, "texts.toml")
 # What an operator is of a score, by its arguments in order.
-_OF_A_SCORE: Final = {
-    "mul": "({} * {})",
-    "div": "({} / {})",
-    "add": "({} + {})",
-    "sub": "({} - {})",
-    "neg": "(-{})",
-    "tanh": "torch.tanh({})",
-    "sigmoid": "torch.sigmoid({})",
-    "relu": "torch.relu({})",
-    "abs": "torch.abs({})",
-    "exp": "torch.exp({})",
-    "masked_fill": "torch.where({1}, {2}, {0})",
-    "where": "torch.where({}, {}, {})",
-    "maximum": "torch.maximum({}, {})",
-    "minimum": "torch.minimum({}, {})",
-}
+_OF_A_SCORE: Final = _TEXTS["of_a_score"]
 _PLACES: Final = ("batch", "head", "query", "key")
 _FAR: Final = -3e4  # a score below which no probability is left
 # When what an operator reads beside scores hides them. Scores that it hides stay hidden under those named here.
