@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from tracemine.errors import InputError, Location
 from tracemine.formats.json_text import members
 from tracemine.formats.source import FileSource
@@ -19,26 +17,20 @@ _TRACE_WANTED = "pass the .json or .json.gz that torch.profiler's export_chrome_
 _PERHAPS_COUNTERS = ("is UTF-16 text", "is not JSON")  # what a table of counters may look like, if its name says so
 
 
-class Look(Struct, frozen=True):
-    """What a file that cannot be read is, and the way out."""
-
-    what: str
-    hint: str
-
-
+_Says = tuple[str, str]  # what a file that cannot be read is, and the way out
 _TABLE = table_beside(__file__, "sniff.toml")
 _VARINT = r"[\x80-\xff]{0,9}[\x00-\x7f]"
 _LOOKS = {
-    kind: [(deferred(begins.replace("VARINT", _VARINT).encode()), Look(*says)) for begins, *says in _TABLE[kind]]
+    kind: [(deferred(begins.replace("VARINT", _VARINT).encode()), (what, hint)) for begins, what, hint in _TABLE[kind]]
     for kind in ("binary", "text", "events")
 }
-_SOMETHING_BINARY = Look("is binary, not a trace", _TRACE_WANTED)
-_EXECUTION_TRACE = Look(
+_SOMETHING_BINARY = ("is binary, not a trace", _TRACE_WANTED)
+_EXECUTION_TRACE = (
     "is a PyTorch execution trace, which has no times",
     "pass the profiler's trace of the same run, and this one with --et",
 )
-_CUT_OFF = Look("is cut off before any of its content", "copy or record the trace again, to its end")
-_NO_TRACE = Look("is JSON, but no trace that can be read", _TRACE_WANTED)
+_CUT_OFF = ("is cut off before any of its content", "copy or record the trace again, to its end")
+_NO_TRACE = ("is JSON, but no trace that can be read", _TRACE_WANTED)
 
 
 def written_by_tracemine(head: bytes) -> tuple[str, str] | None:
@@ -51,7 +43,7 @@ def written_by_tracemine(head: bytes) -> tuple[str, str] | None:
     return _own(_keys(text)) if text[:1] == b"{" else None
 
 
-def _own(keys: set[str]) -> tuple[str, str] | None:
+def _own(keys: set[str]) -> _Says | None:
     return next(((what, hint) for wanted, what, hint in _TABLE["own"] if keys.issuperset(wanted)), None)
 
 
@@ -75,12 +67,10 @@ def looks_like_counters(source: FileSource) -> bool:
     That is what the program printed, or a table in UTF-16 or without quotes.
     """
     look = _look(source.head)
-    if look is None or look.hint == _COUNTERS:
+    if look is None or look[1] == _COUNTERS:
         return look is not None
     name = source.path.removesuffix(".gz")
-    return name.endswith((".ncu-rep", ".ncu-repz")) or (
-        name.endswith(".csv") and look.what.startswith(_PERHAPS_COUNTERS)
-    )
+    return name.endswith((".ncu-rep", ".ncu-repz")) or (name.endswith(".csv") and look[0].startswith(_PERHAPS_COUNTERS))
 
 
 def refusal(source: FileSource) -> InputError:
@@ -89,10 +79,11 @@ def refusal(source: FileSource) -> InputError:
     if source.truncated and not source.head:
         look = _CUT_OFF
     look = look or _NO_TRACE
-    return InputError(look.what, where=Location(source.path), hint=look.hint)
+    what, hint = look
+    return InputError(what, where=Location(source.path), hint=hint)
 
 
-def _look(head: bytes) -> Look | None:
+def _look(head: bytes) -> _Says | None:
     """Return the first row that fits; None: JSON that may be a trace."""
     text = head.lstrip()
     found = _first("binary", head)
@@ -103,15 +94,15 @@ def _look(head: bytes) -> Look | None:
     return found or _other_json(text)
 
 
-def _first(kind: str, head: bytes) -> Look | None:
+def _first(kind: str, head: bytes) -> _Says | None:
     return next((look for begins, look in _LOOKS[kind] if begins.search(head)), None)
 
 
-def _other_json(text: bytes) -> Look | None:
+def _other_json(text: bytes) -> _Says | None:
     """Return JSON that is known, and not Kineto's; keys may come in any order."""
     keys = _keys(text) if text[:1] == b"{" else set()
     if own := _own(keys):
-        return Look(*own)
+        return own
     if {"schema", "nodes"} <= keys:
         return _EXECUTION_TRACE
     if keys & KINETO_KEYS:
