@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tracemine.findings.record import Counted, Finding, Parts, Scan, Source, Summary, TraceSummary, Variant
 
 _TABLE = table_beside(__file__, "words.toml")
-EVIDENCE = _TABLE["evidence"]
+EVIDENCE: dict[str, str] = _TABLE["evidence"]
 
-_DROPPED = _TABLE["dropped"]
+_DROPPED: dict[str, str] = _TABLE["dropped"]
 
 _WORTH_NAMING = 0.1  # of what GPU time could be less
 _WORTH_A_WORD = 0.01  # of GPU time, of memory
