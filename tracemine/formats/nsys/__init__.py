@@ -80,12 +80,11 @@ __all__ = ["files_in", "holds_ranks", "read_database", "read_folder", "read_json
 __getattr__ = on_demand(
     __name__,
     {
-        "files_in": f"{__name__}.files",
+        "files_in": f"{__name__}.folder",
         "holds_ranks": f"{__name__}.database",
         "read_database": f"{__name__}.database",
         "read_folder": f"{__name__}.folder",
         "read_json_lines": f"{__name__}.jsonlines",
-        "read_report": f"{__name__}.report",
         "read_stats": f"{__name__}.stats",
     },
 )
