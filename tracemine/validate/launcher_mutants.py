@@ -52,14 +52,14 @@ def launcher_mutants(graph: Graph, lines: Sequence[str]) -> Iterator[tuple[str, 
 
 def _launcher(lines: Sequence[str]) -> list[int]:
     """Return lines of `_plan`, `fused`, and of what chooses plans and the index type."""
-    found: list[int] = []
+    numbers: list[int] = []
     inside = False
     for at, line in enumerate(lines):
         if line.startswith(("def ", "class ")):
             inside = bool(re.match(r"def (_plan|_cached_plan|fused|_index_type)\(", line))
         elif inside and line.startswith("    "):
-            found.append(at)
-    return found
+            numbers.append(at)
+    return numbers
 
 
 def _spread(places: Sequence[int]) -> list[int]:
@@ -199,10 +199,10 @@ def rounded_by_eager(lines: Sequence[str], rounded: Sequence[str], scratch: str)
 
 def _stored(lines: Sequence[str], scratch: str) -> list[tuple[str, str]]:
     """Return where partial results are stored, kernel and place, and the line that makes them."""
-    found = []
+    exchanged = []
     for at in (k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line):
         place, _, name = plain(lines[at]).rpartition(", mask=")[0].rpartition(", ")
         begin = begin_of(lines, at)
         made = [line for line in lines[begin:at] if line.strip().startswith(f"{name} = ")]
-        found.append((lines[begin] + place, made[0] if len(made) == 1 else ""))
-    return found
+        exchanged.append((lines[begin] + place, made[0] if len(made) == 1 else ""))
+    return exchanged

@@ -89,22 +89,22 @@ def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]
     lines = text.split("\n")
     inside = _kernel_lines(lines)
     places = frozenset(i.name for i in graph.inputs if i.below is not None)
-    found: list[MutantSource] = []
+    mutants: list[MutantSource] = []
     for mutation in MUTATIONS:
         for at in [a for a in inside if re.search(mutation.pattern, lines[a])][:MOST_OF_A_KIND]:
             if mutation.needs == "rounding" and _is_of_codes(graph, lines, at):
                 continue  # integers of 8 bits need no rounding
             if mutation.needs not in _MATTERS or _MATTERS[mutation.needs](lines, at):
                 becomes = re.sub(mutation.pattern, mutation.becomes, lines[at], count=1)
-                found += _made(lines, at, mutation.name, becomes, _needs(mutation, lines, at, places))
-    found += _scalars(graph, lines, inside)
-    found += _stores(lines, inside)
-    found += [MutantSource(*each, None) for each in factors_exchanged(lines, inside)]
-    found += [MutantSource(*each, None) for each in loads_of_another(lines, inside)]
+                mutants += _made(lines, at, mutation.name, becomes, _needs(mutation, lines, at, places))
+    mutants += _scalars(graph, lines, inside)
+    mutants += _stores(lines, inside)
+    mutants += [MutantSource(*each, None) for each in factors_exchanged(lines, inside)]
+    mutants += [MutantSource(*each, None) for each in loads_of_another(lines, inside)]
     for name, line, source in launcher_mutants(graph, lines):
         why = why_equivalent(graph, name, line, lines, rounded.split("\n"))
-        found.append(MutantSource(name, line, source, None if why is None else f"{SAME}{why}"))
-    return found
+        mutants.append(MutantSource(name, line, source, None if why is None else f"{SAME}{why}"))
+    return mutants
 
 
 def _is_of_codes(graph: Graph, lines: list[str], at: int) -> bool:
@@ -219,19 +219,19 @@ def _kernel_lines(lines: list[str]) -> list[int]:
 
     So is what corrects a mean by what rounding left of it: a narrow result does not show that it is missing.
     """
-    found: list[int] = []
+    numbers: list[int] = []
     inside = False
     for at, line in enumerate(lines):
         if line.startswith("def "):
             inside = bool(re.match(r"def \w+_kernel(_\d+)?(_part_\d+)?\($", line))
         elif inside and line.startswith("    ") and not line.rstrip().endswith(",") and "_rest" not in line:
-            found.append(at)
-    return found
+            numbers.append(at)
+    return numbers
 
 
 def _scalars(graph: Graph, lines: list[str], inside: list[int]) -> list[MutantSource]:
     """Mutate a scalar: the recorded value baked in, another value, none."""
-    found: list[MutantSource] = []
+    mutants: list[MutantSource] = []
     for scalar in graph.scalars:
         for at in [a for a in inside if re.search(rf"\b{scalar.name}\b(?![_=])", lines[a])][:1]:
             for name, instead in (
@@ -241,17 +241,17 @@ def _scalars(graph: Graph, lines: list[str], inside: list[int]) -> list[MutantSo
             ):
                 line = re.sub(rf"\b{scalar.name}\b(?![_=])", instead, lines[at])
                 needs = f"scalar {scalar.name}" if scalar.value == 0 and name == "scalar left out" else None
-                found += _made(lines, at, name, line, needs)
-    return found
+                mutants += _made(lines, at, name, line, needs)
+    return mutants
 
 
 def _stores(lines: list[str], inside: list[int]) -> list[MutantSource]:
     """Mutate stores: a result is not written, or its last step is left out."""
-    found: list[MutantSource] = []
+    mutants: list[MutantSource] = []
     stores = [a for a in inside if "tl.store(" in lines[a]]
     for at in stores:
         indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
-        found += _made(lines, at, "result not written", f"{indent}pass", None)
+        mutants += _made(lines, at, "result not written", f"{indent}pass", None)
     for at in stores[:MOST_OF_A_KIND]:
         stored = re.search(r", ([a-z]\w*_\d+)(\.to\([\w.]+\))?, mask=", lines[at])
         made = next((a for a in inside if stored and re.match(rf"\s*{stored[1]} = ", lines[a])), None)
@@ -261,5 +261,5 @@ def _stores(lines: list[str], inside: list[int]) -> list[MutantSource]:
         only_cast = re.search(r"= \w+\.to\(tl\.\w+\)(\.to\(tl\.\w+\))?(  #|$)", lines[made])  # the store casts too
         if operand is not None and "tl.load" not in lines[made] and only_cast is None:
             line = lines[at].replace(f", {stored[1]}", f", ({operand[1]} + 0 * {stored[1]})", 1)
-            found += _made(lines, at, "last step left out", line, "epilogue")
-    return found
+            mutants += _made(lines, at, "last step left out", line, "epilogue")
+    return mutants
