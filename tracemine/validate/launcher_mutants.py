@@ -199,10 +199,10 @@ def rounded_by_eager(lines: Sequence[str], rounded: Sequence[str], scratch: str)
 
 def _stored(lines: Sequence[str], scratch: str) -> list[tuple[str, str]]:
     """Return where partial results are stored, kernel and place, and the line that makes them."""
-    exchanged = []
+    stores = []
     for at in (k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line):
         place, _, name = plain(lines[at]).rpartition(", mask=")[0].rpartition(", ")
         begin = begin_of(lines, at)
         made = [line for line in lines[begin:at] if line.strip().startswith(f"{name} = ")]
-        exchanged.append((lines[begin] + place, made[0] if len(made) == 1 else ""))
-    return exchanged
+        stores.append((lines[begin] + place, made[0] if len(made) == 1 else ""))
+    return stores
