@@ -17,8 +17,9 @@ def option(name: str, **more: Any) -> Any:
     >>> option("options.why_not").param_decls
     ('--why-not',)
     """
-    says = _of(name)
-    return typer.Option(*says.pop("flags", ()), **says, **more)
+    says = _of(name) | more
+    flags: tuple[Any, ...] = tuple(says.pop("flags", ()))
+    return typer.Option(*flags, **says)  # type: ignore[misc]
 
 
 def argument(name: str, **more: Any) -> Any:
