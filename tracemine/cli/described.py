@@ -19,7 +19,7 @@ def option(name: str, **more: Any) -> Any:
     """
     says = _of(name) | more
     flags: tuple[Any, ...] = tuple(says.pop("flags", ()))
-    return typer.Option(*flags, **says)  # type: ignore[misc]
+    return typer.Option(*flags, **says)
 
 
 def argument(name: str, **more: Any) -> Any:

@@ -6,73 +6,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec.structs import replace
-
-from tracemine.errors import InputError, Location
-from tracemine.formats.format import Progress
-from tracemine.formats.nsys.database import read_database
-from tracemine.formats.source import FileSource
 from tracemine.on_demand import on_demand
-from tracemine.programs import program, run
-from tracemine.timeline import Timeline
 
 if TYPE_CHECKING:
     from tracemine.formats.nsys.database import holds_ranks, read_database
-    from tracemine.formats.nsys.folder import files_in, read_folder
+    from tracemine.formats.nsys.files import files_in
+    from tracemine.formats.nsys.folder import read_folder
     from tracemine.formats.nsys.jsonlines import read_json_lines
+    from tracemine.formats.nsys.report import read_report
     from tracemine.formats.nsys.stats import read_stats
-
-_SECONDS = 1800  # the largest reports take minutes
-
-
-def read_report(path: Path, progress: Progress | None) -> Timeline:
-    """Return the timeline of a `.nsys-rep`, by way of the nsys on PATH.
-
-    Raises InputError where there is no nsys, or it cannot export the report.
-    """
-    with exported(path) as database, FileSource(database) as source:
-        timeline = read_database(source, progress)
-    return replace(timeline, meta=msgspec.structs.replace(timeline.meta, source=path.name))
-
-
-@contextmanager
-def exported(path: Path) -> Iterator[Path]:
-    """Yield the SQLite export of a report, for as long as the block lasts.
-
-    Raises InputError where no nsys is on PATH, or it does not export the report.
-    """
-    where = Location(str(path))
-    by_hand = f"nsys export --type sqlite {path.name}"
-    nsys = program("nsys")
-    if nsys is None:
-        raise InputError(
-            "is an Nsight Systems report, which only nsys can open, and no nsys is on PATH",
-            where=where,
-            hint=f"run: {by_hand}   and pass the .sqlite",
-        )
-    with tempfile.TemporaryDirectory(prefix="tracemine-nsys-") as folder:
-        database = Path(folder) / "report.sqlite"
-        command = [nsys, "export", "--type", "sqlite", "--output", str(database), str(path.absolute())]
-        try:
-            done = run(command, _SECONDS)
-        except (OSError, subprocess.TimeoutExpired):
-            done = None
-        if done is None or done.returncode or not database.is_file():
-            raise InputError(  # what nsys itself says may quote the report
-                "is an Nsight Systems report that nsys could not export",
-                where=where,
-                hint=f"see what it says: {by_hand}; a newer nsys reads reports of older ones, not the reverse",
-            )
-        yield database
-
 
 __all__ = ["files_in", "holds_ranks", "read_database", "read_folder", "read_json_lines", "read_report", "read_stats"]
 
@@ -80,11 +24,12 @@ __all__ = ["files_in", "holds_ranks", "read_database", "read_folder", "read_json
 __getattr__ = on_demand(
     __name__,
     {
-        "files_in": f"{__name__}.folder",
+        "files_in": f"{__name__}.files",
         "holds_ranks": f"{__name__}.database",
         "read_database": f"{__name__}.database",
         "read_folder": f"{__name__}.folder",
         "read_json_lines": f"{__name__}.jsonlines",
+        "read_report": f"{__name__}.report",
         "read_stats": f"{__name__}.stats",
     },
 )

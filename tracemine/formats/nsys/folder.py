@@ -23,23 +23,12 @@ from tracemine.files import bounded, opened, read_parquet
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.database import NO_NUMBER
+from tracemine.formats.nsys.files import files_in
 from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.timeline import Timeline
 from tracemine.timeline.arrow import MISSING
 
 _SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
-
-
-def files_in(folder: Path) -> dict[str, Path]:
-    """Return the tables in a folder: name → file. Empty where it is no export.
-
-    >>> files_in(Path("no/such/folder"))
-    {}
-    """
-    if not folder.is_dir():
-        return {}
-    found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES}
-    return found if schema.is_export(set(found)) else {}
 
 
 _MARK = b"ARROW1\0\0"
