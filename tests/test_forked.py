@@ -18,9 +18,8 @@ from tracemine import processes, programs
 from tracemine.codegen import GraphBuilder
 from tracemine.errors import UsageError
 from tracemine.processes import Ended, Process
-from tracemine.validate.jobs import WORKER, environment, make_job
 from tracemine.validate.record import Validation
-from tracemine.validate.sandbox import Sandbox
+from tracemine.validate.sandbox import WORKER, Sandbox, environment, make_job
 from tracemine.verify.repro import standalone
 
 

@@ -29,7 +29,7 @@ import torch
 
 from tracemine.codegen.graph import Unsupported
 from tracemine.findings.grouping import scan_of_variants
-from tracemine.fix.drop_in import drop_in, function_name
+from tracemine.fix.kernel import drop_in, function_name
 from tracemine.pipeline import analyse, mined
 from tracemine.processes import Ended, Process, TooLate
 from tracemine.programs import environment

@@ -10,8 +10,8 @@ import sys
 from collections import Counter
 
 from tests.codegen.products import PRODUCTS
-from tracemine.validate.pipeline import validate
-from tracemine.validate.product_mutants import MUTATIONS_OF_PRODUCTS
+from tracemine.validate import validate
+from tracemine.validate.mutants import MUTATIONS_OF_PRODUCTS
 
 LIMIT_S = 1800.0
 

@@ -33,8 +33,8 @@ from tracemine.codegen.graph import Graph, Unsupported
 from tracemine.codegen.options import LONGEST_ROW as USUAL
 from tracemine.errors import TracemineError
 from tracemine.validate import Validation
-from tracemine.validate.jobs import make_job, refused
 from tracemine.validate.record import ValidationJob
+from tracemine.validate.sandbox import make_job, refused
 from tracemine.verify.workers.validators import Machines, Validators
 
 LIMIT_S = 3600.0  # of a processor, for a chain with its wrong kernels

@@ -44,8 +44,8 @@ print(len(tracemine.scan(sys.argv[1])))
 """
 # The opposite: a recording in which no step is like another, so that the dataflow of each is inferred.
 _UNLIKE = """
-import tracemine.flow.build as build
-from tracemine.flow.inferred.iterations import ForwardPasses
+import tracemine.flow as build
+from tracemine.flow.inferred.simulate import ForwardPasses
 build.periods = lambda *_: ()
 ForwardPasses.first_alike = lambda _: None
 import tracemine

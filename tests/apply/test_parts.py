@@ -26,19 +26,17 @@ from msgspec.structs import replace
 from tests.test_schemas import Run, closed, wrong
 from tracemine.api.pictures import tops_of
 from tracemine.apply.asked import AskedShares, Wanted, asked_for, found_in, predicted
-from tracemine.apply.child import CHECKED, SAMPLED, chosen, place_of, sampled
+from tracemine.apply.child import CHECKED, SAMPLED, chosen, place_of, rounding_of, sampled
 from tracemine.apply.compare import course_faults, errors, faults, loss_error
 from tracemine.apply.edits import edited, mark_of
-from tracemine.apply.graphs import OneCall
 from tracemine.apply.questions import Checked, TrialJob
 from tracemine.apply.record import Applied, Timed, Tried, append, known_in
-from tracemine.apply.rounding import rounding_of
 from tracemine.apply.run import Trying, fastest, instead, joined, modes_for, not_tried, pared, saved_alone, together
 from tracemine.apply.step import NotAStep, Step, built, taken
 from tracemine.apply.table import table
 from tracemine.apply.timing import compared, interleaved
 from tracemine.apply.trials import Trials, resting
-from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, edit_name, excluded, kept
+from tracemine.apply.variants import AFTER, BEFORE, VARIANTS, OneCall, edit_name, excluded, kept
 from tracemine.causes import load_rules
 from tracemine.errors import InputError, UsageError
 from tracemine.findings.record import PerStep

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.programs import ADD, ADD_, COPY_, Program, T
-from tracemine.causes.channels_last.permuted import permuting
+from tracemine.causes.channels_last import permuting
 from tracemine.pipeline import analysed
 from tracemine.rows.table import category
 

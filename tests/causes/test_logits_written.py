@@ -28,7 +28,7 @@ from tests.causes.logits import (
     Steps,
 )
 from tests.flow.programs import T
-from tracemine.causes.logits_written.estimate import Work, fewer_rows, in_strips
+from tracemine.causes.logits_written import Work, fewer_rows, in_strips
 from tracemine.perfmodel import Curves
 from tracemine.perfmodel.calibration import calibration_of
 from tracemine.rows.table import number

@@ -8,10 +8,10 @@ import pytest
 
 from tests.calls.records import call_of
 from tests.timelines import Trace
-from tracemine.causes.batch_norm_evaluated.columns import in_evaluation
-from tracemine.causes.cache_grown.columns import appended
-from tracemine.causes.embedding_bags_apart.columns import bag_of
-from tracemine.causes.weight_cast.columns import weight_cast
+from tracemine.causes.batch_norm_evaluated import in_evaluation
+from tracemine.causes.cache_grown import appended
+from tracemine.causes.embedding_bags_apart import bag_of
+from tracemine.causes.weight_cast import weight_cast
 from tracemine.pipeline import analysed
 from tracemine.rows.table import Column, Flags, Numbers
 

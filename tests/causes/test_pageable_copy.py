@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.timelines import Trace
-from tracemine.causes.pageable_copy.estimate import pinned
+from tracemine.causes.pageable_copy import pinned
 from tracemine.devices import find_device
 from tracemine.findings.record import Finding, Scan
 from tracemine.perfmodel import Abstained

@@ -19,4 +19,5 @@ def test_every_cause_is_of_a_rule_and_once() -> None:
 def test_what_a_cause_names_is_there(cause: Cause) -> None:
     rule = next(rule for rule in load_rules() if rule.id == cause.rule)
     assert not cause.savings or [*cause.savings] == [rule.saving]
-    assert (cause.fix_at is None) == (cause.fix is None)
+    assert (cause.fix_at is None and cause.ways is None) == (cause.fix is None)
+    assert cause.fix_at is None or cause.ways is None

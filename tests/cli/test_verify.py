@@ -30,9 +30,8 @@ from tracemine.errors import Location, UsageError
 from tracemine.findings.record import GRAPH, Finding
 from tracemine.report import Drawing
 from tracemine.report.verdicts import render
-from tracemine.validate.jobs import refused
 from tracemine.validate.record import Mutant
-from tracemine.validate.sandbox import Sandbox
+from tracemine.validate.sandbox import Sandbox, refused
 from tracemine.verdicts.step import StepVerdict
 from tracemine.verdicts.verdict import Verdict, Verdicts, merged
 from tracemine.verify import pipeline

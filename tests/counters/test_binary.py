@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+import tracemine.formats.ncu as report
 from tracemine.errors import InputError
-from tracemine.formats.ncu import read_counters, report
+from tracemine.formats.ncu import read_counters
 from tracemine.formats.ncu.binary import answer, question
 
 METRICS: dict[str, tuple[Any, str]] = {

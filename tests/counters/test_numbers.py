@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracemine.formats.ncu.numbers import Style, is_unsure, parser, style_of
+from tracemine.formats.ncu.table import Style, is_unsure, parser, style_of
 
 
 def printed(value: float, style: Style, decimals: int) -> str:

@@ -133,8 +133,7 @@ def test_derived_bytes_are_the_counted_ones() -> None:
 
 
 def test_bytes_from_throughput_are_the_counted_ones() -> None:
-    from tracemine.formats.ncu.kernels import KernelReading, kernel_of
-    from tracemine.formats.ncu.metrics import metrics
+    from tracemine.formats.ncu.kernels import KernelReading, kernel_of, metrics
 
     text = gzip.decompress((RECORDED / "decoder_prefill" / "raw.csv.gz").read_bytes()).decode()
     header, units, *launches = csv.reader(text.splitlines())

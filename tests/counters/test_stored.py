@@ -21,7 +21,7 @@ from tracemine.counters.record import CounterReport, ProfiledKernel
 from tracemine.errors import TimelineError
 from tracemine.formats import open_trace
 from tracemine.formats.ncu import read_counters
-from tracemine.formats.ncu.metrics import arithmetic
+from tracemine.formats.ncu.kernels import arithmetic
 from tracemine.timeline import COUNTERS, Meta, Timeline
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "ncu"

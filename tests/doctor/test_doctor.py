@@ -14,10 +14,8 @@ import pytest
 
 from tests.timelines import Trace
 from tracemine.cli import main
-from tracemine.doctor import Checkup, check_up, render
-from tracemine.doctor.code import recipe_for
+from tracemine.doctor import COLUMNS, LINES, Checkup, check_up, recipe_for, render
 from tracemine.doctor.doubts import SAID
-from tracemine.doctor.text import COLUMNS, LINES
 from tracemine.pipeline import analysed, mined
 
 ROOT = Path(__file__).parents[2]

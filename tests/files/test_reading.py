@@ -21,7 +21,7 @@ from tracemine.cli import main
 from tracemine.errors import InputError, RuleError
 from tracemine.files import opened, read_file, read_head, read_parquet
 from tracemine.formats import open_trace
-from tracemine.formats.nsys.ipc import read_arrow
+from tracemine.formats.nsys.folder import read_arrow
 from tracemine.matching.cases import read_cases
 from tracemine.perfmodel.calibration import read_calibration
 

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from tests.findings.build import kernel, rows_of_timeline, table, timeline_of
 from tests.timelines import Trace
 from tracemine.causes import load_rules
-from tracemine.causes.allocation_stall.facts import uncached
-from tracemine.causes.host_stall.facts import waited_in
+from tracemine.causes.allocation_stall import uncached
+from tracemine.causes.host_stall import waited_in
 from tracemine.findings import Scan
 from tracemine.findings.environment import Environment, environment_of, library_of
 from tracemine.findings.facts import backward_ops

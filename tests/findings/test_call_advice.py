@@ -12,7 +12,7 @@ from tracemine.causes import load_rules
 from tracemine.findings.advice_facts import call_class
 from tracemine.matching import Rule
 from tracemine.matching.advice import Fact, advised
-from tracemine.matching.call_advice import misfits
+from tracemine.matching.lint import misfits
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall
 from tracemine.rows.library import KINDS_OF_CAUSE, KnownCall, cause_of
 

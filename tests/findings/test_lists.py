@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.timelines import Trace
-from tracemine.causes.embedding_bags_apart.estimate import bag_bytes
+from tracemine.causes.embedding_bags_apart import bag_bytes
 from tracemine.causes.optimizer_unfused.passes import step_share, step_work
 from tracemine.causes.parameter_loop.passes import loop_work
-from tracemine.findings.lists import Call, Lists
+from tracemine.findings.lists import ListedCall, Lists
 from tracemine.findings.record import Finding
 from tracemine.perfmodel import Pass
 from tracemine.pipeline import analysed, mined
@@ -232,7 +232,7 @@ def test_bags_of_one_width_move_as_many_bytes_in_one_launch() -> None:
 def test_a_table_with_a_damaged_width_gives_no_bytes() -> None:
     sizes = ((640,), (32,), (8,))
     for shapes in (((10, -1), (32,), (8,)), ((10, 2**50), (32,), (8,)), ((10,), (32,), (8,)), ()):
-        assert bag_bytes(Call(0, "_embedding_bag", sizes, 4), shapes) is None
+        assert bag_bytes(ListedCall(0, "_embedding_bag", sizes, 4), shapes) is None
 
 
 def test_bags_of_different_widths_are_left_alone() -> None:

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.findings.test_critical_path import RETURN, Program, change, launches, programs, recorded, works
 from tests.timelines import Trace
 from tracemine.findings import replay as module
-from tracemine.findings.critical_path import replay_of
+from tracemine.findings.critical_path import Lanes, replay_of, segments_of
 from tracemine.findings.happened import WAIT, Across, HostEvents
 from tracemine.findings.replay import Replay
-from tracemine.findings.replay_segments import Lanes, segments_of
 from tracemine.findings.scenarios import Change
 
 SYNC, WAITS = st.just(("sync",)), st.tuples(st.just("wait"), st.integers(0, 2), st.integers(0, 2))

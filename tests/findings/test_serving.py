@@ -13,8 +13,7 @@ from tests.findings.test_engines import rules
 from tests.timelines import Trace
 from tracemine import pipeline
 from tracemine.api.pictures import tops_of
-from tracemine.documents.headline import bound_headline
-from tracemine.documents.serving_words import serving_lead, serving_texts
+from tracemine.documents.headline import bound_headline, serving_lead, serving_texts
 from tracemine.findings import Scan
 from tracemine.findings.record import ReplayedBatch, Serving
 from tracemine.matching.advice import Fact, advised

@@ -18,7 +18,7 @@ from benchmarks.fixes import checked
 from tests import forked
 from tracemine.codegen import GraphBuilder
 from tracemine.codegen.graph import Graph, Unsupported
-from tracemine.fix.drop_in import MOST_INPUTS, drop_in, function_name
+from tracemine.fix.kernel import MOST_INPUTS, drop_in, function_name
 from tracemine.programs import environment
 
 WHOLE = {"right", "opcheck", "fake, meta", "torch.compile", "autocast", "other strides", "other shapes, types"}

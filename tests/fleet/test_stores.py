@@ -19,7 +19,7 @@ from tests.fleet.made import folder_of
 from tests.fleet.test_run import LABELS, begun_at_once
 from tracemine.cli import main
 from tracemine.errors import InputError
-from tracemine.fleet import alone as held
+from tracemine.fleet import dataset as held
 from tracemine.fleet.dataset import RUNS, TABLES, Dataset, Generation
 from tracemine.fleet.machine import Limits
 from tracemine.fleet.places import filesystem

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from benchmarks.dataflow.dataflow import agreement_of, who_wrote, without_execution_trace
 from tests.screens import Reading, in_turn
 from tracemine.flow import Evidence, flow
-from tracemine.flow.inferred.iterations import ForwardPasses
+from tracemine.flow.inferred.simulate import ForwardPasses
 from tracemine.formats import open_trace
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures"

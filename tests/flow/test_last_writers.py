@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.flow.programs import COPY_, RELU, Program, T
 from tracemine.flow import Source
-from tracemine.flow.writers import MOST_WRITERS, LastWriters
+from tracemine.flow.reads_writes import MOST_WRITERS, LastWriters
 
 _STORAGES, _ELEMENTS = 2, 12
 

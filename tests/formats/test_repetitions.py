@@ -23,7 +23,7 @@ from tests.formats.nsys.test_stats import _GPU, _GPU_ROWS
 from tests.formats.nsys.test_stats import written as stats
 from tracemine.formats import open_trace
 from tracemine.formats.kineto import compiled
-from tracemine.formats.kineto.assemble import assemble
+from tracemine.formats.kineto.read import assemble
 from tracemine.formats.kineto.scanner import scan
 from tracemine.formats.repetitions import REPEATED
 from tracemine.formats.source import FileSource

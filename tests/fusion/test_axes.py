@@ -8,8 +8,8 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracemine.fusion.axes import told_by_shapes
 from tracemine.fusion.iteration_space import Space
+from tracemine.fusion.nodes import told_by_shapes
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
 

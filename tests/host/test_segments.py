@@ -10,7 +10,7 @@ import pytest
 from tests.timelines import Trace
 from tracemine.host import KINDS, HostTime, host_time
 from tracemine.host.kinds import threads_of
-from tracemine.host.nested import innermost
+from tracemine.host.leading import innermost
 from tracemine.pipeline import analyse
 from tracemine.rows.host import threads
 from tracemine.rows.iterations import iterations

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.answers.waits import scores, told
 from tests.timelines import Trace
-from tracemine.causes.host_sync.written import written
+from tracemine.causes.host_sync import written
 from tracemine.host.uses import USES, uses_of
 from tracemine.host.waits import WAITS, Waits, waits_of
 from tracemine.pipeline import analysed, mined

@@ -10,9 +10,9 @@ import pytest
 from tests.formats.nsys.make import PROCESS, Export
 from tracemine.formats import open_trace
 from tracemine.formats.nsys import holds_ranks
-from tracemine.ranks.apart import ranks_apart
 from tracemine.ranks.clocks import clocks_of
 from tracemine.ranks.match import matched
+from tracemine.ranks.reading import ranks_apart
 from tracemine.ranks.recognise import may_be_job, read_ranks
 
 NEXT = 1 << 24  # process

@@ -20,10 +20,9 @@ import torch
 from tests.codegen.user_written import recorded
 from tracemine.codegen.options import LONGEST_ROW
 from tracemine.validate import trials
-from tracemine.validate.jobs import make_job
 from tracemine.validate.launcher_mutants import NARROWER
 from tracemine.validate.record import Validation
-from tracemine.validate.sandbox import Sandbox
+from tracemine.validate.sandbox import Sandbox, make_job
 from tracemine.verify.gpu.correctness import repeats, right
 
 

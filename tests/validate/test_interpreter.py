@@ -19,7 +19,7 @@ import triton.language as tl
 
 from tracemine.codegen import GraphBuilder
 from tracemine.validate import interpreter, interpreter_cache, reference, worker
-from tracemine.validate.jobs import make_job
+from tracemine.validate.sandbox import make_job
 
 # Warnings are numpy's, from inside the interpreter.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("interpreted")]

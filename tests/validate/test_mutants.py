@@ -16,9 +16,9 @@ from tracemine.validate.equivalent_mutants import (
     scaled_away,
     sign_cancels,
 )
-from tracemine.validate.jobs import make_job
 from tracemine.validate.launcher_mutants import NARROWER, of_extremes, rounded_by_eager
 from tracemine.validate.mutants import SAME, mutants_of
+from tracemine.validate.sandbox import make_job
 
 
 def reasons(name: str, kind: str, longest_row: int = 16_384) -> list[str | None]:

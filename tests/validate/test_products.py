@@ -18,10 +18,9 @@ from tracemine.codegen import Graph
 from tracemine.validate import numerics
 from tracemine.validate.downsize import tried
 from tracemine.validate.input_domains import scales_of_codes
-from tracemine.validate.jobs import make_job
-from tracemine.validate.product_mutants import MUTATIONS_OF_PRODUCTS
+from tracemine.validate.mutants import MUTATIONS_OF_PRODUCTS
 from tracemine.validate.record import Validation
-from tracemine.validate.sandbox import Sandbox
+from tracemine.validate.sandbox import Sandbox, make_job
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from tracemine.rows.table import Columns
 if TYPE_CHECKING:
     from tracemine.verify.fixes.by_rule import Maker
     from tracemine.verify.fixes.calls import Ways
+
+
+SEARCHED: Final = ("cudnn.benchmark", "channels_last", "channels_last, cudnn.benchmark")  # ways of a convolution
 
 
 class Cause(Struct, frozen=True, kw_only=True, eq=False):
@@ -40,15 +43,18 @@ class Cause(Struct, frozen=True, kw_only=True, eq=False):
     closed_by_graph: bool = False  # its gaps are the host's launching: a step that is one CUDA graph has none
     operators_wait: bool = False  # its gaps come of its own operators, not before what was launched late
     compiled_share: float = 0.0  # of what its fix saves, what torch.compile does by a way of its own
-    fix_at: str | None = None  # `module:name` of its fixed form: scanning never imports it
+    # Its fixed form where that is the library's call, made otherwise: fields of `verify.fixes.calls.Ways`.
+    ways: Mapping[str, tuple[str, ...]] | None = None
+    fix_at: str | None = None  # `module:name` of another fixed form: scanning imports neither
 
     @property
     def fix(self) -> Maker | Ways | None:
         """Return how its fixed form is made; None where there is none."""
-        if self.fix_at is None:
+        if self.fix_at is None and self.ways is None:
             return None
         try:
-            found: Maker | Ways = resolve_name(self.fix_at)
-        except (AttributeError, ImportError, ValueError) as error:
+            found = resolve_name(self.fix_at or "tracemine.verify.fixes.calls:Ways")
+            made: Maker | Ways = found if self.ways is None else found(**self.ways)
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
             raise TracemineError(f"the fixed form of {self.rule} cannot be loaded: {error}") from error
-        return found
+        return made

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracemine.cli.console import say, write
+from tracemine.cli.described import option
 from tracemine.cli.options import ExecutionTraceOption, QuietOption, check_format
 from tracemine.cli.progress import reading
 from tracemine.cli.request import one_trace
@@ -25,36 +26,20 @@ if TYPE_CHECKING:
     from tracemine.top.record import GraphTop
 
 _FORMATS = ("text", "json")
-EditOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="[FINDING=]FILE",
-        help="Try a source diff too, in a copy of --source; FINDING, a rule or fingerprint, asks for it.",
-    ),
-]
-RanksOption = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Processes that the step is made of, as torchrun begins them.")
-]
+EditOption = Annotated[list[str] | None, option("apply.edit")]
+RanksOption = Annotated[int, option("apply.ranks")]
 
 
 def apply(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A trace or recording of the step: what is tried first.")],
     entry: Annotated[str, typer.Option(metavar="MODULE:FUNCTION", help="Your function that builds the step.")],
     source: Annotated[Path, typer.Option(metavar="DIR", help="The folder that MODULE is imported from.")] = Path(),
-    variants: Annotated[
-        list[str] | None,
-        typer.Option("--try", metavar="NAME", help="Try this alone, not what findings ask for. May be repeated."),
-    ] = None,
+    variants: Annotated[list[str] | None, option("apply.variants")] = None,
     edit: EditOption = None,
     ranks: RanksOption = 1,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="Begin no variant after so long: 300s.")] = "inf",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Add each result; those that it holds are not made again."),
-    ] = None,
-    patch: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what stays, as one diff and the lines of settings.")
-    ] = None,
+    output: Annotated[Path | None, option("apply.output")] = None,
+    patch: Annotated[Path | None, option("apply.patch")] = None,
     form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
     execution_trace: ExecutionTraceOption = None,
     quiet: QuietOption = False,

@@ -12,6 +12,7 @@ import typer
 
 from tracemine.cli.console import say, say_error
 from tracemine.cli.console import write as printed
+from tracemine.cli.described import argument, option
 from tracemine.cli.options import QuietOption, check_format, group_help
 from tracemine.errors import InputError, Location, TracemineError, UsageError
 from tracemine.files import make_folder, writing
@@ -29,9 +30,8 @@ _FORMATS = ("text", "json")
 _KEPT = ".tracemine/NAME.json"
 SaveBaselineOption = Annotated[
     str | None,
-    typer.Option(
-        "--save-baseline",
-        metavar="NAME|FILE",
+    option(
+        "baseline.save_baseline",
         help="Keep the findings, for later scans to be compared with: by the name of a program on a GPU, such as "
         f"decoder-h100, in {_KEPT}, or in a file to commit.",
     ),
@@ -121,10 +121,7 @@ def _check_whole(scan: Scan) -> None:
 @app.command(short_help="Accept a finding: a gate lets it pass.")
 def accept(
     file: Annotated[str, typer.Argument(metavar="[FILE|NAME]", help="The baseline; left out where --name says which.")],
-    fingerprint: Annotated[
-        str | None,
-        typer.Argument(metavar="FINGERPRINT", help="Of the finding; of one that is in the file the first digits do."),
-    ] = None,
+    fingerprint: Annotated[str | None, argument("baseline.fingerprint")] = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept, and printed.")] = "",
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help=f"The baseline in {_KEPT}.")] = None,
     quiet: QuietOption = False,
@@ -158,9 +155,7 @@ def accept(
 
 @app.command("list", short_help="List the baselines that are kept by name.")
 def list_all(
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="This one alone, with what it accepts and why.")
-    ] = None,
+    name: Annotated[str | None, option("baseline.name")] = None,
     form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
 ) -> int:
     """List the baselines in .tracemine/: of what each is, and how much it accepts.

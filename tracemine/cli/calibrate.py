@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tracemine.cli.console import write
+from tracemine.cli.described import option
 from tracemine.cli.options import QuietOption
 from tracemine.cli.progress import reading
 from tracemine.errors import UsageError
@@ -16,19 +15,7 @@ from tracemine.files import make_folder, write_file, writing
 from tracemine.report.escape import line
 
 
-def calibrate(
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The calibration, as JSON; a file there is replaced. Default: a file named after the GPU in "
-            "$XDG_DATA_HOME/tracemine/calibration (~/.local/share/tracemine/calibration), where scan finds it.",
-        ),
-    ] = None,
-    quiet: QuietOption = False,
-) -> int:
+def calibrate(output: Annotated[Path | None, option("calibrate.output")] = None, quiet: QuietOption = False) -> int:
     """Measure this machine's GPU: bandwidth by pattern, size and cache state, arithmetic, and what launching costs.
 
     From then on scan reads the fused times of this GPU's traces off it.

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from tracemine.cli.described import argument, option
 from tracemine.report.escape import line
 
 _NOTHING_RECORDED = 2
@@ -28,32 +29,16 @@ class By(StrEnum):
 
 
 def capture(
-    program: Annotated[
-        list[str], typer.Argument(metavar="-- PROGRAM", help="A Python program: python serve.py, -m package, train.py.")
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="The recording; of a job's processes DIR/rankN.")
-    ] = Path("capture"),
+    program: Annotated[list[str], argument("capture.program")],
+    output: Annotated[Path, option("capture.output")] = Path("capture"),
     after: Annotated[int, typer.Option(metavar="N", min=1, help="Leave this many steps alone first.")] = 20,
     steps: Annotated[int, typer.Option(metavar="N", min=1, help="Record this many steps.")] = 3,
-    on_signal: Annotated[
-        bool, typer.Option("--on-signal", help="Record a window each time SIGUSR2 comes; --after counts from there.")
-    ] = False,
-    by: Annotated[
-        By,
-        typer.Option(
-            metavar="auto|marks|optimizer|module|time",
-            help="What ends a step: the program's mark, an optimizer's step, the outermost module's call, a second.",
-        ),
-    ] = By.auto,
+    on_signal: Annotated[bool, option("capture.on_signal")] = False,
+    by: Annotated[By, option("capture.by")] = By.auto,
     memory: Annotated[bool, typer.Option("--memory", help="Record every allocation.")] = False,
     no_stacks: Annotated[bool, typer.Option("--no-stacks", help="Leave out modules and Python lines.")] = False,
-    no_execution_trace: Annotated[
-        bool, typer.Option("--no-execution-trace", help="Leave out PyTorch's execution trace.")
-    ] = False,
-    no_light: Annotated[
-        bool, typer.Option("--no-light", help="Leave out the light window, which measures gaps on the steps after.")
-    ] = False,
+    no_execution_trace: Annotated[bool, option("capture.no_execution_trace")] = False,
+    no_light: Annotated[bool, option("capture.no_light")] = False,
 ) -> Callable[[], int]:
     """Run a Python program in this process and record some of its steps, as tracemine.capture does.
 

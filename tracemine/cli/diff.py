@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from tracemine.cli.console import options, say_error, write
+from tracemine.cli.described import option
 from tracemine.cli.gates import NoiseOption, fails, gates_given, noise_given
 from tracemine.cli.job import drawn_difference, jobs_in
 from tracemine.cli.options import (
@@ -28,28 +29,17 @@ from tracemine.cli.scan import FAIL_ON_REACHED, check_page
 from tracemine.errors import TracemineError, UsageError
 from tracemine.report import DIFF_REPORTS, PICTURED, render_difference
 
-FailOnOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="new|worse|moved|unknown|%|TIME",
-        help="Exit with 1 if a finding is so, or is new or worse by so much of a step, or the step is. Several "
-        "with commas, or repeated. New findings count where a report shows them.",
-    ),
-]
+FailOnOption = Annotated[list[str] | None, option("diff.fail_on")]
 
 
 def diff(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="A trace, timeline, capture, or findings as JSON.")],
     after: Annotated[str, typer.Argument(metavar="AFTER", help="The same program later, as BEFORE.")],
-    form: Annotated[
-        str, typer.Option("--format", "-f", metavar="|".join(DIFF_REPORTS), help="What to print.")
-    ] = "text",
+    form: Annotated[str, option("diff.form", metavar="|".join(DIFF_REPORTS))] = "text",
     fail_on: FailOnOption = None,
     noise: NoiseOption = "auto",
     output: OutputOption = None,
-    top: Annotated[
-        int, typer.Option(metavar="N", help="Print so many changes, 0 for all. JSON always has all of them.")
-    ] = 20,
+    top: Annotated[int, option("diff.top")] = 20,
     gpu: GPUOption = None,
     rules: RulesOption = None,
     rule: RuleOption = None,

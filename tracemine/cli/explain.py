@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from tracemine.cli.console import options, write
+from tracemine.cli.described import argument
 from tracemine.cli.findings import judged, named_finding, one_stored, say_verdicts
 from tracemine.cli.options import (
     EvidenceOption,
@@ -32,9 +33,7 @@ _FORMATS = ("text", "markdown")
 
 
 def explain(
-    fingerprint: Annotated[
-        str, typer.Argument(metavar="N|FINGERPRINT", help="The finding's number in scan, or first digits of its `id`.")
-    ],
+    fingerprint: Annotated[str, argument("explain.fingerprint")],
     path: Annotated[str, typer.Argument(metavar="FINDINGS.json|TRACE", help="Findings as JSON, or a trace to scan.")],
     evidence: EvidenceOption = None,
     execution_trace: ExecutionTraceOption = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import say, write
+from tracemine.cli.described import argument, option
 from tracemine.cli.findings import named_finding, one_stored
 from tracemine.cli.options import ExecutionTraceOption, GPUOption, OutputOption, QuietOption, RulesOption
 from tracemine.cli.request import analysed, asked, one_trace
@@ -23,13 +24,9 @@ if TYPE_CHECKING:
 
 
 def fix(
-    fingerprint: Annotated[
-        str, typer.Argument(metavar="N|FINGERPRINT", help="The finding's number in scan, or first digits of its `id`.")
-    ],
+    fingerprint: Annotated[str, argument("fix.fingerprint")],
     path: Annotated[str, typer.Argument(metavar="TRACE|FINDINGS.json", help="A trace to scan, or findings as JSON.")],
-    source: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Your source: a diff is made of files of this folder alone.")
-    ] = None,
+    source: Annotated[Path | None, option("fix.source")] = None,
     output: OutputOption = None,
     execution_trace: ExecutionTraceOption = None,
     gpu: GPUOption = None,

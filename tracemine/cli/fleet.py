@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracemine.cli.console import options, say, write
+from tracemine.cli.described import argument, option
 from tracemine.cli.options import (
     FindingOption,
     GPUOption,
@@ -63,42 +64,20 @@ _UNITS = {"m": 1 << 20, "g": 1 << 30}
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
-PathsArgument = Annotated[
-    list[str], typer.Argument(metavar="PATH", help="Traces, folders, patterns, or URIs: s3://, gs://, abfs:// …")
-]
-DatasetOption = Annotated[
-    str, typer.Option("--output", "-o", metavar="DATASET", help="The data set: a folder, here or at a URI. It grows.")
-]
-LabelsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="What the end of a trace's path says: '{job}/{model}/{day}/*'. Default: its folder is the job.",
-    ),
-]
-ProcessesOption = Annotated[
-    int | None, typer.Option("--processes", "-j", metavar="N", help="Processes of this machine. Default: one a core.")
-]
+PathsArgument = Annotated[list[str], argument("fleet.paths")]
+DatasetOption = Annotated[str, option("fleet.dataset")]
+LabelsOption = Annotated[str | None, option("fleet.labels")]
+ProcessesOption = Annotated[int | None, option("fleet.processes")]
 TimeLimitOption = Annotated[float, typer.Option("--time-limit", metavar="SECONDS", help="What one trace may take.")]
 MemoryOption = Annotated[str, typer.Option(metavar="SIZE", help="Memory that one trace may take: 500MB, 8GB.")]
 AttemptsOption = Annotated[int, typer.Option(metavar="N", help="How often a trace is tried whose process was lost.")]
 AgainOption = Annotated[bool, typer.Option("--again", help="Also try those that could not be scanned before.")]
 DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="What tracemine fleet wrote.")]
-HoursOption = Annotated[
-    Path | None,
-    typer.Option(metavar="CSV", help="GPU-hours by job: columns job, gpu_hours. Default: 1,000 spread over the jobs."),
-]
+HoursOption = Annotated[Path | None, option("fleet.hours")]
 PriceOption = Annotated[float | None, typer.Option(metavar="AMOUNT", help="Price of a GPU-hour.")]
-FleetProjectOption = Annotated[
-    str, typer.Option("--project", metavar="LABEL", help="Keeps these tickets apart from others: a label of its own.")
-]
-FleetRedactOption = Annotated[
-    bool, typer.Option("--redact", help="Pseudonyms for jobs, models, traces, modules, files and functions.")
-]
-ByOption = Annotated[
-    str | None,
-    typer.Option("--by", metavar="job|model|gpu|day", help="Sum up over these too. Default: job; all of them in html."),
-]
+FleetProjectOption = Annotated[str, option("fleet.fleet_project")]
+FleetRedactOption = Annotated[bool, option("fleet.fleet_redact")]
+ByOption = Annotated[str | None, option("fleet.by")]
 TopOption = Annotated[int, typer.Option(metavar="N", help="Rows of each table, 0 for all.")]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="text|json|html", help="What to print.")]
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
-import typer
-
 from tracemine import units
 from tracemine.cli.console import say, say_lines
+from tracemine.cli.described import option
 from tracemine.errors import UsageError
 from tracemine.report.escape import line
 from tracemine.units import Threshold, parse_percent
@@ -26,22 +25,8 @@ if TYPE_CHECKING:
 _FULL = "<details><summary>Full report</summary>"
 # What --fail-on and --baseline come to on a scan.
 Gate: TypeAlias = "Callable[[Scan, Drawing], GateResult]"
-NoiseOption = Annotated[
-    str,
-    typer.Option(
-        metavar="%|auto",
-        help="The share of a step, or of a cost, below which a change says nothing. auto: the spread of the steps in "
-        "each trace; 10% of a step and 3% of GPU work where there are fewer than three.",
-    ),
-]
-BaselineOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--baseline",
-        metavar="FILE|NAME",
-        help="Also say what became of the findings that --save-baseline kept; --fail-on is about that then.",
-    ),
-]
+NoiseOption = Annotated[str, option("gates.noise")]
+BaselineOption = Annotated[Path | None, option("gates.baseline")]
 SEVERITIES = ("low", "medium", "high")
 
 

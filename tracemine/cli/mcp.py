@@ -5,23 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from tracemine.cli.described import argument, option
 from tracemine.cli.options import RulesOption
 from tracemine.errors import UsageError
 from tracemine.extras import install
 
 
 def mcp(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER", help="Folders with traces. No file outside of them is read.")
-    ],
-    allow_write: Annotated[
-        bool, typer.Option("--allow-write", help="Let emit and verify write files below these folders.")
-    ] = False,
-    allow_run: Annotated[
-        bool, typer.Option("--allow-run", help="Let verify run the kernels that it generates, on this machine.")
-    ] = False,
+    folders: Annotated[list[Path], argument("mcp.folders")],
+    allow_write: Annotated[bool, option("mcp.allow_write")] = False,
+    allow_run: Annotated[bool, option("mcp.allow_run")] = False,
     rules: RulesOption = None,
 ) -> int:
     """Answer a coding agent over standard input and output, by the Model Context Protocol.

@@ -12,6 +12,7 @@ import typer
 
 from tracemine.cli.complete import complete_rule
 from tracemine.cli.console import options, say, write
+from tracemine.cli.described import argument, option
 from tracemine.cli.options import ExecutionTraceOption, GPUOption, NoColorOption, QuietOption, RulesOption, group_help
 from tracemine.cli.request import ScanRequest, analysed, device_named, one_trace, rules_asked
 from tracemine.errors import UsageError
@@ -25,14 +26,7 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 _LONGEST = 2000  # characters of a line
-_IdsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[ID...]",
-        help="Rules, or folders of them. By default those of --rules; without that, all.",
-        autocompletion=complete_rule,
-    ),
-]
+_IdsArgument = Annotated[list[str] | None, argument("rules._ids", autocompletion=complete_rule)]
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -71,12 +65,7 @@ def list_(rules: RulesOption = None) -> int:
 
 
 @app.command(short_help="Everything a rule says.")
-def show(
-    rule: Annotated[
-        str, typer.Argument(metavar="ID", help="The rule's id, its folder's name.", autocompletion=complete_rule)
-    ],
-    rules: RulesOption = None,
-) -> int:
+def show(rule: Annotated[str, argument("rules.rule", autocompletion=complete_rule)], rules: RulesOption = None) -> int:
     """Show a rule: what it finds, why it matters, the fix, its limits, its pattern and its cases.
 
     \b
@@ -99,9 +88,7 @@ def show(
 @app.command(short_help="Begin a rule.")
 def new(
     name: Annotated[str, typer.Argument(metavar="ID", help="The rule's id: what is found, not the cure.")],
-    directory: Annotated[
-        Path, typer.Option("--in", metavar="DIR", help="The folder that its folder is made in.")
-    ] = Path("my_rules"),
+    directory: Annotated[Path, option("rules.directory")] = Path("my_rules"),
 ) -> int:
     """Write a folder to begin a rule with: rule.toml, and cases.md with a near miss, with TODOs to be filled in.
 
@@ -157,9 +144,7 @@ def test(ids: _IdsArgument = None, rules: RulesOption = None) -> int:
 
 @app.command(short_help="Say why a rule does not match a trace.")
 def why(
-    rule: Annotated[
-        str, typer.Argument(metavar="ID", help="The rule's id, its folder's name.", autocompletion=complete_rule)
-    ],
+    rule: Annotated[str, argument("rules.rule", autocompletion=complete_rule)],
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A trace, timeline or capture.")],
     execution_trace: ExecutionTraceOption = None,
     gpu: GPUOption = None,

@@ -12,6 +12,7 @@ import typer
 
 import tracemine.tickets as services
 from tracemine.cli.console import say, write
+from tracemine.cli.described import option
 from tracemine.cli.findings import named_finding, stored_scans
 from tracemine.cli.job import jobs_in
 from tracemine.cli.options import FindingOption, FindingsArgument, QuietOption
@@ -27,60 +28,21 @@ if TYPE_CHECKING:
 _NO_FINDING = "no finding asks for a ticket"
 _PLACES = "--out DIR, --github OWNER/REPO, or --jira URL --jira-project KEY"
 _LONGEST_NAME = 255
-ProjectOption = Annotated[
-    str | None,
-    typer.Option(metavar="LABEL", help="Keeps the tickets of one model apart from those of others: a short name."),
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Write each ticket's text to DIR/IDENTITY.md; what --after says is fixed to IDENTITY.fixed.md.",
-    ),
-]
+ProjectOption = Annotated[str | None, option("tickets.project")]
+OutOption = Annotated[Path | None, option("tickets.out")]
 GitHubOption = Annotated[str | None, typer.Option("--github", metavar="OWNER/REPO", help="Issues of this repository.")]
-GitHubUrlOption = Annotated[
-    str | None, typer.Option("--github-url", metavar="URL", help="An Enterprise server's API: https://HOST/api/v3.")
-]
+GitHubUrlOption = Annotated[str | None, option("tickets.git_hub_url")]
 JiraOption = Annotated[str | None, typer.Option("--jira", metavar="URL", help="Issues of this Jira: https://HOST.")]
 JiraProjectOption = Annotated[str | None, typer.Option("--jira-project", metavar="KEY", help="The project there.")]
 JiraTypeOption = Annotated[str, typer.Option("--jira-type", metavar="TYPE", help="What kind of issue to create.")]
 ApplyOption = Annotated[bool, typer.Option("--apply", help="Do it. Without this nothing is changed, only said.")]
-AfterOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIFF.json", help="What diff --format json printed: close the tickets that it says are fixed."
-    ),
-]
-LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="LABEL", help="Also this label. May be repeated.")
-]
-AssigneeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--assignee", metavar="NAME", help="Assign new tickets: a login, or of Jira an e-mail address. May be repeated."
-    ),
-]
-MilestoneOption = Annotated[
-    str | None, typer.Option("--milestone", metavar="TITLE", help="Put new tickets into this open milestone of GitHub.")
-]
-CodeOwnersOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--codeowners",
-        metavar="FILE|DIR",
-        help="Assign who owns the line by a CODEOWNERS file, or that of a repository; --assignee where it names none.",
-    ),
-]
+AfterOption = Annotated[Path | None, option("tickets.after")]
+LabelOption = Annotated[list[str] | None, option("tickets.label")]
+AssigneeOption = Annotated[list[str] | None, option("tickets.assignee")]
+MilestoneOption = Annotated[str | None, option("tickets.milestone")]
+CodeOwnersOption = Annotated[Path | None, option("tickets.code_owners")]
 RedactOption = Annotated[bool, typer.Option("--redact", help="Pseudonyms for modules, files and functions.")]
-MaxOption = Annotated[
-    int,
-    typer.Option(
-        "--max",
-        metavar="N",
-        help="Create so many tickets of a service, those that save most, 0 for all. --out has all.",
-    ),
-]
+MaxOption = Annotated[int, option("tickets.max")]
 
 
 def tickets(
@@ -254,10 +216,10 @@ def _read(path: Path, *, quiet: bool) -> tuple[Scan, Mapping[str, Source]]:
 
 def _filing(labels: Sequence[str], assignees: Sequence[str], milestone: str | None) -> Filing:
     """Return how tickets are filed. Raises UsageError for what is no label or name."""
-    for option, texts in (("--label", labels), ("--assignee", assignees), ("--milestone", [milestone or "-"])):
+    for flag, texts in (("--label", labels), ("--assignee", assignees), ("--milestone", [milestone or "-"])):
         for text in texts:
             if not text.strip() or not text.isprintable() or len(text) > _LONGEST_NAME:
-                raise UsageError(f"{option}: {text[:80]!a} is empty, too long, or holds what cannot be seen")
+                raise UsageError(f"{flag}: {text[:80]!a} is empty, too long, or holds what cannot be seen")
     return services.Filing(tuple(labels), tuple(assignees), milestone)
 
 

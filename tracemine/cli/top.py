@@ -10,6 +10,7 @@ import typer
 
 from tracemine.cli.console import options, write
 from tracemine.cli.counters import print_counters
+from tracemine.cli.described import argument, option
 from tracemine.cli.options import (
     CountersOption,
     ExecutionTraceOption,
@@ -31,25 +32,13 @@ _HOST_BY = ("line", "module", "operator", "phase", "tree")
 _FORMATS = ("text", "json", "csv")
 
 
-TraceArgument = Annotated[
-    str,
-    typer.Argument(metavar="TRACE", help="A trace or timeline, or a report of Nsight Compute; - for standard input."),
-]
-ByOption = Annotated[
-    str | None,
-    typer.Option("--by", "-b", metavar="|".join(_BY), help="What to add up by. Default: kernel; with --host line."),
-]
+TraceArgument = Annotated[str, argument("top.trace")]
+ByOption = Annotated[str | None, option("top.by", metavar="|".join(_BY))]
 
 
-WaitsOption = Annotated[
-    bool, typer.Option("--waits", help="List where the host waits for the device, and what the step is without.")
-]
-HostOption = Annotated[
-    bool, typer.Option("--host", help="Add up the host's time, by line, module, operator, phase or tree.")
-]
-GraphsOption = Annotated[
-    bool, typer.Option("--graphs", help="Say whether a CUDA graph or torch.compile would work, and what is in the way.")
-]
+WaitsOption = Annotated[bool, option("top.waits")]
+HostOption = Annotated[bool, option("top.host")]
+GraphsOption = Annotated[bool, option("top.graphs")]
 
 
 def top(
@@ -58,15 +47,10 @@ def top(
     waits: WaitsOption = False,
     host: HostOption = False,
     graphs: GraphsOption = False,
-    depth: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Open modules and lines so deep. Default: the largest, while there is room."),
-    ] = None,
+    depth: Annotated[int | None, option("top.depth")] = None,
     every: Annotated[bool, typer.Option("--all", help="Print all rows.")] = False,
     limit: Annotated[int, typer.Option(metavar="N", help="Print so many rows. JSON and CSV have all.")] = 15,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Add up all that was recorded, not the steps that tell what one takes.")
-    ] = False,
+    whole: Annotated[bool, option("top.whole")] = False,
     form: Annotated[str, typer.Option("--format", "-f", metavar="|".join(_FORMATS), help="What to print.")] = "text",
     counters: CountersOption = None,
     gpu: GPUOption = None,

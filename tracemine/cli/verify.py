@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from tracemine.cli.console import BUG, INTERRUPTED, REPORT_BUG, options, say, say_error, write
+from tracemine.cli.described import option
 from tracemine.cli.findings import named_finding, stored_scans
 from tracemine.cli.options import (
     ExecutionTraceOption,
@@ -44,33 +45,16 @@ if TYPE_CHECKING:
 
 _LONGEST_S = 1e6
 
-FormatOption = Annotated[
-    str, typer.Option("--format", "-f", metavar="|".join(VERDICT_REPORTS), help="What to print.", show_default=True)
-]
-OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write verdicts.json and verdicts.parquet here.")
-]
+FormatOption = Annotated[str, option("verify.format", metavar="|".join(VERDICT_REPORTS))]
+OutputOption = Annotated[Path | None, option("verify.output")]
 TopOption = Annotated[int, typer.Option(metavar="N", help="Verify so many findings, 0 for all.")]
-RuleOption = Annotated[
-    list[str] | None, typer.Option("--rule", metavar="RULE", help="Only findings of this rule. May be repeated.")
-]
-EmitOption = Annotated[
-    Path | None,
-    typer.Option("--emit", metavar="DIR", help="Write a short reproduction of each finding, and their harness."),
-]
-StepOption = Annotated[
-    bool, typer.Option("--step", help="Also replay a whole step, with the fused kernels in place (level L6).")
-]
+RuleOption = Annotated[list[str] | None, option("verify.rule")]
+EmitOption = Annotated[Path | None, option("verify.emit")]
+StepOption = Annotated[bool, option("verify.step")]
 AgainOption = Annotated[bool, typer.Option("--again", help="Also findings that a verdict in the file has settled.")]
-MutantsOption = Annotated[
-    bool, typer.Option("--mutants", help="Also validate mutants, kernels with a planted mistake: each must fail.")
-]
-QuickOption = Annotated[
-    bool, typer.Option("--quick", help="On a GPU some seconds a finding: no torch.compile, no validation on the CPU.")
-]
-TimeLimitOption = Annotated[
-    float, typer.Option(metavar="SECONDS", help="Processor time that the validation of a finding may take.")
-]
+MutantsOption = Annotated[bool, option("verify.mutants")]
+QuickOption = Annotated[bool, option("verify.quick")]
+TimeLimitOption = Annotated[float, option("verify.time_limit")]
 
 
 def verify(

@@ -13,6 +13,7 @@ from tracemine.doctor.record import Doubt
 from tracemine.documents.trust import cut_off, host_times
 from tracemine.findings import Scan
 from tracemine.findings.recorder import slowdown_of
+from tracemine.tables import table_beside
 from tracemine.timeline import MEANS, Timeline
 from tracemine.units import count_text, ratio_text, time_text
 
@@ -23,45 +24,9 @@ _SLOWED = 1.1  # a recorded step that takes so many times as long as alone
 
 _ALL_RANKS = "record each process into a file of its own"
 _LATER_STEP = "record later steps: schedule(wait=5, warmup=2, active=3)"
+_TABLE = table_beside(__file__, "doubts.toml")
 # By words of a scan's sentence what the doctor says in its place.
-SAID: Final = {
-    "CUDA graphs being captured": Doubt("graph_capture", True, "a graph is captured here: nothing is meant to run",
-         "scan the replays with --graph-capture THIS"),
-    "streams of equal number are distinguished by device only": Doubt("processes", True,
-         "several processes in one file: no stream can be told from another", _ALL_RANKS),
-    "several recordings may stand in this file": Doubt("processes", True,
-         "streams overlap themselves: several recordings in one file", _ALL_RANKS),
-    "Kernels of CUDA graphs are missing": Doubt("graphs_missing", True,
-         "kernels of CUDA graphs were not recorded: the GPU looks idle while they run",
-         "record with a newer driver, or once without graphs"),
-    "have a trace of the graph, so GPU time is missing": Doubt("graphs_missing", True,
-         "some CUDA graph launches were not recorded", "--cuda-graph-trace=node"),
-    "might have been collected": Doubt("lost_perhaps", False, "Nsight Systems may have lost events",
-         "record a shorter window"),
-    "torch.compile compiled": Doubt("compiling", True, "torch.compile compiled in the recording", _LATER_STEP),
-    "execution trace is cut short": Doubt("execution_trace", False, "the execution trace is cut off",
-         "let the program end before it is copied"),
-    "the execution trace does not have": Doubt("execution_trace", False,
-         "the execution trace is not of this window", "record both at once: tracemine.capture"),
-    "traced as a whole": Doubt("graphs_whole", False, "CUDA graphs stand as a whole, without their kernels",
-         "--cuda-graph-trace=node"),
-    "no launches were recorded": Doubt("idle_unexplained", False,
-         "no launches were recorded: why the GPU idles is not known",
-         "a newer Triton records them, as torch.profiler and nsys do"),
-    "without a recorded cause": Doubt("idle_unexplained", False, "much idle time has no recorded cause",
-         "all ranks, all threads, several steps"),
-    "launched before recording began": Doubt("before_window", False,
-         "the first activities were launched before recording began", "record several steps"),
-    "once more, the same in all": Doubt("twice", False, "events stand in the file twice: each was read once"),
-    "of traceEvents: the first was read": Doubt("several", True, "the file holds several traces: the first was read",
-         _ALL_RANKS),
-    "NVTX ranges slow the host": Doubt("slowed", False, "nsys slows the host: gaps are longer than in production"),
-    "cannot tell transfer from waiting":
-         Doubt("one_rank", False, "one rank of several: who waits for whom is not known",
-         "record all ranks, scan the folder"),
-    "GPU time are not estimated": Doubt("gpu_unknown", False, "no rates are known of this GPU",
-         "--gpu NAME"),
-}  # fmt: skip
+SAID: Final = {words: Doubt(*says) for words, says in _TABLE["said"].items()}
 
 
 def doubts_of(timeline: Timeline, scan: Scan) -> list[Doubt]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tracemine.documents import verdict_words, words
-from tracemine.documents.serving_words import serving_texts
+from tracemine.documents.headline import serving_texts
 from tracemine.documents.step_words import device_texts, is_sums, nothing_text, payback_text, step_texts
 from tracemine.documents.trust import is_unusable
 from tracemine.units import bytes_text, percent_text, range_text, time_text

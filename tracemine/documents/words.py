@@ -11,6 +11,7 @@ from tracemine.documents.bar import TITLES
 from tracemine.documents.numbered import claimed
 from tracemine.documents.step_words import is_sums, share_text
 from tracemine.findings.record import NOTHING, Range
+from tracemine.tables import table_beside
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text, uneven_text
 
 if TYPE_CHECKING:
@@ -18,32 +19,10 @@ if TYPE_CHECKING:
 
     from tracemine.findings.record import Counted, Finding, Parts, Scan, Source, Summary, TraceSummary, Variant
 
-# What an evidence level rests on.
-EVIDENCE = {
-    "proven": "it follows from what the profiler recorded",
-    "consistent": "the one reading that fits by shape, dtype, stride and order",
-    "adjacent": "inferred from order and shapes, not confirmed by dataflow",
-}
+_TABLE = table_beside(__file__, "words.toml")
+EVIDENCE: dict[str, str] = _TABLE["evidence"]
 
-# Keys of a scan's `dropped` that read badly as they are.
-_DROPPED = {
-    "attention_sizes_unknown": "unfused attentions whose sizes are not recorded",
-    "no_fused_attention": "unfused attentions that no fused kernel takes",
-    "below_threshold": "below --min-saving",
-    "claimed_by_another_rule": "within findings of other rules",
-    "nothing_to_win": "with nothing to win",
-    "at_its_rate": "of library kernels near roofline",
-    "no_fused_step": "of optimizers over lists, whose class has no fused step",
-    "rate_unknown": "of a library whose rate on this GPU is not known",
-    "of_the_recorder": "that exist only because an execution trace was recorded",
-    "shorter_unprofiled": "gaps that are long only while something records them",
-    "path_not_known": "skipped: unknown op in between",
-    "spread_out": "spread over more than a hundred times their own time",
-    "device_unknown": "on a GPU whose rates are not known",
-    "compute_bound": "bound by arithmetic",
-    "benchmark_loop": "of a benchmark's loop: one call again and again",
-    "bytes_unknown": "whose size is not recorded",
-}
+_DROPPED: dict[str, str] = _TABLE["dropped"]
 
 _WORTH_NAMING = 0.1  # of what GPU time could be less
 _WORTH_A_WORD = 0.01  # of GPU time, of memory

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tracemine.findings.identity import Place
 from tracemine.findings.record import Finding, Identity, Scan, Variant, Verified
-from tracemine.findings.totals import common, intensity, totals
+from tracemine.findings.variant import common, intensity, totals
 
 # What a variant says of itself, and its finding of all.
 _OWN = tuple(

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tracemine.calls import Call as Recorded
-from tracemine.calls import calls_of
+from tracemine.calls import Call, calls_of
 from tracemine.calls.call import sizes
 from tracemine.calls.text import Extents
 from tracemine.columns import booleans, numbers, string_ids
@@ -25,7 +24,7 @@ _ELEMENT = deferred(r"Functor<(?:[^<>,]*, )?(c10::BFloat16|c10::Half|float|doubl
 LONGEST = 1 << 44  # elements: more is damage
 
 
-class Call(Struct, frozen=True):
+class ListedCall(Struct, frozen=True):
     """A call: its operator, and the sizes in elements of each tensor, or list of tensors, that it takes."""
 
     row: int
@@ -76,21 +75,21 @@ class Lists:
         self._timeline = timeline
         self._calls = calls_of(timeline)
 
-    def calls(self, op_row: IntArray, kernels: Sequence[str]) -> list[Call]:
+    def calls(self, op_row: IntArray, kernels: Sequence[str]) -> list[ListedCall]:
         """Return the calls of activities, each once, in their order. `kernels`: names of the activities' kernels."""
         found = dict.fromkeys(op_row.tolist())
         name_of = dict(zip(op_row.tolist(), kernels, strict=True))
         return [self._call(row, name_of[row]) for row in found if row >= 0]
 
-    def _call(self, row: int, kernel: str) -> Call:
+    def _call(self, row: int, kernel: str) -> ListedCall:
         call = self.recorded(row)
         known = map(call.dtype, range(len(call.dtypes or ())))
         item = next((itemsize(each) for each in known if each is not None), None)
         if item is None and (element := _ELEMENT.search(kernel)):
             item = itemsize(dtype(element[1]) or "")
-        return Call(row, call.name.removeprefix("aten::"), _sizes(call), item)
+        return ListedCall(row, call.name.removeprefix("aten::"), _sizes(call), item)
 
-    def recorded(self, row: int) -> Recorded:
+    def recorded(self, row: int) -> Call:
         """Return the call of a row of `ops`."""
         return self._calls[int(self._calls.number[row])]
 
@@ -132,7 +131,7 @@ _MEMORY, _SIZES = ("storage_id", "offset_elements"), ("numel", "itemsize_bytes")
 _NUMBERS = ("op_row", "position", *_MEMORY, *_SIZES)
 
 
-def _sizes(call: Recorded) -> tuple[tuple[int, ...], ...] | None:
+def _sizes(call: Call) -> tuple[tuple[int, ...], ...] | None:
     """Return elements of each tensor, or of each member of a list; None where a list's members were not recorded."""
     found = []
     for given, kind in zip(call.shapes or (), call.dtypes or (), strict=False):

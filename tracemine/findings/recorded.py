@@ -1,6 +1,6 @@
 """Scope of a recording, and what its operators took: what a comparison of two traces must know.
 
-The kernels of a step by class, and what compilers fused into them: PyTorch, torch.compile and XLA compared alike.
+The kernels of a step by class, and what compilers fused into them: PyTorch, torch.compile and XLA compared in one way.
 """
 
 from __future__ import annotations

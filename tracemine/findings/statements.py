@@ -20,6 +20,7 @@ from tracemine.errors import TracemineError
 from tracemine.files.reading import path_in, read_file
 from tracemine.findings.record import Finding, Scan, Source
 from tracemine.ops import lookup
+from tracemine.tables import table_beside
 
 _MOST_BYTES: Final = 1 << 21
 # What neither torch's operators nor Python's builtins name, and launches nothing of another kind.
@@ -35,38 +36,9 @@ _LOOPS: Final = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, as
 _ALONE: Final = frozenset({"pointwise", "reduction", "view", "copy", "gemm"})
 _COPIES: Final = frozenset({"copy", "_to_copy", "to", "clone", "contiguous"})
 _COPYING_VIEWS: Final = frozenset({"reshape", "reshape_as", "flatten"})
-_FETCHING: Final = ("item", "float", "int", "bool", "tolist", "step", "get_scale", "one_hot", "equal", "allclose")
-# What operators are written as: names that are called, and signs.
-_CALLED: Final[Mapping[str, tuple[str, ...]]] = {
-    "_local_scalar_dense": _FETCHING,
-    "item": _FETCHING,
-    "add": ("sum",),
-    "is_nonzero": ("bool",),
-    "copy": (
-        "copy_",
-        "to",
-        "cpu",
-        "cuda",
-        "numpy",
-        "tolist",
-        "float",
-        "half",
-        "bfloat16",
-        "double",
-        "type",
-        "contiguous",
-    ),
-    "_to_copy": ("to", "cpu", "cuda", "numpy", "tolist", "float", "half", "bfloat16", "double", "type"),
-    "to": ("to", "cpu", "cuda", "numpy", "tolist", "float", "half", "bfloat16", "double", "type"),
-    "mm": ("matmul", "linear", "einsum"),
-    "addmm": ("linear", "matmul"),
-    "bmm": ("matmul", "einsum", "baddbmm"),
-    "cat": ("concat", "concatenate", "hstack", "vstack"),
-    "nonzero": ("where", "argwhere"),
-    "_unique2": ("unique",),
-    "_softmax": ("softmax", "softmin"),
-    "native_layer_norm": ("layer_norm",),
-}
+_TABLE = table_beside(__file__, "statements.toml")
+# What operators are written as: names that are called (statements.toml), and signs.
+_CALLED: Final[Mapping[str, Sequence[str]]] = _TABLE["called"]
 _ASKED: Final = frozenset(
     {"_local_scalar_dense", "item", "is_nonzero"}
 )  # by `if` and `while` too, of what a method gave

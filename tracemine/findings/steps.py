@@ -42,7 +42,7 @@ _LONGER_ALONE = 1.06
 # 20 µs, composed ones up to 30. Whatever more lies there is not dispatch, and stays where the launch goes.
 _LAUNCH_NS = Range(0, 30_000, 60_000)
 # The same where one call does all iterations of a loop: launches go at any rate, and so do views and the loop's own
-# Python. What is longer is work that a loop does beside its launches, and stays.
+# Python. What is longer is work that a loop does next to its launches, and stays.
 _LOOP_NS = Range(_LAUNCH_NS.mid, 120_000, 1 << 40)
 # The same where one launch replays a graph: all that the host did between two launches goes, the program's own as well.
 _GRAPH_NS = Range(30_000, 1 << 40, 1 << 40)

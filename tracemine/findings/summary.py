@@ -6,21 +6,11 @@ import msgspec
 
 from tracemine.perfmodel import Range
 from tracemine.perfmodel.ranges import outwards
+from tracemine.tables import table_beside
 
+_TABLE = table_beside(__file__, "summary.toml")
 # What each cause of idle time means for who waits for whom. A cause that is missing here explains nothing.
-BOUND_BY = {
-    "host_bound": "host",
-    "launch_latency": "launch latency",
-    "synchronisation": "synchronisation",
-    "after_wait": "synchronisation",
-    "allocator": "the allocator",
-    "module_load": "module loading",
-    "compilation": "compilation",
-    "data_loading": "data loading",
-    "graph_launch": "graph launch",
-    "graph_replay": "order within graphs",
-    "graph_capture": "capturing graphs",
-}
+BOUND_BY = _TABLE["bound_by"]
 
 SUMS = "sums"  # what bounds a step where a profile does not say when anything ran
 

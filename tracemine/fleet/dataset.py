@@ -8,6 +8,10 @@
 A file is written whole or not at all, and never changed. `runs` is written last: a trace whose row is not there was not
 scanned to its end, and is scanned again under the same names, so that nothing is kept twice. DuckDB, pandas, Polars and
 Spark read each folder as one table, partitioned by `day`.
+
+An object store knows no locks. There whoever wants to be alone leaves a mark and then looks for others' marks; if there
+are some, it takes its own away and comes back after a while of random length. Of two, at least one sees the other's, so
+never both go on. A mark that is much older than one's own was left by a process that is gone.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ from __future__ import annotations
 import contextlib
 import io
 import posixpath
-from collections.abc import Mapping
+import random
+import secrets
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,14 +32,59 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tracemine.errors import InputError, Location
-from tracemine.files import write_file
+from tracemine.files import locked, make_folder, write_file
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
-from tracemine.fleet.alone import alone
 from tracemine.fleet.known import KNOWN_FOLDER, NO_DAY, Runs
 from tracemine.fleet.places import filesystem, shown, without_secrets
 from tracemine.fleet.stored import DAMAGED, Stored
 from tracemine.patterns import deferred
-from tracemine.timeline import ColumnSchema, TableSchema
+from tracemine.timeline import ColumnSchema, TableSchema, tables_beside
+
+_ALONE_MARK: Final = ".alone-"
+_STALE_NS: Final = 60_000_000_000
+_PAUSE_S: Final = 0.5
+_PATIENCE_S: Final = 300.0
+
+
+@contextlib.contextmanager
+def alone(store: fs.FileSystem, folder: str) -> Iterator[None]:
+    """Let no other process of this kind work in a folder meanwhile. Raises OSError, and InputError after minutes."""
+    if isinstance(store, fs.LocalFileSystem):
+        make_folder(Path(folder))
+        with locked(Path(folder)):
+            yield
+        return
+    own = posixpath.join(folder, f"{_ALONE_MARK}{secrets.token_hex(8)}")
+    began = time.monotonic()
+    try:
+        while not _is_alone(store, folder, own):
+            if time.monotonic() - began > _PATIENCE_S:
+                raise InputError("other calls write there all the time", where=Location(folder), hint="try again later")
+            store.delete_file(own)
+            time.sleep(random.uniform(_PAUSE_S / 10, _PAUSE_S))  # noqa: S311 - no secret
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            store.delete_file(own)
+
+
+def _is_alone(store: fs.FileSystem, folder: str, own: str) -> bool:
+    """Leave a mark, and return whether no other is there. The store's clock says how old marks are."""
+    with store.open_output_stream(own, compression=None) as file:
+        file.write(b"tracemine fleet\n")
+    marks = {
+        one.path: one.mtime_ns or 0
+        for one in store.get_file_info(fs.FileSelector(folder))
+        if one.base_name.startswith(_ALONE_MARK)
+    }
+    now = marks.pop(own, 0)
+    for path, then in list(marks.items()):
+        if now - then > _STALE_NS:
+            with contextlib.suppress(OSError):
+                store.delete_file(path)
+            del marks[path]
+    return not marks
+
 
 DATASET_SCHEMA_VERSION: Final = 1
 _ABOUT: Final = "dataset.json"
@@ -40,59 +92,14 @@ _MARK: Final = b"tracemine_fleet"
 _LARGEST_ABOUT: Final = 1 << 24  # bytes
 _DAY = deferred(r"\d{4}-\d\d-\d\d")
 _WITHOUT_FOLDERS: Final = ("s3", "gcs", "abfs")  # there one is a request for each part of its path, and of no use
-_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
+_TEXT, _INT = pa.string(), pa.int64()
 _KEY = (
     ColumnSchema("key", _TEXT, "the trace and what it was scanned with, as in `runs`"),
     ColumnSchema("generation", _INT, "with what it was scanned: its number in dataset.json, counted from 1"),
 )
-_NOT_SCANNED, _NO_STEPS = "it could not be scanned", "no steps are known"
 
-RUNS = TableSchema(
-    "runs",
-    "one trace, scanned or not",
-    "none",
-    (
-        *_KEY,
-        ColumnSchema("uri", _TEXT, "where the trace lies"),
-        ColumnSchema("content_sha256", _TEXT, "digest of its files", "they could not be read to their end"),
-        ColumnSchema("size_bytes", _INT, "of its files"),
-        ColumnSchema("modified_ns", _INT, "when they last changed, nanoseconds since 1970", "not known"),
-        ColumnSchema("job", _TEXT, "by its path", "the path does not say"),
-        ColumnSchema("model", _TEXT, "by its path", "the path does not say"),
-        ColumnSchema("status", _TEXT, "`scanned`, `refused` (it is no trace, or damaged) or `failed` (see `message`)"),
-        ColumnSchema("message", _TEXT, "why it could not be scanned", "it was"),
-        ColumnSchema("tracemine", _TEXT, "version that scanned it"),
-        ColumnSchema("torch", _TEXT, "version that recorded it", "not recorded"),
-        ColumnSchema("gpu", _TEXT, "as the trace names it", "it names none"),
-        ColumnSchema("rank", _INT, "of the process", "not recorded"),
-        ColumnSchema("world_size", _INT, "processes of the job", "not recorded"),
-        ColumnSchema("ranks", _INT, "traces of a job's ranks that are this one row", "one trace"),
-        ColumnSchema("devices", _INT, "that were active", _NOT_SCANNED),
-        ColumnSchema("activities", _INT, "kernels, copies and fills", _NOT_SCANNED),
-        ColumnSchema("steps", _INT, "that are known", _NOT_SCANNED),
-        ColumnSchema("span_ns", _INT, "first start of an activity to the last end", _NOT_SCANNED),
-        ColumnSchema("gpu_time_ns", _INT, "sum of durations", _NOT_SCANNED),
-        ColumnSchema("gpu_busy_ns", _INT, "union of durations over streams", _NOT_SCANNED),
-        ColumnSchema("unprofiled_step_ns", _INT, "a step without the profiler, mean", _NO_STEPS),
-        ColumnSchema("step_saving_low_ns", _INT, "what all findings save of the steps: low end", _NOT_SCANNED),
-        ColumnSchema("step_saving_ns", _INT, "the same: middle", _NOT_SCANNED),
-        ColumnSchema("step_saving_high_ns", _INT, "the same: high end", _NOT_SCANNED),
-        ColumnSchema("bound_by", _TEXT, "what the unprofiled step waits for", "nothing ran"),
-    ),
-)
-STEPS = TableSchema(
-    "steps",
-    "one kind of step of a run: of a batch size, prefill or decode",
-    "most GPU time first",
-    (
-        *_KEY,
-        ColumnSchema("kind", _TEXT, "its name"),
-        ColumnSchema("count", _INT, "steps of it"),
-        ColumnSchema("span_p50_ns", _INT, "that half of them do not exceed"),
-        ColumnSchema("span_p99_ns", _INT, "that 99 of 100 do not exceed"),
-        ColumnSchema("gpu_busy_p50_ns", _INT, "likewise, of the time that the GPU was busy"),
-        ColumnSchema("gpu_busy_p99_ns", _INT, "likewise"),
-    ),
+RUNS, STEPS = (
+    TableSchema(one.name, one.row, one.order, (*_KEY, *one.columns)) for one in tables_beside(__file__).values()
 )
 FLEET_FINDINGS = TableSchema(FINDINGS.name, FINDINGS.row, FINDINGS.order, (*_KEY, *FINDINGS.columns))
 FLEET_OCCURRENCES = TableSchema(OCCURRENCES.name, OCCURRENCES.row, OCCURRENCES.order, (*_KEY, *OCCURRENCES.columns))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from tracemine.ops.infer.library import OPERATIONS
+from tracemine.tables import table_beside
 from tracemine.timeline import PRODUCERS
 
 Fact = bool | str | None  # None: not known; no condition holds of it
@@ -22,44 +24,10 @@ class FactDoc(Struct, frozen=True):
     values: tuple[str, ...] | None = None
 
 
-# Facts of the trace and of a finding's place; causes bring more.
+_VALUES: Final = {"producer": {"values": tuple(PRODUCERS)}, "call_class": {"values": tuple(OPERATIONS.values())}}
+_TABLE = table_beside(__file__, "facts.toml")
 FACTS: Final[Mapping[str, FactDoc]] = {
-    "tensorflow": FactDoc("TensorFlow launched it, not PyTorch: kernels are its own, and no operator is ATen's"),
-    "producer": FactDoc("what made the kernels, as a rule's `producers` says", text=True, values=tuple(PRODUCERS)),
-    "amd": FactDoc("the GPU is AMD's: ROCm, HIP"),
-    "compiled": FactDoc("torch.compile has compiled part of what was recorded; of JAX, `jax.jit` most of it"),
-    "unfused_backend": FactDoc("torch.compile ran it in its graph, by a backend that makes no kernels of its own"),
-    "replayed": FactDoc("part of what was recorded is a CUDA graph's"),
-    "graph_pieces": FactDoc("a step replays more than two CUDA graphs"),
-    "no_torch": FactDoc("nothing of PyTorch is in the profile: no operator, no kernel, no file"),
-    "blockers": FactDoc(
-        "in the model something was recorded that a CUDA graph's capture does not allow: `{blockers}` names it"
-    ),
-    "repeated": FactDoc("the outermost module runs several times a step"),
-    "derived_twice": FactDoc("autograd differentiates what a backward pass computed (`create_graph=True`)"),
-    "training": FactDoc("a backward pass, or an optimizer's step, was recorded"),
-    "module": FactDoc("it lies in a module"),
-    "backward": FactDoc("it is part of a backward pass"),
-    "widened": FactDoc("one kernel could do more than the pattern names: what is counted is all of it"),
-    "engine": FactDoc(
-        "what generates text with the model, as `rows/engines/engines.toml` has it",
-        text=True,
-        values=("vllm", "sglang", "transformers"),
-    ),
-    "optimizer": FactDoc("class of the optimizer whose step it is: `{optimizer}` in the text names it", text=True),
-    "forward_function": FactDoc(
-        "the function outside of every module whose backward pass it is: `{forward}` in the text names it", text=True
-    ),
-    "function": FactDoc(
-        "the innermost function that calls all of it, outside of every module: `{function}` in the text names it",
-        text=True,
-    ),
-    "operators": FactDoc("the operators that are named, in words: `{operators}` in the text", text=True),
-    "library": FactDoc("the library in whose files the line is", text=True, values=("transformers", "diffusers")),
-    "operation": FactDoc("the one operator that is named, without `aten::`", text=True),
-    "call_class": FactDoc(
-        "what kind of a library's call all of it is, forward or backward", text=True, values=tuple(OPERATIONS.values())
-    ),
+    name: msgspec.convert(doc | _VALUES.get(name, {}), FactDoc) for name, doc in _TABLE["facts"].items()
 }
 PLACEHOLDER: Final = "{blockers}"
 FORWARD: Final = "{forward}"  # in a text that asks that the function is known

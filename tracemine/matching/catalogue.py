@@ -13,24 +13,11 @@ from tracemine.matching.graph_pattern import GraphPattern
 from tracemine.matching.lint import Problem, lint
 from tracemine.matching.nearest import RULE_NAMES, nearest
 from tracemine.matching.rule import CALLS, Measure, Rule
+from tracemine.tables import table_beside
 from tracemine.timeline import PRODUCERS
 
-SAVING_TEXT: Final = {
-    "fuse": "device time: one kernel in place of several moves each tensor once",
-    "one_pass": "device time and launches: one pass over lists of tensors in place of many small kernels",
-    "attention": "device time: one attention kernel in place of products and a softmax",
-    "close_gap": "idle time of the device",
-    "launch_less": "idle time of the device between launches, as far as they become fewer",
-    "close_break": "idle time of the device while the host is between two compiled graphs",
-    "pin_memory": "device time of copies that pageable memory slows down",
-    "hide": "device time in which nothing but copies between host and device runs",
-    "overlap": "device time in which nothing but communication runs",
-    "remove": "device time of work that is not done any more",
-    "reach_rate": "device time of a library's call that is far below what the device reaches",
-    "norm": "device time: a kernel made for a norm's rows in place of PyTorch's own",
-    "rebuild": "device time of instructions of a compiled module, which the compiler would make otherwise",
-    "batch": "device time and launches: one call of each operator for all iterations of a loop",
-}
+_TABLE = table_beside(__file__, "savings.toml")
+SAVING_TEXT: Final = _TABLE["saving_text"]
 
 
 def show_rule(rules: Sequence[Rule], rule_id: str, written: Callable[[str], str] = str) -> str:

@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-# Canonical name, bytes an element, torch's ScalarType name and number, and the C++ names that Kineto writes for a
-# tensor of that type (gcc, clang, MSVC). float4_e2m1fn_x2 and the quint4x2 kin pack several values into a byte.
-_UNSIGNED_64 = ("unsigned long", "long unsigned int", "unsigned long int", "unsigned __int64", "unsigned long long")
-ROWS: tuple[tuple[str, int, str, int, tuple[str, ...]], ...] = (
-    ("uint8", 1, "Byte", 0, ("unsigned char",)),
-    ("int8", 1, "Char", 1, ("signed char", "char")),
-    ("int16", 2, "Short", 2, ("short int", "short")),
-    ("int32", 4, "Int", 3, ("int",)),
-    ("int64", 8, "Long", 4, ("long int", "long", "__int64", "long long", "long long int")),
-    ("float16", 2, "Half", 5, ("Half",)),
-    ("float32", 4, "Float", 6, ("float",)),
-    ("float64", 8, "Double", 7, ("double",)),
-    ("complex32", 4, "ComplexHalf", 8, ("complex<c10::Half>", "complex<struct c10::Half>")),
-    ("complex64", 8, "ComplexFloat", 9, ("complex<float>",)),
-    ("complex128", 16, "ComplexDouble", 10, ("complex<double>",)),
-    ("bool", 1, "Bool", 11, ("bool",)),
-    ("qint8", 1, "QInt8", 12, ("qint8",)),
-    ("quint8", 1, "QUInt8", 13, ("quint8",)),
-    ("qint32", 4, "QInt32", 14, ("qint32",)),
-    ("bfloat16", 2, "BFloat16", 15, ("BFloat16",)),
-    ("quint4x2", 1, "QUInt4x2", 16, ("quint4x2",)),
-    ("quint2x4", 1, "QUInt2x4", 17, ("quint2x4",)),
-    ("bits8", 1, "Bits8", 21, ("bits8",)),
-    ("bits16", 2, "Bits16", 22, ("bits16",)),
-    ("float8_e5m2", 1, "Float8_e5m2", 23, ("Float8_e5m2",)),
-    ("float8_e4m3fn", 1, "Float8_e4m3fn", 24, ("Float8_e4m3fn",)),
-    ("float8_e5m2fnuz", 1, "Float8_e5m2fnuz", 25, ("Float8_e5m2fnuz",)),
-    ("float8_e4m3fnuz", 1, "Float8_e4m3fnuz", 26, ("Float8_e4m3fnuz",)),
-    ("uint16", 2, "UInt16", 27, ("unsigned short", "short unsigned int", "unsigned short int")),
-    ("uint32", 4, "UInt32", 28, ("unsigned int", "unsigned")),
-    ("uint64", 8, "UInt64", 29, _UNSIGNED_64),
-    ("float8_e8m0fnu", 1, "Float8_e8m0fnu", 44, ("Float8_e8m0fnu",)),
-    ("float4_e2m1fn_x2", 1, "Float4_e2m1fn_x2", 45, ("Float4_e2m1fn_x2",)),
+from tracemine.tables import table_beside
+
+_TABLE = table_beside(__file__, "dtypes.toml")
+ROWS: tuple[tuple[str, int, str, int, tuple[str, ...]], ...] = tuple(
+    (*row[:4], tuple(row[4])) for row in _TABLE["rows"]
 )
 HALF = frozenset({"float16", "bfloat16"})
 _BYTES = {name: size for name, size, _, _, _ in ROWS}

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from tracemine.devices import Device, find_device
 from tracemine.fusion.kernel import FINISH, REDUCTIONS, FusedKernel
 from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
-from tracemine.perfmodel.curves import BASE_PS, NEEDED, PICO, DeviceCurves, item_bytes
-from tracemine.perfmodel.interpolation import ReductionOverhead
+from tracemine.perfmodel.curves import BASE_PS, NEEDED, PICO, DeviceCurves, ReductionOverhead, item_bytes
 from tracemine.perfmodel.intervals import (
     ABOVE_LEAST,
     ELSEWHERE,

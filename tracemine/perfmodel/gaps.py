@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tracemine.perfmodel.ranges import Range
 from tracemine.rows.table import FloatArray, IntArray
+from tracemine.tables import table_beside
 from tracemine.units import ratio_text
 
 # What a graph replay leaves between two kernels. 1–1.3 µs a node is reported for Hopper; on an H200 replays of whole
@@ -25,38 +26,7 @@ COMPILED_CALL_NS = Range(20_000, 60_000, 170_000)
 # their gaps (benchmarks/programs/score.py, the programs that texts were chosen with).
 TRAINED_CALL_NS = {"in_training": Range(200_000, 600_000, 1_700_000), "compiled": Range(300_000, 900_000, 2_000_000)}
 # By cause of a gap: the share of what lies above the floor that closing it gives back (low, mid, high).
-_GAP_SHARE = {
-    "launch_latency": (0.5, 1.0, 1.0),
-    "host_bound": (0.5, 1.0, 1.0),
-    "synchronisation": (0.0, 0.5, 1.0),
-    # What is launched before a wait for a mask's places, or with a list that is copied, goes as a whole: 308 and 346 us
-    # were measured where the host's part came to 240 and 215 (benchmarks/results/labelled_h200.md).
-    "gone_with_wait": (0.0, 1.0, 1.0),
-    # In training, of the model's, before the calls' own cost (TRAINED_CALL_NS): as CUDA graphs autograd still runs, and
-    # hands each parameter its gradient; in the default mode kernels get fewer, and are launched one by one.
-    "in_training": (0.3, 0.9, 1.0),
-    "compiled": (0.0, 0.4, 1.0),
-    # Derivatives of derivatives, taken by torch.func: as many operators, less of autograd's own work. Of one program a
-    # ninth of what its gaps came to (as above).
-    "derived_twice": (0.0, 0.15, 1.0),
-    # The host still dispatches what it launches in a round: loops whose rounds need each other won nothing to 47 % of
-    # it once they waited less often (benchmarks/programs/score.py).
-    "after_wait": (0.0, 0.35, 1.0),
-    # What the timeline, run again without the wait, is shorter by.
-    "without_wait": (0.0, 1.0, 1.0),
-    # Where no round needs another's result, one call can do all of them, and be asked once: loops changed so won 73 to
-    # 125 % of it (as above).
-    "at_once": (0.4, 0.95, 1.0),
-    # Where that call takes the place of all rounds' kernels too, these go with their launches.
-    "in_one_call": (0.4, 0.95, 1.0),
-    "allocator": (0.0, 1.0, 1.0),
-    "module_load": (0.0, 0.5, 1.0),
-    "compilation": (0.0, 0.5, 1.0),
-    "data_loading": (0.0, 0.5, 1.0),
-    "graph_launch": (0.0, 0.5, 1.0),
-    "graph_capture": (0.0, 0.0, 0.0),  # nothing was meant to run
-    "graph_not_recorded": (0.0, 0.0, 0.0),  # the device may have been busy
-}
+_GAP_SHARE: dict[str, tuple[float, float, float]] = table_beside(__file__, "gaps.toml")["share"]
 _GAP_SHARE_OTHERWISE = (0.0, 0.25, 1.0)
 
 

@@ -5,8 +5,7 @@ summary.py     one rank: its collectives, what it did between them, what held it
 operators.py   what its host ran
 parts.py       what its collectives are there for
 kernels.py     its kernels, to be compared with its peers'
-apart.py       the ranks that one file holds
-reading.py     files read here, by several processes, or by a Ray cluster
+reading.py     files read, one that holds several ranks as these: here, by several processes, or by a Ray cluster
 recognise.py   which files are the ranks of one job
 clocks.py      how far the ranks' clocks lie apart
 match.py       which collectives of the ranks are one and the same, proved by their clocks

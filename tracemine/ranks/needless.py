@@ -11,38 +11,14 @@ from tracemine.ranks.exposed import MORE, members_of, within
 from tracemine.ranks.parts import NAMES
 from tracemine.ranks.unprofiled import JobUnprofiled
 from tracemine.rows.table import BoolArray, IntArray
+from tracemine.tables import table_beside
 from tracemine.units import bytes_text, time_text
 
 _LEAST = 0.5  # a step
+_TABLE = table_beside(__file__, "needless.toml")
 # Of each part which share of its transfers stays, and what is said: how many there are a step (`count`), what each
 # sends (`size`), and how long a step they keep the device (`transfer`) and a host (`calls`).
-_OF_PART: Final = {
-    "statistics": (
-        0.0,
-        "{count:g} messages of {size} a step carry statistics of SyncBatchNorm: their layers keep a host for {calls} a "
-        "step, and the device waits for each.",
-    ),
-    "buffers": (
-        0.0,
-        "{count:g} broadcasts of {size} a step begin the forward pass: with the copies around them they keep a host "
-        "for {calls}.",
-    ),
-    "sliced": (
-        0.5,
-        "Of {count:g} sums of {size} a step nothing but a slice of a rank's part is read; they take {transfer}, and a "
-        "reduce-scatter sends half.",
-    ),
-    "again": (
-        0.0,
-        "{count:g} a step have the input shape of the one before, and only readers of that run between: if nothing "
-        "wrote the input, they cost {transfer} of transfer and their launches.",
-    ),
-    "regathered": (
-        0.0,
-        "{count:g} all-gathers of {size} a step fetch parameters that the step has gathered before: {transfer} of "
-        "transfer, and {calls} of a host, copies included. Kept, the parameters take memory.",
-    ),
-}
+_OF_PART: Final = _TABLE["of_part"]
 _EVIDENCE: Final = {"again": "shapes"}  # no module is named
 
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tracemine.errors import UsageError
 from tracemine.files import beside
-from tracemine.recording.clock import Clock, StepTimes, alone_fields, step_times
 from tracemine.recording.files import (
     ABOUT,
     EXECUTION_TRACE,
@@ -41,7 +40,7 @@ from tracemine.recording.files import (
     says_where,
 )
 from tracemine.recording.installed import torch_here, versions
-from tracemine.recording.light import LightWindow, possible
+from tracemine.recording.light import Clock, LightWindow, StepTimes, alone_fields, possible, step_times
 from tracemine.recording.profilers import GarbageClock, let_go, prepared
 from tracemine.units import count_text
 

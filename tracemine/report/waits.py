@@ -8,37 +8,13 @@ from typing import Final
 from tracemine.report.escape import line, shorten
 from tracemine.report.host_top import WINDOWS
 from tracemine.report.top_lines import Shown, about, aligned, often
+from tracemine.tables import table_beside
 from tracemine.top import WaitRow, WaitTop
 from tracemine.units import count_text, time_text
 
-KINDS: Final[Mapping[str, str]] = {
-    "print": "print",
-    "mask": "size by value",
-    "truth": "if tensor",
-    "number": ".item()",
-    "check": "checks result",
-    "to_host": "to host",
-    "from_list": "from a list",
-    "made": "made on host",
-    "from_host": "from host",
-    "synchronize": "synchronize",
-    "other": "other",
-}
-USES: Final[Mapping[str | None, str]] = {
-    "mask": "mask",
-    "size": "size",
-    "loop": "loop",
-    "branch": "branch",
-    "argument": "argument",
-    "log": "log",
-    "to_host": "copy",
-    "from_list": "copy",
-    "made": "copy",
-    "from_host": "copy",
-    "synchronize": "",
-    "check": "error",
-    None: "?",
-}
+_TABLE = table_beside(__file__, "waits.toml")
+KINDS: Final[Mapping[str, str]] = _TABLE["kinds"]
+USES: Final[Mapping[str | None, str]] = {**_TABLE["uses"], None: "?"}
 _SAVES = "saves: estimated, unprofiled; more than is waited where the GPU idles behind the wait"
 _NARROWEST = 24  # of a line's name
 _MOST_NAME = 400

@@ -11,28 +11,16 @@ import pyarrow as pa
 from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, numbers, rows_of
 from tracemine.rows.table import BoolArray, Categories
+from tracemine.tables import table_beside
 
 # Frames of the framework: they say how a call was dispatched, not who made it.
 _FRAMEWORK = deferred(
     r"(^|[/\\])(torch|torch_npu|functorch|triton|_dynamo|_inductor|torchinductor(_[\w.-]+)?)[/\\]"
     r"|(^|-packages[/\\])(jax|jaxlib)[/\\]|^<"
 )
+_TABLE = table_beside(__file__, "user_frames.toml")
 # Packages whose files profilers record without the folder that they are installed in.
-_LIBRARIES = frozenset({
-    "absl", "accelerate", "aiohttp", "aiter", "anyio", "apex", "apex_C", "bitsandbytes", "click", "colossalai",
-    "composer", "cupy", "cv2", "dask", "datasets", "deepspeed", "detectron2", "dgl", "diffusers", "einops",
-    "evaluate", "fairscale", "fairseq", "fastai", "fastapi", "fbgemm_gpu", "flash_attn", "flashinfer", "flax",
-    "functorch", "fvcore", "gradio", "huggingface_hub", "hydra", "ignite", "jax", "jaxlib", "keras", "kornia",
-    "liger_kernel", "lightning", "lightning_fabric", "lightning_utilities", "mamba_ssm", "megatron", "mmcv",
-    "mmdet", "mmengine", "monai", "mosaicml", "nemo", "numba", "numpy", "nvidia", "omegaconf", "onnxruntime",
-    "optax", "optimum", "orbax", "pandas", "peft", "PIL", "pydantic", "pytorch3d", "pytorch_lightning", "ray",
-    "requests", "safetensors", "scipy", "sentence_transformers", "sglang", "skimage", "sklearn", "starlette",
-    "tensorflow", "tensorrt", "tensorrt_llm", "timm", "tokenizers", "torch", "torch_geometric", "torch_npu",
-    "torch_scatter", "torch_sparse", "torch_xla", "torchao", "torchaudio", "torchdata", "torchinductor",
-    "torchmetrics", "torchrec", "torchtext", "torchtitan", "torchtune", "torchvision", "tqdm", "transformer_engine",
-    "transformers", "triton", "trl", "typer", "ultralytics", "unsloth", "uvicorn", "uvloop", "vllm", "wandb",
-    "xformers",
-})  # fmt: skip
+_LIBRARIES = frozenset(_TABLE["libraries"])
 _INSTALLED = deferred(
     r"(^|[/\\])((site|dist)-packages|lib[/\\]python\d[\w.]*)[/\\]|[/\\](torchinductor_|\.cache[/\\])|^/tmp/[^/]+\.py$"
     r"|(^|[/\\])tracemine[/\\]recording(\.py$|[/\\])|^<",

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Self
 
+from tracemine.extras import install
 from tracemine.report.escape import line
 from tracemine.tickets.access import Patience, Secret
-from tracemine.tickets.connect import client_of
 from tracemine.tickets.document import Block
-from tracemine.tickets.record import Comment, Filing, Issue, State, TicketDraft
+from tracemine.tickets.record import Comment, Filing, Issue, NoClientError, State, TicketDraft
+
+if TYPE_CHECKING:
+    from tracemine.tickets.http import Client
+
+
+def client_of(base: str, authorization: Secret, headers: Mapping[str, str], patience: Patience | None) -> Client:
+    """Return a client of a service. Raises NoClientError where httpx is not installed."""
+    try:
+        http = import_module("tracemine.tickets.http")
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        raise NoClientError("httpx is not installed", hint=install("tickets")) from None
+    client: Client = http.Client(base, authorization, headers, patience)
+    return client
 
 
 class Service(ABC):

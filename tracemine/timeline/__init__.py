@@ -41,7 +41,7 @@ from tracemine.timeline.meta import (
     schema_version_of,
     warned,
 )
-from tracemine.timeline.schema import COUNTERS, EDGES, ROW, TABLES, ColumnSchema, TableSchema
+from tracemine.timeline.schema import COUNTERS, EDGES, ROW, TABLES, ColumnSchema, TableSchema, tables_beside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +62,7 @@ __all__ = [
     "producer_named",
     "producer_of",
     "read_counters_table",
+    "tables_beside",
     "warned",
 ]
 

@@ -15,8 +15,7 @@ from tracemine.rows.table import IntArray, Rows, category
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import NOT_KNOWN, Grouping, Path, by_category, by_path
 from tracemine.top.lines import line_paths
-from tracemine.top.origin import Origin
-from tracemine.top.phase_names import FORWARD
+from tracemine.top.origin import FORWARD, Origin
 from tracemine.top.record import By
 
 _COUNTER = deferred(r"_\d+$")

@@ -8,6 +8,7 @@ import numpy as np
 
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, Rows, number
+from tracemine.tables import table_beside
 from tracemine.timeline import Timeline
 from tracemine.top.grouping import Grouping
 from tracemine.top.lines import line_paths
@@ -15,65 +16,17 @@ from tracemine.top.record import By, HostBy, HostKind, HostRow
 from tracemine.units import percent_text
 
 _WORTH_A_WORD = 0.02  # of GPU time
-_REASONS: Mapping[str, str] = {
-    "before_window": "was launched before the recording began",
-    "no_host_events": "has no operators recorded: record with CPU activities, or with NVTX ranges",
-    "no_launch_call": "has no recorded launch",
-    "graph_replay": "was replayed by CUDA graphs: --graph-capture names a trace that says what is in them",
-    "outside_any_op": "was launched outside of every operator",
-}
-_UNRECORDED: Mapping[str, str] = {
-    "module": "no modules were recorded: record with with_stack=True, or with NVTX ranges",
-    "line": "no Python lines were recorded: record with with_stack=True",
-    "operator": "no operators were recorded: record with CPU activities, or with NVTX ranges",
-    "phase": "nothing was recorded that tells phases: record with CPU activities, or with NVTX ranges",
-}
-_OF_FORMAT: Mapping[str, Mapping[str, str]] = {
-    "xla": {
-        "module": "no name stacks of JAX were recorded: the .xplane.pb of a run holds them",
-        "line": "no Python lines were recorded: jax.profiler.ProfileOptions().python_tracer_level = 1 records them",
-        "operator": "no instructions of XLA were recorded: the .xplane.pb of a run holds them",
-        "phase": "nothing was recorded that tells phases: --by module shows name stacks",
-    },
-    "proton": {
-        "module": "no scopes were recorded: with proton.scope(NAME) names them",
-        "line": 'no Python lines were recorded: proton.start(context="python") records them',
-        "operator": "Proton records no operators: --by module shows scopes",
-        "phase": "nothing was recorded that tells phases: --by module shows scopes",
-    },
-    "tensorrt": {"line": "an engine has no Python lines: --by kernel shows layers"},
-    "onnxruntime": {
-        "line": "ONNX Runtime records no Python lines: --by operator shows nodes",
-        "module": "nodes are named after no modules: --by operator shows nodes",
-    },
-    "rocpd": dict.fromkeys(
-        ("module", "line", "operator", "phase"),
-        "no operators were recorded: rocprofv3 --marker-trace under emit_nvtx() does, torch.profiler lines too",
-    ),
-}
+_TABLE = table_beside(__file__, "words.toml")
+_REASONS: Mapping[str, str] = _TABLE["reasons"]
+_UNRECORDED: Mapping[str, str] = _TABLE["unrecorded"]
+_OF_FORMAT: Mapping[str, Mapping[str, str]] = _TABLE["of_format"]
 
 _MOST_HOLDERS = 2
-_NO_GPU: Mapping[str, str] = {"onnxruntime": "tracemine top --host --by operator adds up nodes' host times"}
+_NO_GPU: Mapping[str, str] = _TABLE["no_gpu"]
 
-_NO_HOST: Mapping[str, str] = {
-    "tensorrt": "nsys profile --trace=cuda,nvtx records what it does",
-    "proton": 'proton.start(data="trace") of a newer Triton records launches and scopes',
-}
+_NO_HOST: Mapping[str, str] = _TABLE["no_host"]
 
-KIND_WORDS: Mapping[str, str] = {
-    "operator": "operators",
-    "launch": "launches",
-    "wait": "waiting for the device",
-    "allocator": "allocations",
-    "module_load": "loading modules",
-    "compilation": "compiling",
-    "data_loading": "loading data",
-    "garbage_collection": "collecting garbage",
-    "lock": "waiting for Python's lock",
-    "runtime": "other calls",
-    "python": "Python",
-    "not_recorded": "in no call",
-}
+KIND_WORDS: Mapping[str, str] = _TABLE["kind_words"]
 _HOST_UNRECORDED: Mapping[HostBy, str] = {
     **{name: _UNRECORDED[name] for name in ("line", "module", "operator")},
     "phase": "no engine is known that has phases (vLLM, SGLang, Hugging Face generate)",

@@ -8,27 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from tracemine.codegen.graph import Graph
+from tracemine.tables import table_beside
 from tracemine.validate.kernel_text import LOADED, begin_of, end_of, parsed, plain
 
 MOST_OF_A_KIND = 3
 NARROWER = "partial results stored narrower"
 WHATEVER_STRIDES = "plan kept whatever the strides"
 _TENSORS = re.compile(r" = _cached_plan\(.*, \((\w+(?:, \w+)*),?\)\)$")
-# Of lines of the launcher: name, what is mutated, what it becomes.
-_LINES = (
-    (
-        "one block too few",
-        r"^(    (?:launch\w* = _Launch\(|part_\d+ = rows, )\w+(?:, blocks_per_row)?, blocks)\b",
-        r"\1 - 1",
-    ),
-    ("launch left out", r"^    launch\w*\(.*\)$", "    pass"),
-    ("stride off by one", r"\b(\w+)\.stride\((\d)\)(?=, |,$)", r"(\1.stride(\2) + 1)"),
-    ("stride off by one", r"\*_strides\((\w+)(?:, )?", r"*(s + 1 for s in \1.stride()), *_strides("),
-    (NARROWER, r"^(    scratch\d+ = .*dtype=)torch\.float32", r"\1torch.bfloat16"),
-    ("plan kept whatever the sizes", r"^(    key = .*)t\.shape, ", r"\1"),
-    ("offsets in 32 bits", r"return tl\.int64 if .* else tl\.int32$", "return tl.int32"),
-    ("taken for what it was made for", r"^    _expect\(.*\)$", "    pass"),
-)  # fmt: skip
+_LINES = table_beside(__file__, "mutations.toml")["launchers"]
 
 
 def why_equivalent(graph: Graph, name: str, line: str, lines: Sequence[str], rounded: Sequence[str] = ()) -> str | None:
@@ -65,14 +52,14 @@ def launcher_mutants(graph: Graph, lines: Sequence[str]) -> Iterator[tuple[str, 
 
 def _launcher(lines: Sequence[str]) -> list[int]:
     """Return lines of `_plan`, `fused`, and of what chooses plans and the index type."""
-    found: list[int] = []
+    numbers: list[int] = []
     inside = False
     for at, line in enumerate(lines):
         if line.startswith(("def ", "class ")):
             inside = bool(re.match(r"def (_plan|_cached_plan|fused|_index_type)\(", line))
         elif inside and line.startswith("    "):
-            found.append(at)
-    return found
+            numbers.append(at)
+    return numbers
 
 
 def _spread(places: Sequence[int]) -> list[int]:
@@ -212,10 +199,10 @@ def rounded_by_eager(lines: Sequence[str], rounded: Sequence[str], scratch: str)
 
 def _stored(lines: Sequence[str], scratch: str) -> list[tuple[str, str]]:
     """Return where partial results are stored, kernel and place, and the line that makes them."""
-    found = []
+    stores = []
     for at in (k for k, line in enumerate(lines) if f"tl.store({scratch}_ptr" in line):
         place, _, name = plain(lines[at]).rpartition(", mask=")[0].rpartition(", ")
         begin = begin_of(lines, at)
         made = [line for line in lines[begin:at] if line.strip().startswith(f"{name} = ")]
-        found.append((lines[begin] + place, made[0] if len(made) == 1 else ""))
-    return found
+        stores.append((lines[begin] + place, made[0] if len(made) == 1 else ""))
+    return stores

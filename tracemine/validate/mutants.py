@@ -7,10 +7,11 @@ too high where no lane lies beyond it), the mutant is equivalent, and is reporte
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracemine.codegen.graph import Graph
+from tracemine.tables import table_beside
 from tracemine.validate.equivalent_maxima import nan_comes_anyway, nan_comes_otherwise
 from tracemine.validate.equivalent_mutants import (
     counted_by_rows,
@@ -25,7 +26,34 @@ from tracemine.validate.equivalent_mutants import (
 )
 from tracemine.validate.kernel_text import LOADED, begin_of, end_of, made_of
 from tracemine.validate.launcher_mutants import launcher_mutants, loads_of_another, why_equivalent
-from tracemine.validate.product_mutants import MUTATIONS_OF_PRODUCTS, Mutation, factors_exchanged, many_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One kind of mistake: which text, and what it becomes. `needs`: what a launch must have for it to matter."""
+
+    name: str
+    pattern: str
+    becomes: str
+    needs: str | None = None
+
+
+def many_columns(lines: Sequence[str], at: int) -> bool:
+    """Return whether the tiles of a line's kernel may have several side by side: of one alone any order is right."""
+    inside = lines[begin_of(lines, at) : end_of(lines, at + 8)]
+    return any("column_blocks = " in line and "tl.cdiv(columns" in line for line in inside)
+
+
+def factors_exchanged(lines: Sequence[str], inside: Sequence[int]) -> Iterator[tuple[str, str, str]]:
+    """Yield a kernel with the right sides of its first two products exchanged: a gate for its value."""
+    dots = [at for at in inside if " = tl.dot(" in lines[at]][:2]
+    sides = [re.search(r"tl\.dot\(\w+, (\w+)", lines[at]) for at in dots]
+    if len(dots) == 2 and sides[0] and sides[1]:
+        changed = [*lines]
+        for at, mine, other in ((dots[0], sides[0], sides[1]), (dots[1], sides[1], sides[0])):
+            changed[at] = lines[at].replace(f", {mine[1]}", f", {other[1]}", 1)
+        yield "weights of two products exchanged", lines[dots[0]].strip(), "\n".join(changed)
+
 
 MOST_OF_A_KIND = 2
 
@@ -40,77 +68,9 @@ class MutantSource:
     needs: str | None
 
 
-_V = r"[A-Za-z_]\w*|\(?[\d.e+-]+\)?"
-_DIVIDED = rf"= (tl\.div_rn|_quotient|_ratio|_bounded_quotient)\(({_V}), ({_V})(, {_V})?\)"
-_COLUMNS, _ROWS = r"\(?column < columns\)?( \| \(tail == 0\))?$", r"\(?row < rows\)?( \| \(XBLOCK == 1\))?$"
-_LOOP = r"for start in range\((.*), (.*), (\w+)\):$"
-MUTATIONS = (
-    Mutation("columns end one early", f"column_mask = {_COLUMNS}", "column_mask = column < columns - 1"),
-    Mutation("columns end one late", f"column_mask = {_COLUMNS}", "column_mask = column < columns + 1", "column"),
-    Mutation("rows end one early", f"row_mask = {_ROWS}", "row_mask = row < rows - 1"),
-    Mutation("rows end one late", f"row_mask = {_ROWS}", "row_mask = row < rows + 1", "row"),
-    Mutation(
-        "mask of a reduction dropped", r"tl\.where\(column_mask, (?=.*, 1\)|\w+ -)", "tl.where(column >= 0, ", "column"
-    ),
-    Mutation("mask of a loop dropped", r"tl\.where\(mask, ", "tl.where(column >= 0, ", "column"),
-    Mutation("strides swapped", r"(\w+)_s0\b(.*?)\1_s1\b", r"\1_s1\2\1_s0", "strides"),
-    Mutation("index off by one", r"\bcolumn \* (\w+_s\d)(?=.*tl|.*mask)", r"(column + 1) * \1"),
-    Mutation("operands swapped", rf"= ({_V}) ([-/]) ({_V})(?=$|  #)", r"= \3 \2 \1", "operands"),
-    Mutation("divisor and dividend swapped", _DIVIDED, r"= \1(\3, \2\4)"),
-    Mutation("second operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \1 + 0 * \2", "second"),
-    Mutation("first operand dropped", rf"= ({_V}) [-+*/] ({_V})(?=$|  #)", r"= \2 + 0 * \1", "first"),
-    Mutation("plus for times", rf"= ({_V}) \* ({_V})(?=$|  #)", r"= \1 + \2"),
-    Mutation("minus for plus", rf"= ({_V}) \+ ({_V})(?=$|  #)", r"= \1 - \2", "second"),
-    Mutation("one element fewer counted", r"\(([\w* ]+) \* 1\.0\)", r"(\1 * 1.0 - 1.0)"),
-    Mutation("root for its inverse", r"tl\.rsqrt\(", "tl.sqrt_rn("),
-    Mutation("another exponential", r"tl\.exp\(", "tl.exp2("),
-    Mutation("another maximum", r"tl\.max\(", "tl.min("),
-    Mutation("NaN passed over", r"= _row_max\((.*)\)(?=  # aten::amax$)", r"= tl.max(\1, 1)[:, None]"),
-    Mutation("another comparison", r" < (?=\w+(_\d+)?(  #|$))(?<!column < )(?<!row < )", " <= ", "comparison"),
-    Mutation("a number rounded less", r"\.to\(tl\.(?:bfloat16|float16)\)\.to\(tl\.float32\)", "", "rounding"),
-    Mutation("widened too late", r"(= tl\.load\(.*\))\.to\(tl\.float32\)", r"\1", "narrow"),
-    Mutation("guard of a join dropped", r"(?<!column \* 0, )mask=(\w+) & \w+, other", r"mask=\1, other", "guard"),
-    Mutation("index not looked up", r"\b(?<=\()?(indices|index|target)_\d+ \* (\w+_s\d)", r"row * \2"),
-    Mutation("last block of a loop left out", _LOOP, r"for start in range(\1, (\2) - RBLOCK, \3):"),
-    Mutation("first block of a loop left out", _LOOP, r"for start in range((\1) + \3, \2, \3):"),
-    Mutation("last numbers of a row left out", r"columns if tail else full", "full", "tail"),
-    Mutation("store reaches beyond the rows", r"(tl\.store\(.*mask=)mask\b", r"\1column_mask", "row"),
-    Mutation("store reaches beyond the columns", r"(tl\.store\(.*mask=)mask\b", r"\1row_mask", "column"),
-    Mutation("store of a row's number reaches beyond", r"(tl\.store\(.*mask=)row_mask\b", r"\1row >= 0", "row"),
-    Mutation("row for column", r"(tl\.load\(\w+_ptr \+) column \* (\w+_s\d), ", r"\1 row * \2, "),
-    Mutation("column for row", r"(tl\.load\(\w+_ptr \+) row \* (\w+_s\d), ", r"\1 column * \2, "),
-    Mutation("reduced along the other axis", r"tl\.sum\((.*), 1\)\[:, None\]", r"tl.sum(\1, 0)[None, :]"),
-    # So far off that rounding shows it where the number is taken back out, as Welford's mean is.
-    Mutation("running number begins elsewhere", r"= tl\.full\((\(.*\)), (?:0|0\.0), ", r"= tl.full(\1, 4096.0, "),
-    Mutation("running maximum begins at 0", r"= tl\.full\((\(.*\)), -float\('inf'\), ", r"= tl.full(\1, 0.0, "),
-    Mutation(
-        "running sum begins anew", r"= tl\.where\(mask, (\w+) \+ (\w+), \1\)", r"= tl.where(mask, \2, \1)", "steps"
-    ),
-    Mutation(
-        "running sum of rows begins anew",
-        r"= tl\.where\(row_mask, (\w+) \+ (\w+), \1\)",
-        r"= tl.where(row_mask, \2, \1)",
-        "turns",
-    ),
-    Mutation(
-        "rows beyond are added up",
-        r"= tl\.where\(row_mask, (\w+) \+ (\w+), \1\)",
-        r"= \1 + \2",
-        "row",
-    ),
-    Mutation("running sum not scaled", r"(\w+) = \1 \* _exp\(.*?\) \+ ", r"\1 = \1 + ", "steps"),
-    Mutation("row one too far", r"\* XBLOCK \+ tl\.arange", "* XBLOCK + 1 + tl.arange", "walked"),
-    Mutation("remainder for quotient", r"= (\w+) // (\w+|\([\w* ]+\))$", r"= \1 % \2"),
-    Mutation("quotient for remainder", r"= (\w+) % (\w+|\([\w* ]+\))$", r"= \1 // \2"),
-    Mutation("rows counted in 32 bits", r"(\brow = .*)\.to\(INDEX\)", r"\1", "walked"),
-    Mutation("columns counted in 32 bits", r"(\bcolumn = .*)\.to\(INDEX\)", r"\1"),
-    Mutation("integers in 32 bits", r"\.to\(tl\.int64\)", ".to(tl.int32)"),
-    Mutation("the other format of 8 bits", r"\.to\(tl\.float8e4nv\)", ".to(tl.float8e5)"),
-    Mutation("dropouts share their numbers", r"(_random_bits\(\w+), [1-9]\d*, ", r"\1, 0, "),
-    Mutation("rows share their numbers", r"(_random_bits\(\w+, \d+, )row \* ", r"\1row * 0 * "),
-    Mutation("seed left out", r"_random_bits\(seed, ", "_random_bits(0, "),
-    *MUTATIONS_OF_PRODUCTS,
-)  # fmt: skip
+_KINDS = table_beside(__file__, "mutations.toml")
+MUTATIONS_OF_PRODUCTS = tuple(Mutation(*kind) for kind in _KINDS["products"])
+MUTATIONS = (*(Mutation(*kind) for kind in _KINDS["kernels"]), *MUTATIONS_OF_PRODUCTS)
 
 
 def _needs(mutation: Mutation, lines: list[str], at: int, places: frozenset[str]) -> str | None:
@@ -129,22 +89,22 @@ def mutants_of(graph: Graph, text: str, rounded: str = "") -> list[MutantSource]
     lines = text.split("\n")
     inside = _kernel_lines(lines)
     places = frozenset(i.name for i in graph.inputs if i.below is not None)
-    found: list[MutantSource] = []
+    mutants: list[MutantSource] = []
     for mutation in MUTATIONS:
         for at in [a for a in inside if re.search(mutation.pattern, lines[a])][:MOST_OF_A_KIND]:
             if mutation.needs == "rounding" and _is_of_codes(graph, lines, at):
                 continue  # integers of 8 bits need no rounding
             if mutation.needs not in _MATTERS or _MATTERS[mutation.needs](lines, at):
                 becomes = re.sub(mutation.pattern, mutation.becomes, lines[at], count=1)
-                found += _made(lines, at, mutation.name, becomes, _needs(mutation, lines, at, places))
-    found += _scalars(graph, lines, inside)
-    found += _stores(lines, inside)
-    found += [MutantSource(*each, None) for each in factors_exchanged(lines, inside)]
-    found += [MutantSource(*each, None) for each in loads_of_another(lines, inside)]
+                mutants += _made(lines, at, mutation.name, becomes, _needs(mutation, lines, at, places))
+    mutants += _scalars(graph, lines, inside)
+    mutants += _stores(lines, inside)
+    mutants += [MutantSource(*each, None) for each in factors_exchanged(lines, inside)]
+    mutants += [MutantSource(*each, None) for each in loads_of_another(lines, inside)]
     for name, line, source in launcher_mutants(graph, lines):
         why = why_equivalent(graph, name, line, lines, rounded.split("\n"))
-        found.append(MutantSource(name, line, source, None if why is None else f"{SAME}{why}"))
-    return found
+        mutants.append(MutantSource(name, line, source, None if why is None else f"{SAME}{why}"))
+    return mutants
 
 
 def _is_of_codes(graph: Graph, lines: list[str], at: int) -> bool:
@@ -200,24 +160,7 @@ def _selects(line: str) -> bool:
     return call is not None and call[1].removeprefix("_foreach_") in _SELECTING
 
 
-# What they give of rounded numbers is rounded.
-_SELECTING = frozenset(
-    {
-        "relu",
-        "neg",
-        "abs",
-        "maximum",
-        "minimum",
-        "amax",
-        "amin",
-        "threshold_backward",
-        "where",
-        "cat",
-        "slice",
-        "clone",
-        "sign",
-    }
-)
+_SELECTING = frozenset(_KINDS["selecting"])
 _MATTERS = {"narrow": _computed_alone, "rounding": _computed_on, "columns of tiles": many_columns}
 SPARE = {  # what some launch must have for a wrong line to matter, and what is so where none has
     "row": "no launch has a lane beyond its rows",
@@ -225,7 +168,7 @@ SPARE = {  # what some launch must have for a wrong line to matter, and what is 
     "tail": "no launch has a row that ends within a block",
     "steps": "no launch has a row of more than a block",
     "groups": "no launch has more rows of tiles than a group",
-    "turns": "no launch has a program that takes rows twice",
+    "again": "no launch has a program that takes rows twice",
 }
 SAME = "same: "  # begins why a mutated line changes no result
 _Holds = Callable[[list[str], int, frozenset[str]], bool]
@@ -276,19 +219,19 @@ def _kernel_lines(lines: list[str]) -> list[int]:
 
     So is what corrects a mean by what rounding left of it: a narrow result does not show that it is missing.
     """
-    found: list[int] = []
+    numbers: list[int] = []
     inside = False
     for at, line in enumerate(lines):
         if line.startswith("def "):
             inside = bool(re.match(r"def \w+_kernel(_\d+)?(_part_\d+)?\($", line))
         elif inside and line.startswith("    ") and not line.rstrip().endswith(",") and "_rest" not in line:
-            found.append(at)
-    return found
+            numbers.append(at)
+    return numbers
 
 
 def _scalars(graph: Graph, lines: list[str], inside: list[int]) -> list[MutantSource]:
     """Mutate a scalar: the recorded value baked in, another value, none."""
-    found: list[MutantSource] = []
+    mutants: list[MutantSource] = []
     for scalar in graph.scalars:
         for at in [a for a in inside if re.search(rf"\b{scalar.name}\b(?![_=])", lines[a])][:1]:
             for name, instead in (
@@ -298,17 +241,17 @@ def _scalars(graph: Graph, lines: list[str], inside: list[int]) -> list[MutantSo
             ):
                 line = re.sub(rf"\b{scalar.name}\b(?![_=])", instead, lines[at])
                 needs = f"scalar {scalar.name}" if scalar.value == 0 and name == "scalar left out" else None
-                found += _made(lines, at, name, line, needs)
-    return found
+                mutants += _made(lines, at, name, line, needs)
+    return mutants
 
 
 def _stores(lines: list[str], inside: list[int]) -> list[MutantSource]:
     """Mutate stores: a result is not written, or its last step is left out."""
-    found: list[MutantSource] = []
+    mutants: list[MutantSource] = []
     stores = [a for a in inside if "tl.store(" in lines[a]]
     for at in stores:
         indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
-        found += _made(lines, at, "result not written", f"{indent}pass", None)
+        mutants += _made(lines, at, "result not written", f"{indent}pass", None)
     for at in stores[:MOST_OF_A_KIND]:
         stored = re.search(r", ([a-z]\w*_\d+)(\.to\([\w.]+\))?, mask=", lines[at])
         made = next((a for a in inside if stored and re.match(rf"\s*{stored[1]} = ", lines[a])), None)
@@ -318,5 +261,5 @@ def _stores(lines: list[str], inside: list[int]) -> list[MutantSource]:
         only_cast = re.search(r"= \w+\.to\(tl\.\w+\)(\.to\(tl\.\w+\))?(  #|$)", lines[made])  # the store casts too
         if operand is not None and "tl.load" not in lines[made] and only_cast is None:
             line = lines[at].replace(f", {stored[1]}", f", ({operand[1]} + 0 * {stored[1]})", 1)
-            found += _made(lines, at, "last step left out", line, "epilogue")
-    return found
+            mutants += _made(lines, at, "last step left out", line, "epilogue")
+    return mutants

@@ -192,7 +192,14 @@ class _Judge:
                 column, steps = columns % rblock, columns > rblock
                 groups = launch[f"rows{part}"] > 2 * xblock
                 turns = launch[f"rows{part}"] > 4 * xblock  # of two multiprocessors, two programs each
-                kinds = {"row": row, "column": column, "tail": column, "steps": steps, "groups": groups, "turns": turns}
+                kinds = {
+                    "row": row,
+                    "column": column,
+                    "tail": column,
+                    "steps": steps,
+                    "groups": groups,
+                    "rounds": turns,
+                }
                 for kind, has in kinds.items():
                     if has:
                         self.spare[kind].add(launch["kernel"])

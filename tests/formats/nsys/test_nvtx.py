@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.nsys.make import Export, timeline
+from tracemine.formats.nsys.calls import nested
 from tracemine.formats.nsys.nvtx import LAST_PARTS, NvtxRange, last_parts, parsed, step_number
-from tracemine.formats.nsys.shapes import nested
 
 _SIZES = st.lists(st.lists(st.integers(0, 10**6), max_size=4), min_size=1, max_size=5).filter(
     lambda sizes: all(prod(size) < 1 << 62 for size in sizes)

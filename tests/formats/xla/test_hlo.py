@@ -11,8 +11,8 @@ from tests.formats.xla.make_hlo import Made, Op, array, both, fused, parameter, 
 from tests.formats.xla.test_join import examples, layers, loop, program_of, turns
 from tracemine.collector import paused
 from tracemine.errors import InputError
+from tracemine.formats.xla.executions import tensor_columns
 from tracemine.formats.xla.hlo import HloModule, module_of
-from tracemine.formats.xla.hlo_tables import tensor_columns
 from tracemine.formats.xla.instructions import body_of, items_of
 from tracemine.formats.xla.storages import depends
 from tracemine.formats.xla.values import Values

@@ -13,8 +13,7 @@ from tracemine.fusion import groups
 from tracemine.ops import lookup
 from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 from tracemine.verify.rebuild.call_forms import Form, form_of
-from tracemine.verify.rebuild.fills import SAYS
-from tracemine.verify.rebuild.rebuilder import Rebuilder, Rebuilt
+from tracemine.verify.rebuild.rebuilder import SAYS, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.view_recovery import Layout
 
 WHOLE, PART = [16, 64, 256], [64, 256]

@@ -21,8 +21,8 @@ from tracemine.ops.infer import TensorSpec
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify.rebuild.assemble import OUTSIDE
 from tracemine.verify.rebuild.draft import Draft
-from tracemine.verify.rebuild.index_args import first_axis
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.rebuild.recorded import first_axis
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.lists(st.integers(1, 4), max_size=3), st.data())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.communication_exposed.estimate import transfers_ns
+from tracemine.causes.communication_exposed import transfers_ns
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.communication import of_communication
 from tracemine.findings.context import ScanContext

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tracemine.codegen.graph import Graph, reads
+from tracemine.tables import table_beside
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, line, names_of, outputs_of, plain, producers, signature
@@ -45,23 +46,8 @@ def _check_rising(graph: Graph, sorts: Sequence[int]) -> None:
             raise NoFixedForm("it sorts other than one row of ids, rising")
 
 
-_HELPERS = """
-def inverse(order):
-    return torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
-
-
-def narrow(expert, kind):  # what gives the order, and the place of each in it
-    order = expert.to(kind).argsort(stable=True)
-    return lambda: order, lambda: inverse(order)
-
-
-def counted(expert, experts):
-    ones = expert == torch.arange(experts, device=expert.device)[:, None]
-    among = ones.cumsum(1, dtype=torch.int32).gather(0, expert.long()[None])[0] - 1
-    counts = ones.sum(1, dtype=torch.int32)
-    place = (among + (counts.cumsum(0) - counts)[expert]).long()
-    return lambda: inverse(place), lambda: place
-""".strip()
+_TEXTS = table_beside(__file__, "fix.toml")
+_HELPERS: str = _TEXTS["helpers"]
 
 
 def _experts(graph: Graph, number: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, reads
+from tracemine.tables import table_beside
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import plain
@@ -48,21 +49,8 @@ def _take(graph: Graph, call: GraphCall, added: dict[int, int]) -> None:
     added[place] = gradient.value
 
 
-_LET_GO = """
-
-def after(*inputs):  # the next gradient is added to what is there
-    mine = [t.clone() for t in inputs]
-    eager(*mine)
-    return [mine[at] + 0.5 * inputs[at] if new is None else mine[at] for at, new in ZEROED]
-
-
-def taken(*inputs):  # it is taken as it is
-    return [0.5 * inputs[at] if new is None else inputs[new].clone() for at, new in ZEROED]
-
-
-def fixed(*inputs):
-    return ()
-"""
+_TEXTS = table_beside(__file__, "fix.toml")
+_LET_GO: str = _TEXTS["let_go"]
 
 
 FIX = Maker(let_go)

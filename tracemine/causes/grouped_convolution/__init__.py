@@ -1,8 +1,5 @@
-"""A grouped convolution for which cuDNN has no good kernel.
+"""A grouped convolution for which cuDNN has no good kernel."""
 
-fix.py  other algorithms and layouts, or one batched product
-"""
+from tracemine.causes.cause import SEARCHED, Cause
 
-from tracemine.causes.cause import Cause
-
-CAUSE = Cause(rule="grouped_convolution", fix_at=f"{__name__}.fix:FIX")
+CAUSE = Cause(rule="grouped_convolution", ways={"ways": SEARCHED, "others": ("unfold, bmm",)})

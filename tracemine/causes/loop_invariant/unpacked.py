@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from tracemine.calls import Call, Calls, calls_of
-from tracemine.causes.weight_cast.hand_casts import is_weight, known_sources
+from tracemine.causes.weight_cast import is_weight, known_sources
 from tracemine.columns import sorted_unique
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.graph import NodeGraph

@@ -1,8 +1,5 @@
-"""A product whose sizes or addresses are not aligned for matrix units.
-
-fix.py  the same product, padded
-"""
+"""A product whose sizes or addresses are not aligned for matrix units."""
 
 from tracemine.causes.cause import Cause
 
-CAUSE = Cause(rule="misaligned_product", fix_at=f"{__name__}.fix:FIX")
+CAUSE = Cause(rule="misaligned_product", ways={"ways": ("padded",)})

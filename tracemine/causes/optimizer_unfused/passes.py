@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from tracemine.findings.lists import Call, Lists, Tensor
+from tracemine.findings.lists import ListedCall, Lists, Tensor
 from tracemine.perfmodel import Pass, Traffic
 
 # States that torch.optim's classes keep of each parameter, at most one more with the option in brackets.
@@ -44,23 +44,23 @@ class ListWork(Struct, frozen=True, kw_only=True):
         return None if self.before is None else Traffic(before=max(self.before, after), after=after)
 
 
-def firsts(calls: Sequence[Call]) -> tuple[int, ...]:
+def firsts(calls: Sequence[ListedCall]) -> tuple[int, ...]:
     """Return the sizes of what the calls take first, all lists' members."""
     return tuple(size for call in calls for size in ((call.sizes or ((),))[0]))
 
 
-def moved_bytes(call: Call) -> int:
+def moved_bytes(call: ListedCall) -> int:
     """Return what a call reads and writes, by its sizes."""
     sizes = call.sizes or ()
     return (call.item_bytes or 4) * (sum(map(sum, sizes)) + (sum(sizes[0]) if sizes and call.moved > 1 else 0))
 
 
-def step_work(lists: Lists, calls: Sequence[Call], optimizer: str) -> ListWork | None:
+def step_work(lists: Lists, calls: Sequence[ListedCall], optimizer: str) -> ListWork | None:
     """Return what an optimizer's step must move in one pass; None where no sizes are known."""
     return _recorded(lists, calls) or _guessed(calls, optimizer)
 
 
-def step_share(calls: Sequence[Call], optimizer: str) -> tuple[int, int]:
+def step_share(calls: Sequence[ListedCall], optimizer: str) -> tuple[int, int]:
     """Return how often each element is moved in one pass, and how often it is now, by operators alone."""
     counted = Counter(call.name for call in calls)
     turns = min(counted.values(), default=1)
@@ -78,7 +78,7 @@ class _Moved:
         self.made, self.read, self.written = set[tuple[int, int]](), set[tuple[int, int]](), set[tuple[int, int]]()
         self.nbytes = 0
 
-    def add(self, call: Call, tensors: Sequence[Tensor]) -> bool:
+    def add(self, call: ListedCall, tensors: Sequence[Tensor]) -> bool:
         """Add a call; return whether its inputs were recorded."""
         inputs = [tensor for tensor in tensors if not tensor.is_output]
         overload = call.overload
@@ -109,7 +109,7 @@ class _Moved:
         self.largest[tensor.memory] = max(before, (tensor.numel, tensor.item_bytes))
 
 
-def _recorded(lists: Lists, calls: Sequence[Call]) -> ListWork | None:
+def _recorded(lists: Lists, calls: Sequence[ListedCall]) -> ListWork | None:
     """Return the work by recorded tensors: each that is there before is read once, and once written if at all."""
     moved = _Moved()
     if not all(moved.add(call, list(lists.tensors(call.row))) for call in calls):
@@ -137,10 +137,10 @@ def _lists(sizes: Sequence[int]) -> int:
 # --- shapes alone ----------------------------------------------------------------------------------------------------
 
 
-def _guessed(calls: Sequence[Call], optimizer: str) -> ListWork | None:
+def _guessed(calls: Sequence[ListedCall], optimizer: str) -> ListWork | None:
     if any(call.sizes is None for call in calls):
         return None
-    own: dict[str, list[Call]] = defaultdict(list)
+    own: dict[str, list[ListedCall]] = defaultdict(list)
     for call in calls:
         if call.writes:
             own[call.name].append(call)
@@ -157,6 +157,6 @@ def _guessed(calls: Sequence[Call], optimizer: str) -> ListWork | None:
     return ListWork(passes=(one,), before=sum(moved_bytes(call) for call in calls), sure=False)
 
 
-def _states(calls: Iterable[Call], optimizer: str) -> int:
+def _states(calls: Iterable[ListedCall], optimizer: str) -> int:
     names = {call.name for call in calls}
     return STATES.get(optimizer, _GUESSED_STATES) + (not names.isdisjoint(_MORE.get(optimizer, ())))

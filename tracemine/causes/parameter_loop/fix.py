@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref, Scalar, Value, reads
+from tracemine.tables import table_beside
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.lanes import steps_of
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
@@ -16,27 +17,9 @@ from tracemine.verify.repro.eager import number_text
 TO_ONE = "what is kept of a mean and the weight of what is added, which are not recorded, are 1 together"
 ONE_NUMBER = "numbers that are not recorded are the same for all tensors of the loop"
 
+_TABLE = table_beside(__file__, "fix.toml")
 # By what a loop calls for each tensor, the same for the list. {names} are the schema's: of a tensor the list of them.
-_LISTS: Mapping[str, str] = {
-    "aten::mul_.Tensor": "torch._foreach_mul_({self}, {other})",
-    "aten::mul_.Scalar": "torch._foreach_mul_({self}, {other})",
-    "aten::div_.Tensor": "torch._foreach_div_({self}, {other})",
-    "aten::div_.Scalar": "torch._foreach_div_({self}, {other})",
-    "aten::add_.Tensor": "torch._foreach_add_({self}, {other}, alpha={alpha})",
-    "aten::sub_.Tensor": "torch._foreach_sub_({self}, {other}, alpha={alpha})",
-    "aten::lerp_.Scalar": "torch._foreach_lerp_({self}, {end}, {weight})",
-    "aten::addcmul_": "torch._foreach_addcmul_({self}, {tensor1}, {tensor2}, {value})",
-    "aten::addcdiv_": "torch._foreach_addcdiv_({self}, {tensor1}, {tensor2}, {value})",
-    "aten::clamp_": "torch._foreach_clamp_min_({self}, {min}); torch._foreach_clamp_max_({self}, {max})",
-    "aten::clamp_min_": "torch._foreach_clamp_min_({self}, {min})",
-    "aten::clamp_max_": "torch._foreach_clamp_max_({self}, {max})",
-    "aten::zero_": "torch._foreach_zero_({self})",
-    "aten::fill_.Scalar": "torch._foreach_zero_({self})",
-    "aten::copy_": "torch._foreach_copy_({self}, {src})",
-    "aten::neg_": "torch._foreach_neg_({self})",
-    "aten::sqrt_": "torch._foreach_sqrt_({self})",
-    "aten::linalg_vector_norm": "torch._foreach_norm({self}, {ord})",
-}
+_LISTS: Mapping[str, str] = _TABLE["lists"]
 _USUAL = {"alpha": "1", "value": "1", "ord": "2"}
 _ZEROS = frozenset({"aten::fill_.Scalar"})
 

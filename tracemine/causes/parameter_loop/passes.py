@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from tracemine.causes.optimizer_unfused.passes import ListWork, firsts, moved_bytes
-from tracemine.findings.lists import Call, Lists
+from tracemine.findings.lists import ListedCall, Lists
 from tracemine.perfmodel import Pass
 
 
-def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> ListWork | None:
+def loop_work(lists: Lists, calls: Sequence[ListedCall], kind: str) -> ListWork | None:
     """Return what is left of a loop over tensors in passes over lists; None where no sizes are known."""
     if any(call.sizes is None or not call.sizes or call.item_bytes is None for call in calls):
         return None
     before = sum(moved_bytes(call) for call in calls)
-    turns: dict[str, list[Call]] = defaultdict(list)
+    turns: dict[str, list[ListedCall]] = defaultdict(list)
     for call in calls:
         turns[call.name].append(call)
     last = turns[calls[-1].name]
@@ -35,6 +35,6 @@ def loop_work(lists: Lists, calls: Sequence[Call], kind: str) -> ListWork | None
     return ListWork(passes=tuple(passes), before=before, sure=True)
 
 
-def _operators_over_lists(lists: Lists, call: Call) -> int:
+def _operators_over_lists(lists: Lists, call: ListedCall) -> int:
     """Return how many list operators replace a loop over such calls: clamping has one for each bound."""
     return max(lists.types(call.row).count("Scalar"), 1) if call.name in ("clamp", "clamp_") else 1

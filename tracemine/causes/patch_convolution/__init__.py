@@ -1,8 +1,12 @@
-"""A convolution whose windows do not overlap.
+"""A convolution whose windows do not overlap."""
 
-fix.py  other algorithms and layouts, or patches and one product
-"""
+from tracemine.causes.cause import SEARCHED, Cause
 
-from tracemine.causes.cause import Cause
-
-CAUSE = Cause(rule="patch_convolution", fix_at=f"{__name__}.fix:FIX")
+CAUSE = Cause(
+    rule="patch_convolution",
+    ways={
+        "ways": SEARCHED,
+        "others": ("patches, linear",),
+        "assumes": ("what reads the result takes it in any layout",),
+    },
+)

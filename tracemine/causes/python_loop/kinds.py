@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
+
+from tracemine.tables import table_beside
 
 Over = Literal[
     "experts",  # rows chosen for each, a product, added to a sum
@@ -24,29 +26,7 @@ Over = Literal[
     "crops",  # parts of a picture, of several sizes, resized
 ]
 
-_IN_STEPS: Final = frozenset({"embedding", "gather", "norm", "random", "reduction", "loss", "softmax"})
-_ATTENTION: Final = frozenset({"bmm", "baddbmm", "_softmax"})
-_EQUAL: Final = frozenset({"eq", "ne"})
-_ABOVE: Final = frozenset({"gt", "ge", "lt", "le"})
-_LOGICAL: Final = frozenset({"bitwise_and", "bitwise_or", "logical_and", "logical_or", "__and__", "__or__"})
-_BY_MASK: Final = frozenset({"mul", "where", "masked_fill", "addcmul", "index", "index_put", "index_add"})
-_MULTIPLIES: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmv", "convolution", "cudnn_convolution"})
-_CHOSEN: Final = frozenset({"nonzero", "masked_select"})
-_GATES: Final = frozenset({"sigmoid", "tanh", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"})
-_ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "addcmul", "lerp", "maximum", "minimum"})
-# What joins a state with a step, whichever are joined first: the most likely way, or all ways, through a chain.
-_JOINS: Final = frozenset({"logsumexp", "amax", "max", "amin", "min"})
-_SEMIRING: Final = _JOINS | {"add", "sub", "abs", "eq", "masked_fill", "sum", "exp", "log"}
-_LENGTHS: Final = frozenset({"linalg_vector_norm", "norm"})
-_PADS: Final = frozenset({"fill", "constant_pad_nd"})
-_PRODUCTS: Final = frozenset({"gemm", "conv"})
-_CELLS: Final = frozenset({"gemm", "rnn"})
-_POINTWISE: Final = frozenset({"pointwise", "copy", "fill", "foreach"})
 _MOVES: Final = frozenset({"copy", "fill"})
-_ROWWISE: Final = frozenset({*_POINTWISE, "gemm", "norm", "softmax"})
-_MASKED: Final = frozenset({"reduction", "gather", "embedding"})  # which a mask or a padded index does as well
-_APART: Final = frozenset({"independent", "accumulates"})
-_REDUCES: Final = frozenset({"reduction", "scatter", "gather", "norm"})
 
 
 class Body(Struct, frozen=True, kw_only=True):
@@ -66,7 +46,7 @@ class LoopForm(Struct, frozen=True, kw_only=True):
     """One row of the table: all that is given has to hold."""
 
     over: Over
-    dependence: Collection[str] = _APART
+    dependence: frozenset[str] = frozenset({"independent", "accumulates"})
     has: tuple[frozenset[str], ...] = ()  # of each set one at least is called
     classes: tuple[frozenset[str], ...] = ()  # likewise of kinds of work
     lacks: frozenset[str] = frozenset()  # none of these is called
@@ -91,55 +71,9 @@ class LoopForm(Struct, frozen=True, kw_only=True):
         )
 
 
-_ANY = ("independent", "accumulates", "carried")
-_CARRIED = ("carried",)
-# The first that fits counts.
-FORMS: Final = (
-    LoopForm(over="experts", classes=(frozenset({"gemm"}), frozenset({"scatter"}), frozenset({"gather"}))),
-    LoopForm(over="experts", classes=(frozenset({"gemm"}),), has=(_EQUAL, _BY_MASK)),
-    LoopForm(over="boxes", dependence=_ANY, has=(frozenset({"maximum"}), frozenset({"minimum"}), _ABOVE)),
-    LoopForm(
-        over="boxes", dependence=_CARRIED, has=(_ABOVE, _LOGICAL), only=_POINTWISE | {"gather"}, differs=("slices",)
-    ),
-    LoopForm(over="segments", has=(_EQUAL,), classes=(_REDUCES,), lacks=_MULTIPLIES),
-    LoopForm(over="masks", has=(_CHOSEN,)),
-    LoopForm(over="limits", has=(_ABOVE,), classes=(_REDUCES - {"gather"},), sizes=False),
-    LoopForm(over="tables", only=_MOVES | {"embedding", "gather"}, differs=("weights",)),
-    LoopForm(over="tables", only=_POINTWISE | {"embedding"}, classes=(frozenset({"embedding"}),), differs=("weights",)),
-    LoopForm(
-        over="parameters",
-        only=_POINTWISE | {"reduction", "norm"},
-        classes=(frozenset({"pointwise", "reduction", "norm"}),),
-        differs=("tensors",),
-        in_place=True,
-    ),
-    LoopForm(over="parameters", only=_POINTWISE, classes=(frozenset({"pointwise"}),), differs=("tensors",), sizes=True),
-    LoopForm(over="parameters", only=_POINTWISE | {"reduction"}, has=(_LENGTHS,), differs=("tensors",), sizes=True),
-    LoopForm(
-        over="steps", dependence=_CARRIED, has=(_GATES,), lacks=_ATTENTION, only=_POINTWISE | _CELLS | _IN_STEPS,
-        classes=(_CELLS,), differs=("slices", "tensors"), sizes=False,
-    ),
-    LoopForm(over="scan", dependence=_CARRIED, only=_POINTWISE, has=(_ARITHMETIC,), differs=("slices",), sizes=False),
-    LoopForm(over="scan", dependence=_CARRIED, operations=_SEMIRING, has=(_JOINS,), differs=("slices",), sizes=False),
-    LoopForm(over="layers", classes=(_PRODUCTS,), differs=("weights",), sizes=False),
-    LoopForm(over="samples", differs=("slices", "tensors", "numbers"), sizes=False),
-    LoopForm(over="lengths", classes=(frozenset({"gemm", "attention"}),), only=_ROWWISE | {"attention"},
-             differs=("slices", "tensors"), sizes=True),
-    LoopForm(over="crops", only=_POINTWISE | {"resample"}, classes=(frozenset({"resample"}),), differs=("slices",),
-             sizes=True),
-    LoopForm(over="lengths", only=_ROWWISE | _MASKED, differs=("slices", "numbers"), sizes=True),
-)  # fmt: skip
-# Of moves alone: parts that are put into a tensor, numbers that are, and parts of one that are put together.
-_APART_ALONE: Final = ("independent",)
-_ASSIGNED: Final = (
-    LoopForm(over="copies", dependence=_APART_ALONE, only=_MOVES, differs=("slices", "tensors", "numbers")),
-    LoopForm(over="copies", dependence=_APART_ALONE, only=frozenset({"fill"})),
-)
-_GATHERED: Final = (
-    LoopForm(over="copies", dependence=_APART_ALONE, only=frozenset({"copy"}), differs=("slices",)),
-    LoopForm(over="copies", dependence=_APART_ALONE, only=_MOVES, has=(_PADS,), differs=("slices", "tensors")),
-)
-KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, *_ASSIGNED)))
+_TABLE = msgspec.convert(table_beside(__file__, "forms.toml"), dict[str, tuple[LoopForm, ...]])
+FORMS: Final = _TABLE["forms"]
+KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, *_TABLE["assigned"])))
 
 
 def over(body: Body) -> Over | None:
@@ -152,5 +86,5 @@ def over(body: Body) -> Over | None:
     """
     forms = FORMS
     if body.classes <= _MOVES:
-        forms = (*(_ASSIGNED if body.assigns else ()), *(_GATHERED if body.gathers else ()))
+        forms = (*(_TABLE["assigned"] if body.assigns else ()), *(_TABLE["gathered"] if body.gathers else ()))
     return next((form.over for form in forms if form.fits(body)), None)

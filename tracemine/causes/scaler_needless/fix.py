@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracemine.codegen.graph import Graph, reads
+from tracemine.tables import table_beside
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 
@@ -48,23 +49,8 @@ _OF_SCALES = frozenset(
 )
 
 
-_NOT_SCALED = """
-
-def by_one(*inputs):  # eager, at a scale of 1
-    mine = [t.clone() for t in inputs]
-    mine[SCALE].fill_(1.0)
-    infinite = eager(*mine)
-    return [*(mine[k] for k in GRADIENTS), *(found.clone() for found in infinite)]
-
-
-def as_they_are(*inputs):
-    infinite = torch.zeros({count}, dtype=inputs[SCALE].dtype, device=inputs[SCALE].device)
-    return [*(inputs[k].clone() for k in GRADIENTS), *infinite]
-
-
-def fixed(*inputs):
-    return ()
-"""
+_TEXTS = table_beside(__file__, "fix.toml")
+_NOT_SCALED: str = _TEXTS["not_scaled"]
 
 
 FIX = Maker(unscaled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.communication_exposed.estimate import shorter
+from tracemine.causes.communication_exposed import shorter
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.matching.rule import Rule

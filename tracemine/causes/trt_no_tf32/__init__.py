@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.trt_precision_gap.engine import TrtEngine
+from tracemine.causes.trt_precision_gap import TrtEngine
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu

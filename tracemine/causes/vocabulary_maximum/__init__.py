@@ -4,6 +4,6 @@ Columns and estimate are those of logits_written: they follow what logits go thr
 """
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.logits_written.estimate import estimate
+from tracemine.causes.logits_written import estimate
 
 CAUSE = Cause(rule="vocabulary_maximum", estimate=estimate, fix_at=f"{__name__}.fix:FIX")

@@ -10,6 +10,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from tracemine.tables import table_beside
+
 LEAST = 3  # fewer are branches
 
 
@@ -87,17 +89,5 @@ def planned(each: ForeachMembers, dense: Iterable[str], loops: Sequence[str]) ->
     return f"{parts} = _members(elements, elements_per_thread, {before}, {is_dense}, {', '.join(loops)})"
 
 
-HELPER = '''
-def _members(elements, elements_per_thread, end, dense, *loops):
-    """Return rows, columns, blocks per row, end and tile of each member; those that share code share a tile."""
-    loops = [(1, rows * columns) if dense else (rows, columns) for rows, columns in loops]
-    most_rows, most_columns = (max(sizes) for sizes in zip(*loops))
-    rblock = min(triton.next_power_of_2(max(most_columns, 1)), elements)
-    xblock = min(elements // rblock, triton.next_power_of_2(max(most_rows, 1)))
-    blocks_per_row = triton.cdiv(most_columns, rblock) if most_rows > 1 else 2**31 - 1  # blocks of a row, or more
-    tiles = []
-    for rows, columns in loops:
-        end += triton.cdiv(rows, xblock) * (blocks_per_row if most_rows > 1 else triton.cdiv(columns, rblock))
-        tiles.append((rows, columns, blocks_per_row, end, xblock, rblock, _warps(xblock * rblock, elements_per_thread)))
-    return tiles
-'''
+_TEXTS = table_beside(__file__, "texts.toml")
+HELPER: str = _TEXTS["helper"]

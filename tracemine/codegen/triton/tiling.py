@@ -12,27 +12,13 @@ from tracemine.codegen.schedule import IN_TURN, INNER, OUTER, PERSISTENT, POINTW
 from tracemine.codegen.triton.expressions import Names, sizes
 from tracemine.codegen.triton.product import ProductBody
 from tracemine.codegen.triton.subkernel import SubKernel
+from tracemine.tables import table_beside
 
 _MAX_COLUMNS = {1: 16384, 2: 8192, 3: 8192}  # of one block's columns, by how many inputs are loaded
 
-_TILES = '''
-def _tiles(elements, elements_per_thread, rows, columns, dense=False):
-    """Return tiles along the columns. dense: all tensors are contiguous, so that all rows are one."""
-    rows, columns = (1, rows * columns) if dense else (rows, columns)
-    rblock = min(triton.next_power_of_2(max(columns, 1)), elements)
-    xblock = min(elements // rblock, triton.next_power_of_2(max(rows, 1)))
-    blocks_per_row = triton.cdiv(columns, rblock) if rows > 1 else 2**31 - 1  # blocks of a row, or more
-    blocks = triton.cdiv(rows, xblock) * triton.cdiv(columns, rblock)
-    return rows, columns, blocks_per_row, blocks, xblock, rblock, _warps(xblock * rblock, elements_per_thread)
-'''
-_TILES_OUTER = '''
-def _tiles_outer(elements, elements_per_thread, rows, columns, many_rows=True):
-    """Return tiles of rows and columns, where some tensors are contiguous along the rows."""
-    rblock = 64 if elements >= 4096 else 32
-    xblock = elements // rblock if many_rows else 1
-    blocks = triton.cdiv(rows, xblock) * triton.cdiv(columns, rblock)
-    return rows, columns, blocks, xblock, rblock, _warps(xblock * rblock, elements_per_thread)
-'''
+_TEXTS = table_beside(__file__, "texts.toml")
+_TILES: str = _TEXTS["tiles"]
+_TILES_OUTER: str = _TEXTS["tiles_outer"]
 _PERSISTENT_TILES = f'''
 def _persistent_tiles(elements, elements_per_thread, rows, columns, min_rows=0, many_rows=True):
     """Return tiles of complete rows. min_rows: where rows are adjacent in memory; many_rows: there are several."""
@@ -57,22 +43,7 @@ def _turns(elements, elements_per_thread, programs, rows, columns):
     return blocks, xblock, rblock, _warps(xblock * rblock, elements_per_thread)
 '''
 STEP = "max(32, triton.next_power_of_2(columns // 16))"  # columns at a time of a loop that takes several steps
-_LOOPED_TILES = '''
-def _looped_tiles(
-    elements, elements_per_thread, rows, columns, min_rows=1, max_columns=0, max_warps=16, splits=0, many_rows=True
-):
-    """Return tiles of a loop along rows. max_columns: of a tile, where rows are contiguous; splits: of a row.
-
-    Few rows get larger blocks, so that as many threads wait for memory.
-    """
-    few = 1 if splits else triton.next_power_of_2(max(1024 // max(rows, 1), 1))
-    rblock = {widest}
-    xblock = min_rows if many_rows else 1
-    blocks = triton.cdiv(rows, xblock) * (splits or 1)
-    if not splits and blocks < 1024:  # few blocks: fewer elements a thread give more threads
-        elements_per_thread = min(elements_per_thread, 8)
-    return rows, columns, blocks, xblock, rblock, _warps(xblock * rblock, elements_per_thread, max_warps)
-'''
+_LOOPED_TILES: str = _TEXTS["looped_tiles"]
 
 
 _PRODUCT_TILES = f'''
@@ -98,17 +69,7 @@ def _multiprocessors():
     found = torch.cuda.is_available() and torch.cuda.get_device_properties(0).multi_processor_count
     return found or 2  # an interpreter's
 """
-_DESCRIBABLE = '''
-def _describable(*tensors):
-    """Return whether descriptors read them: by a GPU that has such, all but one stride multiples of 16 bytes."""
-    for t in tensors:
-        steps = [t.data_ptr(), *(s * t.element_size() for s in t.stride()[:-1])]
-        if t.stride(-1) != 1 or any(n % 16 for n in steps) or 0 in t.shape:
-            return False
-        if t.is_cuda and torch.cuda.get_device_capability(t.device) < (9, 0):
-            return False
-    return True
-'''
+_DESCRIBABLE: str = _TEXTS["describable"]
 PRODUCT_CONSTANTS = [f"{name}: tl.constexpr" for name in ("KBLOCK", "GROUP", "FLAT", "DESCRIBED")]
 PRODUCT_TAKES = ("rows", "columns", "index", "xblock", "rblock", "*tile", "bool(described)")
 

@@ -16,19 +16,14 @@ from tracemine.codegen.triton.expressions import Names, SizeNames, number, sizes
 from tracemine.codegen.triton.foreach import HELPER as _MEMBERS
 from tracemine.codegen.triton.launch import KernelLaunch
 from tracemine.codegen.triton.tiling import STEP, cutting, split_lines
+from tracemine.tables import table_beside
 
 _NAME = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 _WIDTH = 114  # characters of a line, behind its indent
 _NAMES = 4  # of numbers that were not recorded; an optimizer has one for each parameter
 
-_EXPECT = '''
-def _expect(shape, dtype, **tensors):
-    """Raise ValueError for a tensor that the kernels were not generated for. None: any size."""
-    for name, tensor in tensors.items():
-        sizes = [n if want is None else want for n, want in zip(tensor.shape, shape)]
-        if tensor.dim() != len(shape) or [*tensor.shape] != sizes or tensor.dtype != dtype:
-            raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, the kernel takes {dtype} {shape}")
-'''
+_TEXTS = table_beside(__file__, "texts.toml")
+_EXPECT: str = _TEXTS["expect"]
 _INDEX_TYPE = '''
 def _index_type(*tensors):
     """Return int64 where offsets into a tensor do not fit into 32 bits, else int32."""
@@ -49,86 +44,10 @@ _STRIDES = """
 def _strides(*tensors):
     return [stride for tensor in tensors for stride in tensor.stride()]
 """
-KIND = '''
-def _kind(number):
-    """Return what Triton specializes on: of integers whether 1, divisible by 16, and how wide; of floats nothing."""
-    if isinstance(number, float):
-        return float
-    return type(number), number == 1, number % 16 == 0, -(2**31) <= number < 2**31, number < 2**63
-'''
-LAUNCH = '''
-class _Launch:
-    """A kernel, its number of blocks, and its arguments behind tensors and numbers.
-
-    Triton inspects every argument of a launch to find the binary that it compiled for such. Plans are cached by all
-    that it inspects, so from the second launch on the binary's launcher is called, and no hook of Triton's. It gets
-    addresses: of a tensor it would ask the driver where that lies. Where all that Triton does around it is to look for
-    memory that the kernel does not need, what stands before the arguments is noted once, and passed on.
-    """
-
-    def __init__(self, kernel, blocks, args, **options):
-        self.kernel, self.grid, self.args, self.options = kernel, (blocks, 1, 1), args, options
-        self.launcher = self.before = None
-
-    def __call__(self, *inputs):
-        if self.launcher is not None:
-            given = *map(torch.Tensor.data_ptr, inputs[: self.tensors]), *inputs[self.tensors :], *self.args
-            if self.before is None:
-                self.launcher, self.before = self._noted(given)
-            self.launcher(*self.grid, self.stream(self.device), *self.before, *given)
-        elif self.grid[0] > 0:
-            compiled = self.kernel[self.grid](*inputs, *self.args, **self.options)
-            if getattr(compiled, "module", None) is not None:  # Triton's interpreter compiles nothing
-                driver = triton.runtime.driver.active
-                self.stream, self.device = driver.get_current_stream, driver.get_current_device()
-                self.binary, self.launcher = (compiled.function, compiled.packed_metadata), compiled.run
-                kinds = [isinstance(each, torch.Tensor) for each in inputs]
-                self.tensors = [*kinds, False].index(False)  # numbers and descriptors stand behind them
-
-    def _noted(self, given):
-        """Return what launches, the driver's function where it can, and what stands between stream and arguments."""
-        run, before, seen = self.launcher, (*self.binary, None, None, None), []
-        launch = getattr(run, "launch", None)
-        if launch is None or getattr(run, "global_scratch_size", 1) or getattr(run, "profile_scratch_size", 1):
-            return run, before
-        try:
-            twin = object.__new__(type(run))  # what runs may be launched by another thread meanwhile
-            vars(twin).update(vars(run), launch=lambda *every: seen.append(every))
-            twin(*self.grid, 0, *before, *given)
-            (every,) = seen
-        except Exception:  # another Triton's: it is called as it was
-            return run, before
-        at = len(every) - len(given)
-        plain = every[:4] == (*self.grid, 0) and all(one is other for one, other in zip(every[at:], given))
-        return (launch, every[4:at]) if plain and at >= 4 else (run, before)
-'''
-_DESCRIBED = '''
-class _Described(_Launch):
-    """As _Launch(), of tensors that are read by descriptors: of each of these, by its place, the block."""
-
-    def __init__(self, described, *given, **options):
-        super().__init__(*given, **options)
-        self.described = described
-
-    def __call__(self, *inputs):
-        given = [*inputs]
-        for place, block in self.described.items():
-            t = inputs[place]
-            given[place] = TensorDescriptor(t, [*t.shape], [*t.stride()], block)
-        super().__call__(*given)
-'''
-_PLANNED = '''
-def _cached_plan(plans, plan, known, tensors):
-    """Return the layouts of new tensors, and the launches; planned once for all that they depend on."""
-    key = (*known, *[(t.dtype, t.shape, t.stride(), t.data_ptr() % 16) for t in tensors])
-    entry = plans.get(key)
-    if entry is None:
-        if len(plans) >= 1024:
-            plans.clear()
-        new, *launches = plan(*tensors)
-        entry = plans.setdefault(key, ([(tuple(t.shape), t.stride(), t.dtype) for t in new], *launches))
-    return entry
-'''
+KIND: str = _TEXTS["kind"]
+LAUNCH: str = _TEXTS["launch"]
+_DESCRIBED: str = _TEXTS["described"]
+_PLANNED: str = _TEXTS["planned"]
 _MADE = """
 def _allocate(new, device):
     if device.type == "cuda" and device.index == torch._C._cuda_getDevice():  # as code of torch.compile does: sooner

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from tracemine.tables import table_beside
 from tracemine.timeline import RecordedDevice
 
 # Device's field → the header's spellings, newest first.
@@ -33,25 +34,9 @@ _RANK_IN_NAME = re.compile(r"(?<![a-zA-Z])rank[-_]?(\d{1,9})(?!\d)", re.IGNORECA
 
 # What shows that at least this torch wrote the file: a category, a header key, or a column that is filled.
 Feature = tuple[Literal["category", "header", "column"], str]
-_FIRST_SEEN: tuple[tuple[tuple[int, int], Feature], ...] = (
-    ((1, 8), ("category", "operator")),
-    ((1, 10), ("category", "cpu_op")),
-    ((1, 10), ("category", "cuda_runtime")),
-    ((1, 11), ("category", "python_function")),
-    ((1, 13), ("category", "gpu_user_annotation")),
-    ((2, 0), ("category", "ac2g")),
-    ((2, 0), ("column", "event_index")),
-    ((2, 1), ("category", "cuda_driver")),
-    ((2, 1), ("category", "cuda_sync")),
-    ((2, 1), ("column", "concrete_inputs")),
-    ((2, 4), ("header", "baseTimeNanoseconds")),
-    ((2, 4), ("column", "record_function_id")),
-    ((2, 4), ("column", "input_strides")),
-    ((2, 4), ("column", "kernel_backend")),
-    ((2, 6), ("header", "trace_id")),
-    ((2, 10), ("category", "cuda_event")),
-    ((2, 13), ("category", "xpu_scope_profiler")),
-    ((2, 15), ("category", "hardware_counters")),
+_TABLE = table_beside(__file__, "header.toml")
+_FIRST_SEEN: tuple[tuple[tuple[int, int], Feature], ...] = tuple(
+    ((major, minor), (place, name)) for (major, minor), place, name in _TABLE["first_seen"]
 )
 
 TELLING_COLUMNS = tuple(name for _, (place, name) in _FIRST_SEEN if place == "column")

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tracemine.formats.ncu.kernels import KernelReading
-from tracemine.formats.ncu.metrics import DISPLAY_NAME, metrics
+from tracemine.formats.ncu.kernels import DISPLAY_NAME, KernelReading, metrics
 
 _KERNEL = 0  # of action.workload_type()
 _KINDS = ("", "INF", "OPT", "WRN", "ERR")  # of ncu_report.MsgType, as the details page prints them

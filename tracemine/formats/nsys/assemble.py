@@ -13,11 +13,11 @@ from tracemine.columns import Array
 from tracemine.formats.kineto import launches, names
 from tracemine.formats.kineto.nesting import Nesting, time_order
 from tracemine.formats.nsys import about, device_rows, schema
+from tracemine.formats.nsys.calls import input_shapes
 from tracemine.formats.nsys.collectives import collectives_table
 from tracemine.formats.nsys.dataflow import tensors_of
 from tracemine.formats.nsys.device_rows import Columns, Reasons, pid, tid
 from tracemine.formats.nsys.ranges import Ranges, module_paths, ranges, steps_of
-from tracemine.formats.nsys.shapes import input_shapes
 from tracemine.formats.nsys.strings import Strings
 from tracemine.formats.nsys.tables import Tables
 from tracemine.formats.repetitions import repetition_notes, without_repetitions

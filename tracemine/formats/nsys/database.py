@@ -17,12 +17,12 @@ import pyarrow as pa
 from tracemine.columns import Array, fixed_width
 from tracemine.errors import InputError, Location, TracemineError
 from tracemine.files import opened
-from tracemine.formats.foreign import RECORD_WITH_TORCH
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
 from tracemine.formats.nsys.about import NSYS, Recorder
 from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Numbers, nothing
+from tracemine.formats.sniff import RECORD_WITH_TORCH
 from tracemine.formats.source import FileSource
 from tracemine.formats.sqlite import MAGIC, columns_in, connected, damage_told, tables_in, uri_of
 from tracemine.timeline import Timeline

@@ -12,9 +12,9 @@ import re
 import msgspec
 
 from tracemine.errors import InputError, Location
-from tracemine.formats.foreign import KINETO_KEYS
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.json_text import members
+from tracemine.formats.sniff import KINETO_KEYS
 from tracemine.formats.source import FileSource
 from tracemine.timeline import Timeline
 

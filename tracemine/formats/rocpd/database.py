@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from tracemine.errors import InputError, Location
@@ -19,6 +20,7 @@ from tracemine.formats.nsys import schema as nsys
 from tracemine.formats.nsys.about import Recorder
 from tracemine.formats.source import FileSource
 from tracemine.formats.sqlite import columns_in, tables_in
+from tracemine.tables import table_beside
 from tracemine.timeline import Timeline
 
 _AGAIN: Final = "record again with rocprofv3 --sys-trace --output-format rocpd"
@@ -36,10 +38,6 @@ _TABLES: Final = (
 )
 _TABLE: Final = re.compile(rf"({'|'.join(_TABLES)})(?P<suffix>_[0-9A-Za-z_]{{1,80}})?")
 _COLUMN: Final = re.compile(r'\b([a-z])\."?(\w+)"?')
-_LONGEST: Final = 1 << 16  # characters of a text
-
-
-_FACTS: Final = {"smCount": "cu_count", "threadsPerWarp": "wave_front_size", "maxWarpsPerSm": "max_waves_per_cu"}
 
 
 class _Query(Struct, frozen=True):
@@ -79,119 +77,7 @@ def _holds(text: str, known: Mapping[str, set[str]]) -> bool:
     return all(column in known.get(letter, ()) for letter, column in _COLUMN.findall(text))
 
 
-def _said(of: str, key: str) -> str:
-    """Return what a JSON object has by a key."""
-    return f"iif(json_valid({of}), json_extract({of}, '$.{key}'), null)"
-
-
-def _size(of: str, key: str) -> str:
-    return f"iif({_said(of, key)} between 0 and {(1 << 31) - 1}, {_said(of, key)}, null)"
-
-
-def _text(column: str) -> str:
-    return f"iif(typeof({column}) = 'text' and {column} <> '', substr({column}, 1, {_LONGEST}), null)"
-
-
-def _digits(of: str) -> str:
-    """Return a number of an architecture, such as 9 and 4 of `gfx942`: what is last is its stepping."""
-    return f"iif(r.name glob 'gfx[0-9][0-9]*', cast(substr(r.name, {of}) as integer), null)"
-
-
-_MARKED: Final = "instr(ifnull(c.string, ''), 'MARKER')"
-_PROCESS: Final = f"iif(p.pid between 0 and {(1 << 38) - 1}, p.pid << 24, null)"
-_KINDS: Final = {"HOST_TO_DEVICE": 1, "DEVICE_TO_HOST": 2, "DEVICE_TO_DEVICE": 8, "HOST_TO_HOST": 9}
-_CASES: Final = " ".join(f"when 'MEMORY_COPY_{name}' then {kind}" for name, kind in _KINDS.items())
-_TIMES: Final = {"start": ("r.start",), "end": ('r."end"',)}
-_ON_DEVICE: Final = _TIMES | {
-    "correlationId": ("e.stack_id",),  # a call and what it launches share a number of the profiler's own
-    "globalPid": (_PROCESS,),
-    # Where no streams of HIP were recorded, a queue.
-    "streamId": ("iif((select max(stream_id) from {table}) > 0, r.stream_id, r.queue_id)", "r.queue_id"),
-}
-_ON_THREAD: Final = _TIMES | {"globalTid": (f"{_PROCESS} | ifnull(t.tid & {(1 << 24) - 1}, 0)", _PROCESS)}
-_EVENT: Final = {"e": ("rocpd_event", "e.id = r.event_id"), "p": ("rocpd_info_process", "p.id = r.pid")}
-_NAMED: Final = _EVENT | {"n": ("rocpd_string", "n.id = r.name_id")}
-_REGION: Final = _NAMED | {"t": ("rocpd_info_thread", "t.id = r.tid"), "c": ("rocpd_string", "c.id = e.category_id")}
-
-_QUERIES: Final = (
-    _Query(nsys.STRINGS, "rocpd_string", {"id": ("r.id {text}",), "value": (_text("r.string"),)}),
-    _Query(
-        nsys.STRINGS,
-        "rocpd_info_kernel_symbol",
-        {
-            "id": ("r.id {text} + 1",),
-            "value": (f"ifnull({_text('r.display_name')}, replace({_text('r.kernel_name')}, '.kd', ''))",),
-        },
-    ),
-    _Query(
-        nsys.KERNEL,
-        "rocpd_kernel_dispatch",
-        _ON_DEVICE
-        | {f"grid{a.upper()}": (f"(r.grid_size_{a} + r.workgroup_size_{a} - 1) / r.workgroup_size_{a}",) for a in "xyz"}
-        | {f"block{a.upper()}": (f"r.workgroup_size_{a}",) for a in "xyz"}
-        | {
-            "demangledName": ("s.id {text} + 1",),
-            "deviceId": ("a.type_index",),
-            "registersPerThread": ("s.arch_vgpr_count",),
-            "staticSharedMemory": ("r.group_segment_size",),
-            "dynamicSharedMemory": ("r.group_segment_size * 0",),
-        },
-        _EVENT
-        | {"a": ("rocpd_info_agent", "a.id = r.agent_id"), "s": ("rocpd_info_kernel_symbol", "s.id = r.kernel_id")},
-    ),
-    _Query(
-        nsys.MEMCPY,
-        "rocpd_memory_copy",
-        _ON_DEVICE
-        | {
-            "deviceId": ("ifnull(a.type_index, b.type_index)",),
-            "bytes": ("r.size",),
-            "copyKind": (f"case n.string {_CASES} end",),
-        },
-        _NAMED
-        | {
-            "a": ("rocpd_info_agent", "a.id = r.dst_agent_id and a.type = 'GPU'"),
-            "b": ("rocpd_info_agent", "b.id = r.src_agent_id and b.type = 'GPU'"),
-        },
-    ),
-    _Query(
-        nsys.RUNTIME,
-        "rocpd_region",
-        _ON_THREAD
-        | {
-            "correlationId": ("e.stack_id",),
-            "nameId": ("n.id {text}",),
-            "eventClass": ("ifnull(c.string, '') glob 'HSA*'", "0"),  # within a call of HIP: as the driver's
-        },
-        _REGION,
-        (f"not {_MARKED}", "true"),
-    ),
-    _Query(
-        nsys.NVTX,
-        "rocpd_region",
-        _ON_THREAD
-        | {
-            "textId": ("n.id {text}",),
-            "eventType": (str(nsys.PUSH_POP[0]),),
-            "text": (f"substr({_said('e.extdata', 'message')}, 1, {_LONGEST})",),
-        },
-        _REGION,
-        (_MARKED, "false"),
-    ),
-    _Query(
-        nsys.GPU,
-        "rocpd_info_agent",
-        {
-            "id": ("r.type_index",),
-            "cuDevice": ("r.type_index",),
-            "name": (f"ifnull({_text('r.product_name')}, 'AMD ' || r.name)", "'AMD ' || r.name"),
-            "computeMajor": (_digits("4, length(r.name) - 5"),),
-            "computeMinor": (_digits("-2, 1"),),
-        }
-        | {name: (_size("r.extdata", key),) for name, key in _FACTS.items()},
-        where=("r.type = 'GPU' and r.type_index between 0 and 65535", "false"),
-    ),
-)
+_QUERIES: Final = msgspec.convert(table_beside(__file__, "rocpd.toml")["queries"], tuple[_Query, ...])
 # By the names of the tables that they become.
 _COLUMNS: Final = {query.into: tuple(query.columns) for query in _QUERIES}
 

@@ -1,8 +1,7 @@
 """What TensorRT's trtexec exports of an engine: its layers, and how long each takes.
 
 files.py      which file is what, and which lie next to it
-layers.py     layers: tensors with formats, tactics, precisions, and times; times of whole runs
-timeline.py   a timeline of both
+timeline.py   layers, times of whole runs, and a timeline of both
 """
 
 from __future__ import annotations

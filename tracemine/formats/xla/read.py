@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from tracemine.collector import paused
 from tracemine.errors import InputError, Location
-from tracemine.formats.foreign import KINETO_KEYS
 from tracemine.formats.format import Format, Progress
 from tracemine.formats.json_text import members
+from tracemine.formats.sniff import KINETO_KEYS
 from tracemine.formats.source import FileSource
 from tracemine.patterns import deferred
 from tracemine.timeline import Timeline

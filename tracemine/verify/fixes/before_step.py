@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracemine.codegen.graph import Graph, reads
+from tracemine.tables import table_beside
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 
 
@@ -36,18 +37,5 @@ def _live_casts(graph: Graph) -> list[tuple[int, str | None]]:
     return [by[v] for v in graph.live]
 
 
-_HALVES = """
-SOURCES, FIRSTS = {sources}, {firsts}  # weights, and which result is the first cast of each
-TAKEN = {taken}  # of which cast each result is
-
-
-def halves(inputs):
-    made = eager(*inputs)
-    return [*(made[k] for k in FIRSTS), *(inputs[k] for k in SOURCES)]
-
-
-def fixed(*given):
-    count = len(given) // 2
-    torch._foreach_copy_(given[:count], given[count:])
-    return [given[k] for k in TAKEN]
-"""
+_TEXTS = table_beside(__file__, "texts.toml")
+_HALVES: str = _TEXTS["halves"]

@@ -10,7 +10,6 @@ from typing import Any, Final
 from tracemine.verify.fixes.record import Fixed, NoFixedForm
 
 _CONVOLUTION = re.compile(r"aten::(_?convolution|conv[123]d|cudnn_convolution)")
-SEARCHED: Final = ("cudnn.benchmark", "channels_last", "channels_last, cudnn.benchmark")
 _OF_PRODUCTS = frozenset({"padded", "cublasLt"})
 
 

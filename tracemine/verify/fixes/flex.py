@@ -12,6 +12,7 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from tracemine.codegen.graph import Graph, GraphCall, Ref, Value, reads
+from tracemine.tables import table_beside
 from tracemine.verify.fixes.record import NoFixedForm
 from tracemine.verify.fixes.written import line, numbers, outputs_of, plain, producers, signature
 from tracemine.verify.library import Found
@@ -26,48 +27,15 @@ _PRODUCTS: Final = frozenset({"aten::bmm", "aten::baddbmm"})
 _VIEWS: Final = frozenset(f"aten::{n}" for n in ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"))
 _SAME: Final = _VIEWS | {"aten::_to_copy", "aten::clone", "aten::detach", "aten::alias", "aten::expand"}
 _LAID_OUT: Final = _VIEWS | {"aten::clone", "aten::permute", "aten::transpose"}
+_TEXTS = table_beside(__file__, "texts.toml")
 # What an operator is of a score, by its arguments in order.
-_OF_A_SCORE: Final = {
-    "mul": "({} * {})",
-    "div": "({} / {})",
-    "add": "({} + {})",
-    "sub": "({} - {})",
-    "neg": "(-{})",
-    "tanh": "torch.tanh({})",
-    "sigmoid": "torch.sigmoid({})",
-    "relu": "torch.relu({})",
-    "abs": "torch.abs({})",
-    "exp": "torch.exp({})",
-    "masked_fill": "torch.where({1}, {2}, {0})",
-    "where": "torch.where({}, {}, {})",
-    "maximum": "torch.maximum({}, {})",
-    "minimum": "torch.minimum({}, {})",
-}
+_OF_A_SCORE: Final = _TEXTS["of_a_score"]
 _PLACES: Final = ("batch", "head", "query", "key")
 _FAR: Final = -3e4  # a score below which no probability is left
 # When what an operator reads beside scores hides them. Scores that it hides stay hidden under those named here.
 _HIDES: Final = {"add": "({0} <= torch.finfo({0}.dtype).min / 2)", "masked_fill": "{0}", "where": "~{0}"}
-_MASKED: Final = """def masked({given}):
-    {inputs} = inputs
-{lines}    hidden = {hidden}
-    hidden = hidden & ~hidden.all(-1, keepdim=True)  # a row of which nothing is seen stays as it is
-    side, lengths = 128, {lengths}
-
-    def seen(batch, head, query, key):
-        return ~hidden{index}
-
-    def listed(blocks):
-        return blocks.sum(-1, dtype=torch.int32), blocks.int().argsort(dim=-1, descending=True, stable=True).int()
-
-    whole = (~hidden).expand(*hidden.shape[:-2], *lengths)[(None,) * (4 - hidden.dim())]
-    whole = torch.nn.functional.pad(whole, (0, -lengths[1] % side, 0, -lengths[0] % side))
-    seen_of = whole.unflatten(-1, (-1, side)).unflatten(-3, (-1, side)).sum((-3, -1))
-    full = seen_of == side * side
-    blocks = *listed((seen_of > 0) & ~full), *listed(full)
-    return [*inputs, BlockMask.from_kv_blocks(*blocks, BLOCK_SIZE=side, mask_mod=seen, seq_lengths=lengths)]
-
-
-"""
+_TEXTS = table_beside(__file__, "texts.toml")
+_MASKED: str = _TEXTS["masked"]
 
 
 class _Attention:

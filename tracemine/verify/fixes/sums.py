@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tracemine.codegen.graph import Graph, GraphCall, LiteralArg, Ref
+from tracemine.tables import table_beside
 from tracemine.verify.fixes.by_rule import Maker
 from tracemine.verify.fixes.record import Around, Fixed, NoFixedForm
 from tracemine.verify.fixes.written import flag, line, names_of, plain, signature
@@ -66,33 +67,8 @@ def _count(graph: Graph, call: GraphCall) -> int:
     return graph.specs[into.value].shape[0]
 
 
-_HELPERS: Final = '''
-def rows_of(index, rows):
-    """Return one index a row, and rows of two axes."""
-    first = index if index.dim() <= 1 else index.select(-1, 0) if index.stride(-1) == 0 else index
-    return first.reshape(-1), rows.reshape(first.numel(), -1)
-
-
-def sorted_sums(index, rows, count):
-    order = index.argsort(stable=True)
-    ends = torch.searchsorted(index[order], torch.arange(count + 1, device=index.device, dtype=index.dtype))
-    wide = rows[order] if rows.dtype == torch.float64 else rows[order].float()
-    return torch.segment_reduce(wide, "sum", offsets=ends, axis=0, unsafe=True)
-
-
-def product_sums(index, rows, count):
-    return (torch.arange(count, device=index.device)[:, None] == index).to(rows.dtype) @ rows
-
-
-def atomics_sums(index, rows, count):
-    wide = rows if rows.dtype == torch.float64 else rows.float()
-    return wide.new_zeros(count, rows.shape[1]).index_add_(0, index, wide)
-
-
-def scattered_sums(index, rows, count):
-    wide = rows if rows.dtype == torch.float64 else rows.float()
-    return wide.new_zeros(count, rows.shape[1]).scatter_add_(0, index[:, None].expand_as(wide), wide)
-'''.strip()
+_TEXTS = table_beside(__file__, "texts.toml")
+_HELPERS: str = _TEXTS["helpers"]
 
 
 def _function(graph: Graph, sums: Mapping[int, GraphCall], way: str) -> str:

@@ -22,8 +22,8 @@ from tracemine.processes import serve
 from tracemine.validate import numerics, reference, trials
 from tracemine.validate.downsize import elements
 from tracemine.validate.guarded_memory import copied
-from tracemine.validate.jobs import refused
 from tracemine.validate.record import Fault, Mutant, Validation
+from tracemine.validate.sandbox import refused
 from tracemine.validate.trials import Trial
 from tracemine.verify.library.record import Replacement
 from tracemine.verify.library.replace import find

@@ -14,6 +14,7 @@ import msgspec
 from tracemine.codegen.graph import Graph
 from tracemine.codegen.triton.source import SourceText
 from tracemine.ops import itemsize
+from tracemine.tables import table_beside
 from tracemine.verify.repro.eager import eager_text
 from tracemine.verify.repro.standalone import banner, file_text
 from tracemine.verify.repro.text import inputs_text
@@ -160,91 +161,5 @@ def _quoted(text: str) -> str:
     return f"r'''\n{text}'''" if "'''" not in text and not text.endswith(("'", "\\")) else ascii(text)
 
 
-_MAIN = '''
-def modules(folder):
-    """The kernels, each a module of its own in a folder. Triton reads their source again: the files must stay."""
-    found = []
-    for number, text in enumerate(SOURCES):
-        path = Path(folder) / f"kernel_{number}.py"
-        text = text or "eager = fused = None\\nINPUTS = []\\n"
-        path.write_text(text.replace('device="cuda"', f'device="{DEVICE}"'), "utf-8")
-        spec = importlib.util.spec_from_file_location(f"kernel_{number}", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.inputs = lambda described=module.INPUTS: make_inputs(described)
-        found.append(module)
-    return found
-
-
-def meta_convolution(x, weight, padding, stride, dilation, groups, benchmark, deterministic, allow_tf32):
-    """torch has none for cuDNN's own."""
-    return torch.ops.aten.convolution(x, weight, None, stride, padding, dilation, False, [0], groups)
-
-
-def on_meta(folder):
-    """Runs both without data: shapes of what is left at the end, as recorded or not."""
-    global DEVICE
-    DEVICE = "meta"
-    torch.library.impl("aten::cudnn_convolution", "Meta")(meta_convolution)
-    inputs = Inputs(BUFFERS, VIEWS, DEVICE)
-    found = {}
-    with torch.no_grad():
-        for name, step in (("eager", eager_step), ("fused", fused_step)):
-            try:
-                left = step(inputs.tensors, [m.eager for m in modules(folder)])
-                wrong = [k for k, (t, (d, s)) in enumerate(zip(left, LIVE)) if t.dtype != d or tuple(t.shape) != s]
-                found[name] = f"{len(wrong)} of {len(left)} tensors are not as recorded" if wrong else "fits"
-            except Exception as error:
-                found[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"
-    return found
-
-
-def claimed(key, found):
-    """What is predicted for the kernels in place."""
-    total = {"low": 0, "mid": 0, "high": 0}
-    for one, of in zip(found.get("kernels", ()), ABOUT["findings"]):
-        for mark, count in of.items() if one["kept"] else ():
-            for end in total:
-                total[end] += count * EXPECTED.get(key, {}).get(mark, {}).get(end, 0)
-    return total
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=20.0, help="that timing may take, if rounds do not end before")
-    parser.add_argument("--keep", help="findings whose kernels are put in place; else those that are faster")
-    parser.add_argument("--meta", action="store_true")
-    with tempfile.TemporaryDirectory() as folder:
-        done(parser.parse_args(), folder)
-
-
-def done(asked, folder):
-    if asked.meta:
-        print(json.dumps(on_meta(folder)))
-        return
-    if not torch.cuda.is_available():
-        raise SystemExit("this needs a GPU, and torch finds none; --meta needs none")
-    kept = None if asked.keep is None else asked.keep.split(",")
-    inputs = Inputs(BUFFERS, VIEWS, DEVICE)
-    found = step_results(
-        eager_step, fused_step, inputs, modules(folder), ABOUT, kept, rounds=asked.rounds, seconds=asked.seconds
-    )
-    if asked.json:
-        print(json.dumps({**found, "expected": EXPECTED}))
-        return
-    print("the trace's own kernels:", f"{found['replay']['same_names']:.1%} of {found['replay']['recorded']} launches")
-    for name, samples in found.get("times", {}).items():
-        step, host = (statistics.median(samples[k]) / 1000 for k in ("step_ns", "host_ns"))
-        print(f"{name:12} {step:10.1f} us a step, the host {host:.1f} us")
-    claims = {"graph": EXPECTED.get("graph"), "fused": claimed("step_ns", found)}
-    claims["fused_graph"] = claimed("gpu_ns", found)
-    for name, one in found.get("savings", {}).items():
-        print(f"{name:16} {one} predicted {claims.get(name)}")
-    print(found.get("says", ""))
-
-
-if __name__ == "__main__":
-    main()
-'''
+_TEXTS = table_beside(__file__, "file.toml")
+_MAIN: str = _TEXTS["main"]

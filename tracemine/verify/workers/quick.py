@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from tracemine.errors import TracemineError
 from tracemine.files import make_folder, read_file, write_file
+from tracemine.tables import table_beside
 from tracemine.verify.repro.harness import harness_text
 from tracemine.verify.workers.ahead import Ahead, Runner
 
@@ -27,26 +28,8 @@ _COMPILE_S, _WITHIN_S, _BLOCKS_S = 4.0, 2.0, 0.5  # of a graph: other tile confi
 _LARGEST_BYTES = 1 << 24
 _NAMES: Final = frozenset({"fingerprint", "title"})  # by which a reproduction names its finding
 _MADE: Final = frozenset({"fingerprint", "source_sha256"})
-_WARM: Final = """
-import torch
-import triton
-from pathlib import Path
-from tracemine_repro import flusher, gpu_state, peak_bytes_per_second, traced
-
-DRIVER = Path("/proc/driver/nvidia/version")
-
-
-class CHECK:
-    def compile_only():
-        torch.zeros(1, device="cuda")
-
-    def results():
-        traced(flusher())
-        peak_bytes_per_second()
-        gpu_state()
-        driver = DRIVER.read_text("utf-8").splitlines()[:1] if DRIVER.exists() else []
-        return {"gpu": torch.cuda.get_device_name(0), "with": [torch.__version__, triton.__version__, *driver]}
-"""
+_TEXTS = table_beside(__file__, "quick.toml")
+_WARM: str = _TEXTS["warm"]
 
 
 class Quick(Ahead):
