@@ -43,7 +43,6 @@ CASES = ("whole_not_timed", "whole", "light_as_recorded", "light_not_timed", "li
 def alone(step: Callable[[], Any], device: str, within_s: float) -> list[dict[str, Any]]:
     """How long a step takes, in turns: a round with work in the queue behind it, and steps as a capture times them."""
     import torch
-
     from tracemine.recording.clock import Clock
 
     began, turns, clock = time.monotonic(), list[dict[str, Any]](), Clock(torch, on_device=device == "cuda")
