@@ -15,7 +15,7 @@ from tracemine.flow.inferred.wiring_record import Need, Wiring
 _SOON = 4  # roots
 _LATER = 64  # the same, where a product of the same shape ran before: its result may wait for the second one's
 
-# Their result stands beside what they took for long, as a product's or a norm's does not.
+# Their result exists together with what they took for long, as a product's or a norm's does not.
 _LEAVE = frozenset({"pointwise", "view", "reduction", "copy", "gather", "sort"})
 
 NEWEST = "the newest, the only one unread"
@@ -148,7 +148,7 @@ class Choices:
     def as_before(self, why: str, wiring: Wiring, slot: int) -> str:
         """Return how an input was found: by guess also where the same input of an equal operator was.
 
-        Each turn of a loop reads what the turns before it read, also where one turn leaves a single candidate.
+        Each iteration of a loop reads what those before it read, also where one leaves a single candidate.
         """
         if self.in_backward:  # formulas tell
             return why

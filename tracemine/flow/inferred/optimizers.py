@@ -63,7 +63,7 @@ def updates(
 ) -> dict[int, Update]:
     """By root what it takes as part of an optimizer. works: whether each root launches anything.
 
-    Of several optimizers that take turns each has sequences of its own: what they take looks different.
+    Of several optimizers whose calls alternate each has sequences of its own: what they take looks different.
     """
     found = matched(timeline, order, roots[works], lambda one, at: _fits(one, [call(root) for root in at]))
     looks: defaultdict[int, list[tuple[object, ...]]] = defaultdict(list)
