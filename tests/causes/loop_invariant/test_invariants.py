@@ -375,6 +375,33 @@ def test_what_may_have_become_another_is_not_told_as_computed_before(why: str, h
     assert not any(kind == "repeated" and name.startswith("sin") for name, (kind, _) in found.items()), why
 
 
+@pytest.mark.parametrize(
+    ("dtype", "module", "told"),
+    [
+        ("double", "Net_0.Layer_{}", True),
+        ("double", "Net_0.Layer_0", False),  # a loop within one module: sines of several frequencies
+        ("double", "", False),
+        ("double", "Net_0.Layer{}_0", False),  # of classes of their own
+        ("long int", "Net_0.Layer_{}", False),  # dilations
+    ],
+)
+def test_what_is_scaled_by_a_number_is_told_as_computed_before_where_layers_of_a_class_do_it(
+    dtype: str, module: str, told: bool
+) -> None:
+    def step(loop: Loop, number: int) -> None:
+        loop.dtypes["number"] = dtype
+        scene, state = loop.filled(loop.tensor("scene", 4, 4), number), batch(loop, number)
+        scene = loop.op(MM, [scene, batch(loop, number)], loop.tensor("seen", 4, 4))
+        for turn in range(4):
+            known = loop.op(MUL, [scene, NUMBER], loop.tensor(f"scaled{turn}", 4, 4))
+            loop.trace.rows["ops"][-1]["module"] = module.format(turn) or None
+            known = loop.op(SIN, [known], loop.tensor(f"read{turn}", 4, 4))
+            state = loop.op(ADD, [state, known], loop.tensor(f"state{turn}", 4, 4), "1")
+
+    found = looped(step)
+    assert found.get("sin#1") == (("repeated", "consistent") if told else None)
+
+
 ITEM = "aten::_local_scalar_dense(Tensor self) -> Scalar"
 
 
