@@ -153,8 +153,9 @@ def _calls(node: ast.AST) -> set[str]:
 
 
 def _names(tree: ast.AST) -> dict[str, set[str]]:
-    """Return what a name that stands for `wrap(...)` or a lambda may be: the functions that are named in its value. What
-    a loop goes over may be modules, which call `forward`.
+    """Return what a name that stands for `wrap(...)` or a lambda may be: the functions that are named in its value.
+
+    What a loop goes over may be modules, which call `forward`.
     """
     found = {}
     for node in ast.walk(tree):

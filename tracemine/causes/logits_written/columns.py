@@ -110,6 +110,11 @@ class _Reading:
             return "wide", 0
         return ("end" if op_class in _ENDS and 0 <= self.numel[reader] * _FEW <= size else None), 0
 
+    def percent(self, node: int) -> int:
+        """Return how much all readers together take of what a node gives; all where it may be kept."""
+        taken, whole = int(self._edges.bytes[self._edges.producer == node].sum()), int(self.nbytes[node])
+        return -(-taken * 100 // whole) if 0 < taken < whole and not self.graph.live_out[node] else 100
+
     def evidence(self, reader: int, node: int) -> int:
         at = int(np.searchsorted(self.graph.keys, reader * len(self.graph) + node))
         return int(self.graph.evidence[at]) if self.graph.usable[at] else Evidence.ADJACENT
@@ -142,8 +147,10 @@ def _followed(reading: _Reading, head: int) -> _Head | None:
     weakest = _kept(graph, kinds, weakest)
     if weakest < 0:
         return None
-    nodes = _fed(reading, frozenset(node for node, kind in kinds.items() if kind != "few"), head)
-    return _Head(nodes, int(reading.nbytes[head]), _use(reading, kinds), percent, weakest, _peak(reading, nodes, head))
+    nodes, use = _fed(reading, frozenset(node for node, kind in kinds.items() if kind != "few"), head), _use(reading, kinds)
+    if use == _LIKELIHOOD:
+        percent = max(reading.percent(node) for node in kinds if base_name(reading.call(node).name) == "gather")
+    return _Head(nodes, int(reading.nbytes[head]), use, percent, weakest, _peak(reading, nodes, head))
 
 
 def _kept(graph: NodeGraph, kinds: dict[int, str], evidence: int) -> int:
@@ -230,7 +237,7 @@ COLUMNS = Columns(
         ColumnDoc("logits_use", "categories", "what these logits are for: `loss` (cross-entropy with labels), `log probabilities` (of some words), `divergence` (a loss that compares two heads, or sums over all words), `maximum` (the largest of a logarithm of what is positive of them, over tokens), `last rows` (all that is read is a quarter of them or less)", "in no such logits"),
         ColumnDoc("logits_bytes", "numbers", "bytes of these logits, as the product writes them", "in no such logits"),
         ColumnDoc("logits_peak_bytes", "numbers", "bytes of these logits and of what is as wide, when most of it is needed at once", "in no such logits"),
-        ColumnDoc("logits_read_percent", "numbers", "of `last rows`, how many of the logits are read at most", "in no such logits"),
+        ColumnDoc("logits_read_percent", "numbers", "of `last rows` and `log probabilities`, how many of the logits, or of what is picked of them, are read at most", "in no such logits"),
         ColumnDoc("logits_evidence", "categories", "how sure it is where these logits go: `proven`, `consistent`, `adjacent`", "in no such logits"),
     ),
     derive=_columns,

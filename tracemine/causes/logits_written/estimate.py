@@ -28,6 +28,7 @@ _PASSES: Final = (1.0, 1.6, 3.0)
 _PRODUCTS: Final = (1.0, 1.0, 1.1)  # of the products' time: gradients of the weight are added up strip by strip
 _STRIP_BYTES: Final = 1 << 28
 _OF_ROWS: Final = "; which rows have a label is not recorded: middle: all; low end: a quarter of the rows has a label"
+_FEW_PERCENT: Final = 25  # of log probabilities: of more the middle has strips of all rows
 _MORE: Final = 1.5  # of fewer rows' time, at the high end
 
 
@@ -63,7 +64,8 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     )
     if context.curves is None:
         return Abstained("device_unknown")
-    found = fewer_rows(work, context.curves) if use == USES[-1] else in_strips(work, context.curves)
+    few = use == USES[-1] or (work.read_percent <= _FEW_PERCENT and use == USES[1] and not work.trained)
+    found = fewer_rows(work, context.curves) if few else in_strips(work, context.curves)
     evidence = text_at(category(rows, "logits_evidence"), int(members[0])) or "adjacent"
     return on_gpu(context, matrix, found, Evidence[evidence.upper()])
 
