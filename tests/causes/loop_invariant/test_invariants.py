@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -400,6 +401,19 @@ def test_what_is_scaled_by_a_number_is_told_as_computed_before_where_layers_of_a
 
     found = looped(step)
     assert found.get("sin#1") == (("repeated", "consistent") if told else None)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_what_an_operator_makes_for_itself_alone_is_not_told_as_computed_before(within: bool) -> None:
+    def step(loop: Loop, number: int) -> None:
+        scene, state = loop.filled(loop.tensor("scene", 4, 4), number), batch(loop, number)
+        scene = loop.op(MM, [scene, batch(loop, number)], loop.tensor("seen", 4, 4))
+        for turn in range(4):
+            with loop.inside("aten::scaled_dot_product_attention", kernels=0, joined=False) if within else nullcontext():
+                known = loop.op(SIN, [scene], loop.tensor(f"read{turn}", 4, 4))
+                state = loop.op(ADD, [state, known], loop.tensor(f"state{turn}", 4, 4), "1")
+
+    assert ("sin#1" in looped(step)) is not within
 
 
 ITEM = "aten::_local_scalar_dense(Tensor self) -> Scalar"

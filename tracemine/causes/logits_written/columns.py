@@ -147,7 +147,8 @@ def _followed(reading: _Reading, head: int) -> _Head | None:
     weakest = _kept(graph, kinds, weakest)
     if weakest < 0:
         return None
-    nodes, use = _fed(reading, frozenset(node for node, kind in kinds.items() if kind != "few"), head), _use(reading, kinds)
+    nodes = _fed(reading, frozenset(node for node, kind in kinds.items() if kind != "few"), head)
+    use = _use(reading, kinds)
     if use == _LIKELIHOOD:
         percent = max(reading.percent(node) for node in kinds if base_name(reading.call(node).name) == "gather")
     return _Head(nodes, int(reading.nbytes[head]), use, percent, weakest, _peak(reading, nodes, head))
