@@ -409,7 +409,9 @@ def test_what_an_operator_makes_for_itself_alone_is_not_told_as_computed_before(
         scene, state = loop.filled(loop.tensor("scene", 4, 4), number), batch(loop, number)
         scene = loop.op(MM, [scene, batch(loop, number)], loop.tensor("seen", 4, 4))
         for turn in range(4):
-            with loop.inside("aten::scaled_dot_product_attention", kernels=0, joined=False) if within else nullcontext():
+            with (
+                loop.inside("aten::scaled_dot_product_attention", kernels=0, joined=False) if within else nullcontext()
+            ):
                 known = loop.op(SIN, [scene], loop.tensor(f"read{turn}", 4, 4))
                 state = loop.op(ADD, [state, known], loop.tensor(f"state{turn}", 4, 4), "1")
 
