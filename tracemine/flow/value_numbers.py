@@ -124,17 +124,20 @@ def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray, 
 def again(flow: Flow, known: MayRepeat, without: BoolArray, least: int) -> IntArray:
     """Return of each node the first one of its step that computed the same, itself where it is the first of `least` or
     more; −1: of no such. `without`: nodes that are not looked at. A decimal number that was not recorded is taken to be
-    the same where each of them is called by another module of one class: a loop's rounds may each have their own.
+    the same where each of them is called by another module of one class: a loop's rounds may each have their own. So
+    are constants: a loop's rounds may fill what they write into.
     """
     kind, module = _modules(flow)
-    may, step = known.may & ~without & ~(known.assumed & (known.whole | (module < 0))), flow.nodes.step_row
+    may, step = known.may & ~without & ~(known.assumed & known.whole), flow.nodes.step_row
     atoms = _Atoms.of(flow, may)
+    by_module = known.assumed | (atoms.count == 0)
+    may &= ~by_module | (module >= 0)
     first = np.append(np.arange(len(may)), -1)
     found, edges = np.zeros(len(may), np.bool_), flow.edges
     fresh = may & (atoms.count <= _MOST_READ)
     for _ in range(_MOST_LEVELS):
         rows = np.flatnonzero(fresh)
-        guessed = known.assumed[rows]
+        guessed = by_module[rows]
         number = codes(atoms.numbered(rows, known.calls, first), step[rows], np.where(guessed, kind[rows], -1))
         _, begin, of, often = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
         modules = np.unique(np.stack((of, module[rows])), axis=1)[0]

@@ -384,9 +384,11 @@ def test_what_may_have_become_another_is_not_told_as_computed_before(why: str, h
         ("double", "", False),
         ("double", "Net_0.Layer{}_0", False),  # of classes of their own
         ("long int", "Net_0.Layer_{}", False),  # dilations
+        ("", "Net_0.Layer_{}", True),  # a constant
+        ("", "Net_0.Layer_0", False),
     ],
 )
-def test_what_is_scaled_by_a_number_is_told_as_computed_before_where_layers_of_a_class_do_it(
+def test_what_is_scaled_is_told_as_computed_before_where_layers_of_a_class_do_it(
     dtype: str, module: str, told: bool
 ) -> None:
     def step(loop: Loop, number: int) -> None:
@@ -394,13 +396,15 @@ def test_what_is_scaled_by_a_number_is_told_as_computed_before_where_layers_of_a
         scene, state = loop.filled(loop.tensor("scene", 4, 4), number), batch(loop, number)
         scene = loop.op(MM, [scene, batch(loop, number)], loop.tensor("seen", 4, 4))
         for turn in range(4):
-            known = loop.op(MUL, [scene, NUMBER], loop.tensor(f"scaled{turn}", 4, 4))
+            factor = NUMBER if dtype else loop.filled(loop.tensor(f"ones{turn}", 4, 4), 1)
+            loop.trace.rows["ops"][-1]["module"] = module.format(turn) or None
+            known = loop.op(MUL, [scene, factor], loop.tensor(f"scaled{turn}", 4, 4))
             loop.trace.rows["ops"][-1]["module"] = module.format(turn) or None
             known = loop.op(SIN, [known], loop.tensor(f"read{turn}", 4, 4))
             state = loop.op(ADD, [state, known], loop.tensor(f"state{turn}", 4, 4), "1")
 
     found = looped(step)
-    assert found.get("sin#1") == (("repeated", "consistent") if told else None)
+    assert found.get("sin#1") == (("repeated", "consistent" if dtype else "proven") if told else None)
 
 
 @pytest.mark.parametrize("within", [False, True])
