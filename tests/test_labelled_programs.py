@@ -150,6 +150,15 @@ def test_what_is_handed_to_map_is_called(labelled: Any) -> None:
     assert "pooled" in own.calls
 
 
+def test_what_a_loop_goes_over_may_be_modules(labelled: Any) -> None:
+    modules, boxes = (
+        next(label for label in labelled.labels_of(labelled.by_name()[name]) if label.main)
+        for name in ("dynamics_by_ensemble", "regions_pooled")
+    )
+    assert {"member", "forward"} <= modules.calls
+    assert "forward" not in boxes.calls  # a method is called, which takes one
+
+
 def _finding(rule: str, *frames: tuple[int, str | None], file: str = "labelled_models.py") -> Any:
     """Return a finding at lines, innermost first: with a name where the line is that of a function's beginning."""
     source = [

@@ -118,6 +118,17 @@ def test_all_that_works_on_logits_is_told_and_what_they_are_for(step: Step, use:
     assert {*found} <= {use, None}
 
 
+@pytest.mark.parametrize(("begins", "percent"), [((ROWS - 128,), 4), ((0, ROWS - 128), 7), ((), 100)])
+def test_of_what_is_picked_of_log_probabilities_few_may_be_read(begins: tuple[int, ...], percent: int) -> None:
+    def scored(steps: Steps) -> None:
+        log = steps.wide(LOG_SOFTMAX, [steps.head()], "log")
+        chosen = steps.call(GATHER, [log, steps.tensor("words", steps.rows, 1)], "chosen", steps.rows, 1)
+        for begin in begins:  # none: it is kept
+            steps.call(TANH, [T(chosen.storage, (128, 1), (1, 1), begin)], f"scores of {begin}", 128, 1)
+
+    assert {int(each) for each in number(Steps(scored).activities, "logits_read_percent") if each > 0} == {percent}
+
+
 def drawn_from(steps: Steps) -> None:
     steps.call(DRAW, [steps.wide(SOFTMAX, [steps.head()], "share")], "words", steps.rows, 1)
 

@@ -212,6 +212,21 @@ def test_a_layer_makes_the_inputs_product_once_which_is_said_where_the_loop_does
     assert ("product of all inputs is made once" in one.fix) is not outside
 
 
+def test_a_scan_leaves_the_product_of_its_inputs_to_a_finding_of_its_own() -> None:
+    inputs, w, _ = weights(1)
+    scale = torch.rand(BATCH, TIME, SIZE)
+
+    def program() -> Tensor:
+        state, outs = torch.zeros(BATCH, SIZE), []
+        for at in range(TIME):
+            state = scale[:, at] * state + inputs[:, at] @ w
+            outs.append(state)
+        return torch.stack(outs, 1)
+
+    (scan,), (product,) = (found(program, rule) for rule in ("recurrence_unfused", "input_projection_in_loop"))
+    assert (set(scan.ops), set(product.ops)) == ({"aten::mul", "aten::add"}, {"aten::mm"})
+
+
 @pytest.mark.parametrize(
     "program",
     [

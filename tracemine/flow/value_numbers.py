@@ -7,6 +7,7 @@ has is computed anew in every step. Where one of these is not known, there is no
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -31,6 +32,7 @@ _INDEXED: Final = frozenset({"gather", "scatter", "embedding"})  # lists of indi
 # may be a place that moves on by one in each step; what scales, and a decimal one, is taken to be the same.
 _SCALES: Final = frozenset({"mul", "div", "true_divide", "floor_divide", "pow"})
 _DECIMAL, _WHOLE = "double", "long int"
+_COUNTER: Final = re.compile(r"_\d+(?=\.|$)")  # of a module among those of its class
 _PLAIN: Final = ("Scalar", "ScalarList")
 _MOST_READ, _MOST_LEVELS = 32, 256  # pieces that one node reads; nodes one behind the other. Real ones stay far below
 
@@ -55,6 +57,7 @@ class MayRepeat(msgspec.Struct, frozen=True, kw_only=True):
     calls: IntArray  # equal ones call the same operator with the same arguments; −1: not all of them are known
     assumed: BoolArray  # it takes a number that was not recorded
     shifts: BoolArray  # and may shift a place by it
+    whole: BoolArray  # one of those is a whole number
 
 
 def may_repeat(flow: Flow, silent: IntArray) -> MayRepeat | None:
@@ -72,9 +75,10 @@ def may_repeat(flow: Flow, silent: IntArray) -> MayRepeat | None:
     may = (flow.nodes.step_row >= 0) & _accounted(flow, silent) & _makes_new(flow) & ~_placed_by_host(flow)
     if not (may & first).any():
         return None
-    calls, assumed, shifts = _calls(flow, may)
+    calls, assumed, shifts, whole = _calls(flow, may)
     may &= calls >= 0
-    return MayRepeat(may=may, calls=calls, assumed=assumed, shifts=shifts) if (may & first).any() else None
+    found = MayRepeat(may=may, calls=calls, assumed=assumed, shifts=shifts, whole=whole)
+    return found if (may & first).any() else None
 
 
 def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray, beside: int = 0) -> Repeated:
@@ -119,18 +123,25 @@ def repeated(flow: Flow, marks: IntArray, known: MayRepeat, without: BoolArray, 
 
 def again(flow: Flow, known: MayRepeat, without: BoolArray, least: int) -> IntArray:
     """Return of each node the first one of its step that computed the same, itself where it is the first of `least` or
-    more; −1: of no such. `without`: nodes that are not looked at.
+    more; −1: of no such. `without`: nodes that are not looked at. A decimal number that was not recorded is taken to be
+    the same where each of them is called by another module of one class: a loop's rounds may each have their own. So
+    are constants: a loop's rounds may fill what they write into.
     """
-    may, step = known.may & ~without & ~known.assumed, flow.nodes.step_row
+    kind, module = _modules(flow)
+    may, step = known.may & ~without & ~(known.assumed & known.whole), flow.nodes.step_row
     atoms = _Atoms.of(flow, may)
+    by_module = known.assumed | (atoms.count == 0)
+    may &= ~by_module | (module >= 0)
     first = np.append(np.arange(len(may)), -1)
     found, edges = np.zeros(len(may), np.bool_), flow.edges
-    fresh = may & (atoms.count > 0) & (atoms.count <= _MOST_READ)
+    fresh = may & (atoms.count <= _MOST_READ)
     for _ in range(_MOST_LEVELS):
         rows = np.flatnonzero(fresh)
-        number = codes(atoms.numbered(rows, known.calls, first), step[rows])
+        guessed = by_module[rows]
+        number = codes(atoms.numbered(rows, known.calls, first), step[rows], np.where(guessed, kind[rows], -1))
         _, begin, of, often = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
-        enough = often[of] >= least
+        modules = np.unique(np.stack((of, module[rows])), axis=1)[0]
+        enough = (often[of] >= least) & (~guessed | (np.bincount(modules)[of] == often[of]))
         if not enough.any():
             break
         same = rows[enough]
@@ -139,6 +150,14 @@ def again(flow: Flow, known: MayRepeat, without: BoolArray, least: int) -> IntAr
         fresh[edges.consumer[np.isin(edges.producer, same)]] = True
         fresh &= may & ~found & (atoms.count <= _MOST_READ)
     return np.where(found, first[:-1], -1)
+
+
+def _modules(flow: Flow) -> tuple[IntArray, IntArray]:
+    """Return of each node the classes of the modules around it, and which modules these are; −1: none."""
+    module, paths = string_ids(flow.timeline.ops.column("module"))
+    own = module[flow.nodes.op_row]
+    kinds = {path: at for at, path in enumerate(dict.fromkeys(_COUNTER.sub("", path) for path in paths))}
+    return np.array([*(kinds[_COUNTER.sub("", path)] for path in paths), -1], np.int64)[own], own
 
 
 def untouched(flow: Flow, known: BoolArray, silent: IntArray) -> BoolArray:
@@ -187,21 +206,21 @@ def _read_before_it_is_done(flow: Flow) -> IntArray:
 # --- what may be numbered --------------------------------------------------------------------------------------------
 
 
-def _calls(flow: Flow, may: BoolArray) -> tuple[IntArray, BoolArray, BoolArray]:
+def _calls(flow: Flow, may: BoolArray) -> tuple[IntArray, BoolArray, BoolArray, BoolArray]:
     """A code for the operator and arguments of each node that may be numbered, −1 where they are not all known; which
-    rest on a number that was not recorded; and of these which may shift a place by it."""
+    rest on a number that was not recorded; and of these which may shift a place by it, and which is a whole one."""
     timeline, inferred = flow.timeline, bool((flow.reads.evidence < Evidence.PROVEN).any())
     calls, called = calls_of(timeline).distinct(flow.nodes.op_row[may])
     told = [_told(call, inferred) for call in calls]
     code = np.full(len(may), -1)
     code[may] = np.where(np.array(told, np.bool_)[called], called, -1)
-    assumed, shifts, from_host = _host_operands(flow)
+    assumed, shifts, whole, from_host = _host_operands(flow)
     kind, kinds = string_ids(timeline.activities.column("kind"))
     direction, directions = string_ids(timeline.activities.column("copy_kind"))
     copies = np.array([*(name == "memcpy" for name in kinds), False], np.bool_)[kind]
     copies &= ~np.array([*(name == "DtoD" for name in directions), False], np.bool_)[direction]
     from_host[flow.activity_node[copies & (flow.activity_node >= 0)]] = True
-    return np.where(from_host, -1, code), assumed, shifts
+    return np.where(from_host, -1, code), assumed, shifts, whole
 
 
 def _told(call: Call, inferred: bool) -> bool:
@@ -219,9 +238,9 @@ def _told(call: Call, inferred: bool) -> bool:
     )
 
 
-def _host_operands(flow: Flow) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """Of each node whether it takes a number that was not recorded, whether that is a whole one that does not scale,
-    and whether it takes anything else that lies on the host."""
+def _host_operands(flow: Flow) -> tuple[BoolArray, BoolArray, BoolArray, BoolArray]:
+    """Of each node whether it takes a number that was not recorded, whether that is a whole one that does not scale, or
+    a whole one, and whether it takes anything else that lies on the host."""
     table, nodes = flow.timeline.tensors, flow.nodes
     node_of = np.full(flow.timeline.ops.num_rows + 1, -1, np.int64)
     node_of[nodes.op_row] = np.arange(len(nodes))
@@ -235,10 +254,11 @@ def _host_operands(flow: Flow) -> tuple[BoolArray, BoolArray, BoolArray]:
     name, names = string_ids(flow.timeline.ops.column("name"))
     scales = np.array([*(base_name(text) in _SCALES for text in names), False], np.bool_)
     number = (numbers(table.column("numel"), 0)[rows] == 1) & (decimal | whole)[kind[rows]]
-    assumed, shifts, other = np.zeros((3, len(nodes)), np.bool_)
+    assumed, shifts, some_whole, other = np.zeros((4, len(nodes)), np.bool_)
     assumed[node[number]], other[node[~number]] = True, True
+    some_whole[node[number & whole[kind[rows]]]] = True
     shifts[node[number & whole[kind[rows]] & ~scales[name[nodes.op_row[node]]]]] = True
-    return assumed, shifts, other
+    return assumed, shifts, some_whole, other
 
 
 def _accounted(flow: Flow, silent: IntArray) -> BoolArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -373,6 +374,52 @@ def written(loop: Loop, tensor: T) -> None:
 def test_what_may_have_become_another_is_not_told_as_computed_before(why: str, how: Any) -> None:
     found = looped(lambda loop, number: rounds(loop, number, **how))
     assert not any(kind == "repeated" and name.startswith("sin") for name, (kind, _) in found.items()), why
+
+
+@pytest.mark.parametrize(
+    ("dtype", "module", "told"),
+    [
+        ("double", "Net_0.Layer_{}", True),
+        ("double", "Net_0.Layer_0", False),  # a loop within one module: sines of several frequencies
+        ("double", "", False),
+        ("double", "Net_0.Layer{}_0", False),  # of classes of their own
+        ("long int", "Net_0.Layer_{}", False),  # dilations
+        ("", "Net_0.Layer_{}", True),  # a constant
+        ("", "Net_0.Layer_0", False),
+    ],
+)
+def test_what_is_scaled_is_told_as_computed_before_where_layers_of_a_class_do_it(
+    dtype: str, module: str, told: bool
+) -> None:
+    def step(loop: Loop, number: int) -> None:
+        loop.dtypes["number"] = dtype
+        scene, state = loop.filled(loop.tensor("scene", 4, 4), number), batch(loop, number)
+        scene = loop.op(MM, [scene, batch(loop, number)], loop.tensor("seen", 4, 4))
+        for turn in range(4):
+            factor = NUMBER if dtype else loop.filled(loop.tensor(f"ones{turn}", 4, 4), 1)
+            loop.trace.rows["ops"][-1]["module"] = module.format(turn) or None
+            known = loop.op(MUL, [scene, factor], loop.tensor(f"scaled{turn}", 4, 4))
+            loop.trace.rows["ops"][-1]["module"] = module.format(turn) or None
+            known = loop.op(SIN, [known], loop.tensor(f"read{turn}", 4, 4))
+            state = loop.op(ADD, [state, known], loop.tensor(f"state{turn}", 4, 4), "1")
+
+    found = looped(step)
+    assert found.get("sin#1") == (("repeated", "consistent" if dtype else "proven") if told else None)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_what_an_operator_makes_for_itself_alone_is_not_told_as_computed_before(within: bool) -> None:
+    def step(loop: Loop, number: int) -> None:
+        scene, state = loop.filled(loop.tensor("scene", 4, 4), number), batch(loop, number)
+        scene = loop.op(MM, [scene, batch(loop, number)], loop.tensor("seen", 4, 4))
+        for turn in range(4):
+            with (
+                loop.inside("aten::scaled_dot_product_attention", kernels=0, joined=False) if within else nullcontext()
+            ):
+                known = loop.op(SIN, [scene], loop.tensor(f"read{turn}", 4, 4))
+                state = loop.op(ADD, [state, known], loop.tensor(f"state{turn}", 4, 4), "1")
+
+    assert ("sin#1" in looped(step)) is not within
 
 
 ITEM = "aten::_local_scalar_dense(Tensor self) -> Scalar"

@@ -123,6 +123,11 @@ class _Reading:
             return "wide", 0
         return ("end" if op_class in _ENDS and 0 <= self.numel[reader] * _FEW <= size else None), 0
 
+    def percent(self, node: int) -> int:
+        """Return how much all readers together take of what a node gives; all where it may be kept."""
+        taken, whole = int(self._edges.bytes[self._edges.producer == node].sum()), int(self.nbytes[node])
+        return -(-taken * 100 // whole) if 0 < taken < whole and not self.graph.live_out[node] else 100
+
     def evidence(self, reader: int, node: int) -> int:
         at = int(np.searchsorted(self.graph.keys, reader * len(self.graph) + node))
         return int(self.graph.evidence[at]) if self.graph.usable[at] else Evidence.ADJACENT
@@ -156,7 +161,10 @@ def _followed(reading: _Reading, head: int) -> _Head | None:
     if weakest < 0:
         return None
     nodes = _fed(reading, frozenset(node for node, kind in kinds.items() if kind != "few"), head)
-    return _Head(nodes, int(reading.nbytes[head]), _use(reading, kinds), percent, weakest, _peak(reading, nodes, head))
+    use = _use(reading, kinds)
+    if use == _LIKELIHOOD:
+        percent = max(reading.percent(node) for node in kinds if base_name(reading.call(node).name) == "gather")
+    return _Head(nodes, int(reading.nbytes[head]), use, percent, weakest, _peak(reading, nodes, head))
 
 
 def _kept(graph: NodeGraph, kinds: dict[int, str], evidence: int) -> int:
@@ -243,7 +251,7 @@ COLUMNS = Columns(
         ColumnDoc("logits_use", "categories", "what these logits are for: `loss` (cross-entropy with labels), `log probabilities` (of some words), `divergence` (a loss that compares two heads, or sums over all words), `maximum` (the largest of a logarithm of what is positive of them, over tokens), `last rows` (all that is read is a quarter of them or less)", "in no such logits"),
         ColumnDoc("logits_bytes", "numbers", "bytes of these logits, as the product writes them", "in no such logits"),
         ColumnDoc("logits_peak_bytes", "numbers", "bytes of these logits and of what is as wide, when most of it is needed at once", "in no such logits"),
-        ColumnDoc("logits_read_percent", "numbers", "of `last rows`, how many of the logits are read at most", "in no such logits"),
+        ColumnDoc("logits_read_percent", "numbers", "of `last rows` and `log probabilities`, how many of the logits, or of what is picked of them, are read at most", "in no such logits"),
         ColumnDoc("logits_evidence", "categories", "how sure it is where these logits go: `proven`, `consistent`, `adjacent`", "in no such logits"),
     ),
     derive=_columns,
@@ -256,6 +264,7 @@ _PASSES: Final = (1.0, 1.6, 3.0)
 _PRODUCTS: Final = (1.0, 1.0, 1.1)  # of the products' time: gradients of the weight are added up strip by strip
 _STRIP_BYTES: Final = 1 << 28
 _OF_ROWS: Final = "; which rows have a label is not recorded: middle: all; low end: a quarter of the rows has a label"
+_FEW_PERCENT: Final = 25  # of log probabilities: of more the middle has strips of all rows
 _MORE: Final = 1.5  # of fewer rows' time, at the high end
 
 
@@ -291,7 +300,8 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     )
     if context.curves is None:
         return Abstained("device_unknown")
-    found = fewer_rows(work, context.curves) if use == USES[-1] else in_strips(work, context.curves)
+    few = use == USES[-1] or (work.read_percent <= _FEW_PERCENT and use == USES[1] and not work.trained)
+    found = fewer_rows(work, context.curves) if few else in_strips(work, context.curves)
     evidence = text_at(category(rows, "logits_evidence"), int(members[0])) or "adjacent"
     return on_gpu(context, matrix, found, Evidence[evidence.upper()])
 

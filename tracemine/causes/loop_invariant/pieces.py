@@ -7,6 +7,8 @@ import numpy as np
 from tracemine.flow.record import Flow
 from tracemine.flow.value_numbers import MayRepeat, again, untouched
 from tracemine.fusion.record import Groups
+from tracemine.rows.ancestors import nearest, outermost
+from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, FloatArray, IntArray
 
 _LEAST_AGAIN = 4  # times: a loop's turns, or layers
@@ -15,6 +17,7 @@ _LEAST_AGAIN = 4  # times: a loop's turns, or layers
 def done_again(flow: Flow, known: MayRepeat, silent: IntArray, of_engine: BoolArray) -> BoolArray:
     """Return nodes that compute what an earlier one of their step has, and all before them, where something reads it
     that does not: the earlier result would do. `silent`: before each node how much has run whose writes are unknown.
+    What an operator that the program calls makes for itself alone nobody can hand to it.
     """
     first, edges, step = again(flow, known, of_engine, _LEAST_AGAIN), flow.edges, flow.nodes.step_row
     one = first >= 0
@@ -22,9 +25,18 @@ def done_again(flow: Flow, known: MayRepeat, silent: IntArray, of_engine: BoolAr
     keeps &= keeps[first] & (first != np.arange(len(first)))
     used = keeps[edges.producer] & ~one[edges.consumer] & ~of_engine[edges.consumer]
     used &= step[edges.producer] == step[edges.consumer]
+    called = _called(flow)
+    used &= called[edges.producer] != called[edges.consumer]
     wanted = np.zeros(len(one), np.bool_)
     wanted[edges.producer[used]] = True
     return before_others(flow, wanted, keeps)
+
+
+def _called(flow: Flow) -> IntArray:
+    """Return the operator of each node that the program itself calls."""
+    ops = flow.timeline.ops
+    parent = rows_of(ops["parent_row"])
+    return outermost(nearest(parent, categories(ops["kind"]).among("op")), parent)[flow.nodes.op_row]
 
 
 def before_others(flow: Flow, wanted: BoolArray, keeps: BoolArray) -> BoolArray:

@@ -51,12 +51,6 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
         operation = category(activities, "operation")
         each = [Turn.of(graph, loop, operation) for loop in loops]
         summed = category(activities, "loop_dependence").among("accumulates")  # no product has to wait there
-        for loop, name, parts in _recurrences(graph, each):
-            node = np.arange(loop.begin, loop.end)
-            every = _activities(graph, node)
-            number[every], kind[every], turns[0, every] = loop.begin, KINDS.index(name), len(node) // loop.period
-            count = np.diff(graph.activity_begin)[node]
-            part[every] = np.repeat(parts[(node - loop.begin) % loop.period], count)
         for turn in each:
             for slot in np.flatnonzero(turn.loop.own).tolist():
                 if turn.operations[slot] not in _ONE_WEIGHT or not one_weight(graph, turn.loop, slot):
@@ -66,6 +60,14 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
                     continue
                 projection[rows] = turn.loop.begin + slot
                 turns[1, rows] = (turn.loop.end - turn.loop.begin) // turn.loop.period
+        for loop, name, parts in _recurrences(graph, each):
+            node = np.arange(loop.begin, loop.end)
+            node = node if name in CELLS else node[projection[graph.first_activity[node]] < 0]  # no scan's work
+            every = _activities(graph, node)
+            turns[0, every] = (loop.end - loop.begin) // loop.period
+            number[every], kind[every] = loop.begin, KINDS.index(name)
+            count = np.diff(graph.activity_begin)[node]
+            part[every] = np.repeat(parts[(node - loop.begin) % loop.period], count)
     return {
         "recurrence": Numbers(np.maximum(number, 0), number >= 0),
         "recurrence_turns": Numbers(turns[0], number >= 0),
