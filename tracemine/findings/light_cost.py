@@ -18,8 +18,8 @@ from tracemine.perfmodel.gaps import Slowdown
 from tracemine.rows.table import IntArray
 
 _MOST_NS = 15_000  # a launch or wait; of two in 48 programs it was more
-# Of the host's time before a call, at least. Chosen on 89 fixes, each timed next to its program (benchmarks/programs/labelled.py): with
-# 0.7 to 1 what is said comes nearer to what was saved than with a third or a half, most of all of small launches.
+# Of the host's time before a call, at least. Chosen on 89 fixes, each timed next to its program: with 0.7 to 1 what is
+# said comes nearer to what was saved than with a third or a half, most of all of small launches.
 _LEFT = 3 / 4
 # Of a host that is eased so, where the device sets the pace and two timings tell no more.
 _MOST_LEFT = 1.25
