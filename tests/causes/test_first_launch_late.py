@@ -74,14 +74,22 @@ def saved_ns(trace: Trace) -> Range:
 
 
 def test_a_thread_hides_no_more_than_the_rest_of_the_step_lasts() -> None:
-    short, long = (saved_ns(started("operators", rest=rest, parts=600)) for rest in (MS // 2, 9 * MS))
+    short, long = (saved_ns(started("operators", rest=rest, parts=600, stacks=False)) for rest in (MS // 2, 9 * MS))
     assert short.mid <= MS // 2 < MS < long.mid
     assert short.high > MS  # the device could do it
 
 
 def test_the_device_does_a_few_operators_in_no_time() -> None:
-    few, many = (saved_ns(started("operators", rest=MS // 2, parts=parts)) for parts in (20, 80))
+    few, many = (saved_ns(started("operators", rest=MS // 2, parts=parts, stacks=False)) for parts in (20, 80))
     assert 0.4 * MS < many.mid < few.mid
+
+
+def test_equal_operators_of_one_function_are_one_on_the_device() -> None:
+    apart, at_once = (saved_ns(started("operators", rest=MS // 2, parts=600, stacks=each)) for each in (False, True))
+    assert apart.mid < 0.5 * at_once.mid
+    few = saved_ns(started("operators", rest=MS // 2))
+    assert at_once.mid == few.mid
+    assert at_once.low < 0.5 * few.low  # which holds where each needs the one before
 
 
 def test_a_step_that_begins_while_the_device_is_busy_has_one_too() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from tracemine.causes.cause import Cause
-from tracemine.columns import sorted_unique
+from tracemine.columns import codes, sorted_unique
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import AdviceFacts, ScanContext
 from tracemine.findings.gap_estimates import of_gaps
@@ -31,9 +31,9 @@ AT_START: Final = ("buffers", "operators")
 _DISTRIBUTED: Final = "DistributedDataParallel.forward"
 
 
-def at_start(context: ScanContext, gaps: IntArray) -> tuple[str | None, int]:
+def at_start(context: ScanContext, gaps: IntArray) -> tuple[str | None, int, int]:
     """Return what took more than half of the host's time in these gaps, one of AT_START; None: neither did. And how
-    many operators that is.
+    many operators that is, and how many where equal ones of a function are one.
 
     buffers: what DistributedDataParallel does before a forward pass. operators: those before the one that launches.
     """
@@ -41,7 +41,7 @@ def at_start(context: ScanContext, gaps: IntArray) -> tuple[str | None, int]:
     begin = number(rows, "start_ns")[gaps]
     found = host_time(timeline, begin, begin + number(rows, "dur_ns")[gaps])
     if found is None:
-        return None, 0
+        return None, 0, 0
     names, parent = categories(timeline.ops["name"]), rows_of(timeline.ops["parent_row"])
     distributed = taken(nearest(parent, names.among(_DISTRIBUTED)), found.op_row) >= 0
     outer = outermost(nearest(parent, categories(timeline.ops["kind"]).among("op")), parent)
@@ -50,7 +50,11 @@ def at_start(context: ScanContext, gaps: IntArray) -> tuple[str | None, int]:
     operators = (top >= 0) & (top != last[found.step])
     spent = dict(zip(AT_START, (int(found.dur_ns[each].sum()) for each in (distributed, operators)), strict=True))
     half = int(found.dur_ns.sum()) / 2
-    return next((name for name, dur_ns in spent.items() if dur_ns > half), None), len(sorted_unique(top[operators]))
+    what = next((name for name, dur_ns in spent.items() if dur_ns > half), None)
+    each = sorted_unique(top[operators])
+    path = rows_of(timeline.ops["stack_row"])[each]
+    at_once = codes(names.codes[each], np.where(path >= 0, path, -1 - each))  # of an unknown function each for itself
+    return what, len(each), int(at_once.max(initial=-1)) + 1
 
 
 def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimate | Abstained:
@@ -60,14 +64,16 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
     least, usual, most = (each[members].astype(np.float64) for each in context.unprofiled_gaps_ns)
     step_ns = context.unprofiled.mid_ns if context.unprofiled.of_step else 2 * usual
     rest = np.maximum(step_ns - usual, 0)
-    what, operators = at_start(context, members)
-    middle, how = _saved(what, usual, rest, operators / max(len(members), 1) * _OPERATOR_NS)
+    what, *operators = at_start(context, members)
+    (fewer, _), (middle, how) = (
+        _saved(what, usual, rest, count / max(len(members), 1) * _OPERATOR_NS) for count in operators
+    )
     saving = outwards(
-        float((_LEAST_SHARE * np.minimum(least, middle)).sum()),
+        float((_LEAST_SHARE * np.minimum(least, fewer)).sum()),
         float(middle.sum()),
         float(np.maximum(most, middle).sum()),
     )
-    note = f"middle: {how} (assumed); low end: half of that on a faster host; high end: all of it goes"
+    note = f"middle: {how} (assumed); low end: half, one by one, on a faster host; high end: all of it goes"
     return of_gaps(context, matrix, saving.at_most(int(context.facts["gaps"].dur_ns[members].sum())), (note,))
 
 
@@ -82,8 +88,8 @@ def _saved(what: str | None, load: FloatArray, rest: FloatArray, launching_ns: f
     [7750000.0]
     """
     if what == "operators":
-        saved = np.maximum(load - launching_ns, np.minimum(load, rest))
-        return saved, "the device does it, or a thread while the rest of the step runs"
+        how = "the device does it, equal operators of a function at once, or a thread while the rest of the step runs"
+        return np.maximum(load - launching_ns, np.minimum(load, rest)), how
     if what == "buffers":
         return _OF_BUFFERS * load, f"{_OF_BUFFERS:.0%} of it is sending buffers"
     left = np.maximum(_SLOWER * load / _WORKERS - rest, np.minimum(_HANDED_OVER_NS, load))
