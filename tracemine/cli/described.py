@@ -14,8 +14,8 @@ _TABLE = table_beside(__file__, "options.toml")
 def option(name: str, **more: Any) -> Any:
     """Return an option, by its module and name. more: what the table cannot say.
 
-    >>> option("options.why_not").param_decls
-    ('--why-not',)
+    >>> option("apply.variants").param_decls
+    ('--try',)
     """
     says = _of(name) | more
     flags: tuple[Any, ...] = tuple(says.pop("flags", ()))

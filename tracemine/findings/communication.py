@@ -68,12 +68,18 @@ def of_communication(context: ScanContext) -> BoolArray:
     return collective if known is None else collective & known
 
 
+def _in_steps(context: ScanContext) -> BoolArray:
+    """Return which activities communicate in a step that counts; where no steps are known, which communicate."""
+    every = of_communication(context)
+    return every & context.accounts.in_step if context.accounts.steps else every
+
+
 def communication_text(context: ScanContext) -> str:
     """Return how long which collectives ran alone, and what of that is transfer at least; "" where it is little."""
     rows, every = context.rows["activities"], of_communication(context)
     if number(rows, "exposed_percent")[every].max(initial=0) < LEAST_COMMUNICATION:
         return ""
-    chosen = np.flatnonzero(every & (number(rows, "exposed_ns") > 0))
+    chosen = np.flatnonzero(_in_steps(context) & (number(rows, "exposed_ns") > 0))
     exposed, linked = number(rows, "exposed_ns")[chosen], linked_ns(context, chosen)
     of_step = " a step" if context.accounts.steps else ""
     whole, devices = time_text(a_step(context, int(exposed.sum()))), context.accounts.devices
@@ -94,7 +100,7 @@ def communication_text(context: ScanContext) -> str:
 def communication_of(context: ScanContext) -> tuple[Communication, ...]:
     """Return collectives by kind, group and line, those that run alone for longest first."""
     rows, table = context.rows["activities"], context.timeline.collectives
-    members = np.flatnonzero(of_communication(context))
+    members = np.flatnonzero(_in_steps(context))
     if not len(members):
         return ()
     kind, because = category(rows, "collective_kind"), category(rows, "exposed_because")

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracemine.calls import Call, calls_of
-from tracemine.columns import codes, is_among, numbers, ranges, sorted_unique, string_codes, string_ids
+from tracemine.columns import codes, is_among, numbers, ranges, sorted_unique, string_codes, string_ids, unique_pairs
 from tracemine.flow.effects import effects
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Source
 from tracemine.ops.facts import base_name
@@ -57,7 +57,7 @@ class MayRepeat(msgspec.Struct, frozen=True, kw_only=True):
     calls: IntArray  # equal ones call the same operator with the same arguments; −1: not all of them are known
     assumed: BoolArray  # it takes a number that was not recorded
     shifts: BoolArray  # and may shift a place by it
-    whole: BoolArray  # one of those is a whole number
+    whole: BoolArray  # one of those is an integer
 
 
 def may_repeat(flow: Flow, silent: IntArray) -> MayRepeat | None:
@@ -140,7 +140,7 @@ def again(flow: Flow, known: MayRepeat, without: BoolArray, least: int) -> IntAr
         guessed = by_module[rows]
         number = codes(atoms.numbered(rows, known.calls, first), step[rows], np.where(guessed, kind[rows], -1))
         _, begin, of, often = np.unique(number, return_index=True, return_inverse=True, return_counts=True)
-        modules = np.unique(np.stack((of, module[rows])), axis=1)[0]
+        modules, _ = unique_pairs(of, module[rows])
         enough = (often[of] >= least) & (~guessed | (np.bincount(modules)[of] == often[of]))
         if not enough.any():
             break

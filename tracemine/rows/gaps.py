@@ -48,8 +48,7 @@ def gap_rows(timeline: Timeline) -> Rows:
     host_work = joined(take(op_name, why.blamed_op), take(call_name, why.work_call))
     op = joined(take(op_name, np.where(by_op, -1, np.where(why.pointed, call_op, next_op_row))), host_work)
     op_module = take(categories(ops.column("module")), np.where(by_op, why.blamed_op, call_op))
-    into = _into_step(timeline, following, begin, gap)
-    left = _leaving(timeline, previous, following, begin, gap)
+    into, left = _in_steps(timeline, previous, following, begin, gap)
     stack = _stack(timeline, why, end - np.where(between, into, gap), end)
     own_launch = launched & ~is_graph_launch(launch_name)
     return Rows(
@@ -135,24 +134,18 @@ def idle_intervals(start: IntArray, dur: IntArray, device: IntArray) -> tuple[In
     return previous[by_time].astype(np.int64), following[by_time].astype(np.int64)
 
 
-def _into_step(timeline: Timeline, following: IntArray, begin: IntArray, gap: IntArray) -> IntArray:
-    """Return how much of each gap passed since the host had begun the step of the next activity."""
-    begun = np.r_[np.iinfo(np.int64).max, numbers(timeline.steps.column("start_ns")).values.astype(np.int64)]
-    step = segments(numbers(timeline.activities.column("step_row")))[following]
-    until = begin + gap
-    passed: IntArray = np.clip(until - np.minimum(begun[step], until), 0, gap)
-    return passed
-
-
-def _leaving(timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray) -> IntArray:
-    """Return how much of each gap passed while the host was still in the step of the activity before."""
+def _in_steps(
+    timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return how much of each gap passed since the host had begun the step of the next activity; and while it was
+    still in the step of the activity before."""
     start, dur = (numbers(timeline.steps.column(name)).values.astype(np.int64) for name in ("start_ns", "dur_ns"))
     begun, ended = np.r_[np.iinfo(np.int64).max, start], np.r_[0, start + dur]
-    step = segments(numbers(timeline.activities.column("step_row")))
-    until = np.minimum(np.minimum(ended[step[previous]], begun[step[following]]), begin + gap)
+    step, end = segments(numbers(timeline.activities.column("step_row"))), begin + gap
+    into = np.clip(end - np.minimum(begun[step[following]], end), 0, gap)
+    until = np.minimum(np.minimum(ended[step[previous]], begun[step[following]]), end)
     opens = (step[previous] != step[following]) & (step[following] > 0)
-    passed: IntArray = np.where(opens, np.maximum(until - begin, 0), 0)
-    return passed
+    return into, np.where(opens, np.maximum(until - begin, 0), 0)
 
 
 def _steps(

@@ -191,15 +191,8 @@ class _Judge:
                 row, columns = launch[f"rows{part}"] % xblock, launch[f"columns{part}"]
                 column, steps = columns % rblock, columns > rblock
                 groups = launch[f"rows{part}"] > 2 * xblock
-                turns = launch[f"rows{part}"] > 4 * xblock  # of two multiprocessors, two programs each
-                kinds = {
-                    "row": row,
-                    "column": column,
-                    "tail": column,
-                    "steps": steps,
-                    "groups": groups,
-                    "rounds": turns,
-                }
+                again = launch[f"rows{part}"] > 4 * xblock  # of two multiprocessors, two programs each
+                kinds = {"row": row, "column": column, "tail": column, "steps": steps, "groups": groups, "again": again}
                 for kind, has in kinds.items():
                     if has:
                         self.spare[kind].add(launch["kernel"])

@@ -17,7 +17,7 @@ _LEAST_AGAIN = 4  # times: a loop's turns, or layers
 def done_again(flow: Flow, known: MayRepeat, silent: IntArray, of_engine: BoolArray) -> BoolArray:
     """Return nodes that compute what an earlier one of their step has, and all before them, where something reads it
     that does not: the earlier result would do. `silent`: before each node how much has run whose writes are unknown.
-    What an operator that the program calls makes for itself alone nobody can hand to it.
+    What an operator that the program calls makes for itself alone cannot be handed to it.
     """
     first, edges, step = again(flow, known, of_engine, _LEAST_AGAIN), flow.edges, flow.nodes.step_row
     one = first >= 0
