@@ -14,8 +14,8 @@ _TABLE = table_beside(__file__, "options.toml")
 def option(name: str, **more: Any) -> Any:
     """Return an option, by its module and name. more: what the table cannot say.
 
-    >>> option("apply.variants").param_decls
-    ('--try',)
+    >>> option("apply.edit").metavar
+    '[FINDING=]FILE'
     """
     says = _of(name) | more
     flags: tuple[Any, ...] = tuple(says.pop("flags", ()))

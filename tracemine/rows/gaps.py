@@ -18,7 +18,7 @@ from tracemine.rows.arrow import categories, coded, joined, numbers, rows_of, ta
 from tracemine.rows.codes import combination_codes, grouped_running_maximum, segments
 from tracemine.rows.host import is_graph_launch, threads
 from tracemine.rows.idle_causes import CAUSES, Causes, causes_of
-from tracemine.rows.table import BoolArray, Flags, IntArray, Numbers, Rows
+from tracemine.rows.table import BoolArray, Column, Flags, IntArray, Numbers, Rows
 from tracemine.rows.user_frames import source_lines
 from tracemine.timeline import Timeline
 
@@ -51,41 +51,38 @@ def gap_rows(timeline: Timeline) -> Rows:
     into, left = _in_steps(timeline, previous, following, begin, gap)
     stack = _stack(timeline, why, end - np.where(between, into, gap), end)
     own_launch = launched & ~is_graph_launch(launch_name)
-    return Rows(
-        "gaps",
-        len(gap),
-        {
-            "start_ns": Numbers(begin),
-            "dur_ns": Numbers(gap),
-            "device": take_numbers(device, following),
-            "step": step,
-            "segment": Numbers(segments(step)),
-            "between_steps": Flags(between),
-            "within_steps_ns": Numbers(into + left, between),
-            "longest_in_step_ns": Numbers(np.maximum(into, left), between),
-            "opens_step": Flags(opens),
-            "cause": coded(CAUSES, why.cause),
-            "op": op,
-            "next_op": take(op_name, next_op_row),
-            "next_kind": take(categories(activities.column("kind")), following),
-            "module": joined(take(categories(api.column("module")), np.where(by_op, -1, blamed)), op_module),
-            "source": take(source_lines(timeline.stacks), stack),
-            "launch": launch_name,
-            "sync": take(call_name, why.waiting),
-            "host_work": host_work,
-            "host_work_ns": Numbers(why.work_ns, why.work_ns > 0),
-            "launch_late_ns": Numbers(why.late_ns, launched),
-            "launch_dur_ns": take_numbers(numbers(api.column("dur_ns")), launch),
-            "launch_excess_ns": Numbers(np.where(own_launch, why.launch_dur_ns - dur[following], 0), own_launch),
-            "busy_before_ns": Numbers(_busy_before(begin, gap, start, place, following)),
-            "blocked_ns": Numbers(np.where(why.waiting >= 0, why.blocked_ns, 0), why.waiting >= 0),
-            "previous_row": Numbers(previous),
-            "next_row": Numbers(following),
-            "launch_row": Numbers(np.where(launched, launch, 0), launched),
-            "sync_row": Numbers(np.where(why.sync >= 0, why.sync, 0), why.sync >= 0),
-            "stack_row": Numbers(np.where(stack >= 0, stack, 0), stack >= 0),
-        },
-    )
+    columns: dict[str, Column] = {
+        "start_ns": Numbers(begin),
+        "dur_ns": Numbers(gap),
+        "device": take_numbers(device, following),
+        "step": step,
+        "segment": Numbers(segments(step)),
+        "between_steps": Flags(between),
+        "within_steps_ns": Numbers(into + left, between),
+        "longest_in_step_ns": Numbers(np.maximum(into, left), between),
+        "opens_step": Flags(opens),
+        "cause": coded(CAUSES, why.cause),
+        "op": op,
+        "next_op": take(op_name, next_op_row),
+        "next_kind": take(categories(activities.column("kind")), following),
+        "module": joined(take(categories(api.column("module")), np.where(by_op, -1, blamed)), op_module),
+        "source": take(source_lines(timeline.stacks), stack),
+        "launch": launch_name,
+        "sync": take(call_name, why.waiting),
+        "host_work": host_work,
+        "host_work_ns": Numbers(why.work_ns, why.work_ns > 0),
+        "launch_late_ns": Numbers(why.late_ns, launched),
+        "launch_dur_ns": take_numbers(numbers(api.column("dur_ns")), launch),
+        "launch_excess_ns": Numbers(np.where(own_launch, why.launch_dur_ns - dur[following], 0), own_launch),
+        "busy_before_ns": Numbers(_busy_before(begin, gap, start, place, following)),
+        "blocked_ns": Numbers(np.where(why.waiting >= 0, why.blocked_ns, 0), why.waiting >= 0),
+        "previous_row": Numbers(previous),
+        "next_row": Numbers(following),
+        "launch_row": Numbers(np.where(launched, launch, 0), launched),
+        "sync_row": Numbers(np.where(why.sync >= 0, why.sync, 0), why.sync >= 0),
+        "stack_row": Numbers(np.where(stack >= 0, stack, 0), stack >= 0),
+    }
+    return Rows("gaps", len(gap), columns)
 
 
 def _stack(timeline: Timeline, why: Causes, begin: IntArray, end: IntArray) -> IntArray:
