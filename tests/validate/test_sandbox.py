@@ -11,14 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import tracemine.validate as pipeline
 from tracemine.codegen import Graph, GraphBuilder
 from tracemine.codegen.graph import Ref
 from tracemine.codegen.index_inputs import within
 from tracemine.codegen.triton.source import generate
 from tracemine.errors import TracemineError, UsageError
 from tracemine.processes import Ended, Process
-from tracemine.validate import Interpreter, downsize
+from tracemine.validate import Interpreter, downsize, pipeline
 from tracemine.validate.downsize import elements, narrower, shorter, smaller
 from tracemine.validate.sandbox import Sandbox, make_job
 from tracemine.verify.repro import standalone
