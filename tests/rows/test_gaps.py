@@ -323,6 +323,16 @@ def test_a_gap_between_two_steps_belongs_to_neither() -> None:
     assert column(rows, "within_steps_ns") == [None, 950]  # all of it: the second step begins where the first one ends
 
 
+def test_a_device_whose_step_another_holds_up_has_nothing_of_the_step_that_is_left() -> None:
+    trace = Trace()
+    first, second = trace.step(0, 1000), trace.step(1000, 1000)
+    trace.kernel("a", 100, 50, step_row=first, device=1)
+    trace.kernel("b", 200, 800, step_row=first, device=0)
+    trace.kernel("c", 1200, 50, step_row=second, device=1)
+    rows = gap_rows(trace.timeline())
+    assert column(rows, "within_steps_ns") == [200]
+
+
 def test_a_gap_that_ends_in_no_step_has_nothing_of_one() -> None:
     trace = Trace()
     first = trace.step(0, 1000)

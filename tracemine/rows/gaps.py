@@ -135,13 +135,14 @@ def _in_steps(
     timeline: Timeline, previous: IntArray, following: IntArray, begin: IntArray, gap: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return how much of each gap passed since the host had begun the step of the next activity; and while it was
-    still in the step of the activity before."""
+    still in the step of the activity before: not of several devices, whose step the others may hold up."""
     start, dur = (numbers(timeline.steps.column(name)).values.astype(np.int64) for name in ("start_ns", "dur_ns"))
     begun, ended = np.r_[np.iinfo(np.int64).max, start], np.r_[0, start + dur]
     step, end = segments(numbers(timeline.activities.column("step_row"))), begin + gap
     into = np.clip(end - np.minimum(begun[step[following]], end), 0, gap)
     until = np.minimum(np.minimum(ended[step[previous]], begun[step[following]]), end)
-    opens = (step[previous] != step[following]) & (step[following] > 0)
+    device = numbers(timeline.activities.column("device")).values
+    opens = (step[previous] != step[following]) & (step[following] > 0) & bool((device == device[:1]).all())
     return into, np.where(opens, np.maximum(until - begin, 0), 0)
 
 
