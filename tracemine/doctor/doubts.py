@@ -22,7 +22,6 @@ _CLOCKS_SERIOUS = 0.1  # of activities that began before they were launched: gap
 _SLOWED = 1.1  # a recorded step that takes so many times as long as alone
 
 
-_ALL_RANKS = "record each process into a file of its own"
 _LATER_STEP = "record later steps: schedule(wait=5, warmup=2, active=3)"
 _TABLE = table_beside(__file__, "doubts.toml")
 # By words of a scan's sentence what the doctor says in its place.

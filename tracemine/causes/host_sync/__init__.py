@@ -30,11 +30,6 @@ from tracemine.rows.arrow import categories
 from tracemine.rows.table import BoolArray, IntArray, category, flags, number
 from tracemine.tables import table_beside
 
-# Operators that check what they gave, and raise an error.
-_CHECKED: Final = (
-    *("linalg_cholesky", "linalg_inv", "linalg_solve", "linalg_lu_factor", "linalg_ldl_factor", "linalg_eigh"),
-    *("linalg_svd", "linalg_eig", "linalg_slogdet", "linalg_det", "cholesky", "inverse", "multinomial"),
-)
 _WAITS = table_beside(__file__, "written.toml")
 # By kind of wait: what it calls, its outermost operator or, in none, its call; the first that fits.
 _WRITTEN: Final[dict[str, tuple[tuple[str, str], ...]]] = _WAITS["written"]
