@@ -3,8 +3,8 @@
 It reads an `Order` a line, as JSON, and answers with the exit code of each copy, null where it had to be ended.
 tests/forked.py begins it and has `load` done, once in a run: no more than the standard library and tracemine is loaded.
 
-Plain orders of one folder, hence of one test, are carried out one after another by one fork: what each fork copies of
-its parent's pages, and works out anew, takes as long as the scan of a small trace. What proves and compiles for them
+Plain orders are carried out one after another by one fork, as long as it lives or `_MOST` of them: what each fork copies
+of its parent's pages, and works out anew, takes as long as the scan of a small trace. What proves and compiles for them
 begins loaded too; for all others a new interpreter is started, as for a user.
 """
 
@@ -50,6 +50,7 @@ _FILLING = (
 _PLAIN = {"copies": 1, "cwd_gone": False, "umask": 0o022, "memory": 8 << 30, "file_size": None, "exec": False}
 _PLAIN |= {"plant": None, "signal": None}
 _VARIABLES = 3
+_MOST = 300  # orders of one fork, which keeps what is worked out once
 _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -59,13 +60,13 @@ def main() -> None:
     series: _Series | None = None
     for line in sys.stdin:
         order = json.loads(line)
-        if series is not None and (series.over or series.cwd != order["cwd"]):
+        if series is not None and series.is_over:
             series.close()
             series = None
         if not _is_plain(order):
             codes = _ended(order, [_begun(order, n) for n in range(order["copies"])])
         else:
-            series = series or _Series(order["cwd"])
+            series = series or _Series()
             codes = [series.code(order)]
         answers.write(json.dumps(codes) + "\n")
         answers.flush()
@@ -79,10 +80,10 @@ def _is_plain(order: dict[str, Any]) -> bool:
 
 
 class _Series:
-    """A fork that carries out plain orders of one folder until one of them ends it."""
+    """A fork that carries out plain orders until one of them ends it."""
 
-    def __init__(self, cwd: str) -> None:
-        self.cwd, self.over = cwd, False
+    def __init__(self) -> None:
+        self._ended, self._left = False, _MOST
         theirs, self._orders = os.pipe()
         self._codes, answers = os.pipe()
         self._pid = os.fork()
@@ -95,13 +96,19 @@ class _Series:
         os.close(theirs)
         os.close(answers)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the next order is another fork's."""
+        return self._ended or not self._left
+
     def code(self, order: dict[str, Any]) -> int | None:
         """Return an order's exit code; None where it had to be ended."""
+        self._left -= 1
         os.write(self._orders, json.dumps(order).encode() + b"\n")
         answers = select.select([self._codes], [], [], order["limit_s"])[0]
         if answers and (answer := os.read(self._codes, 16)):
             return int(answer)
-        self.over = True
+        self._ended = True
         if not answers:
             os.killpg(self._pid, signal.SIGKILL)
         status = os.waitpid(self._pid, 0)[1]
@@ -110,7 +117,7 @@ class _Series:
     def close(self) -> None:
         os.close(self._orders)
         os.close(self._codes)
-        if not self.over:  # another fork may hold what would tell it that nothing more is asked
+        if not self._ended:  # another fork may hold what would tell it that nothing more is asked
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
 

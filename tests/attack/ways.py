@@ -31,12 +31,32 @@ def read_calibration(args: Sequence[str]) -> int:
 def analysed_once(args: Sequence[str]) -> int:
     """The command line; what the process has read and found in a trace already is not worked out again."""
     from tests.analysed import once
+
+    return _with(args, "analyse mined", lambda pipeline: once(pipeline.analyse, pipeline.mined))
+
+
+def mined_once(args: Sequence[str]) -> int:
+    """The command line; what the process has found in a trace of the same content is not looked for again."""
+    from tests.analysed import once_a_content
+
+    return _with(args, "mined", lambda pipeline: (once_a_content(pipeline.mined),))
+
+
+_STAND_INS: dict[str, tuple[Callable[..., Any], ...]] = {}
+
+
+def _with(args: Sequence[str], names: str, make: Callable[[Any], tuple[Callable[..., Any], ...]]) -> int:
+    """The command line with functions of the pipeline replaced; the next one meets the pipeline as it was."""
     from tracemine import pipeline
     from tracemine.cli import main
 
-    if pipeline.analyse.__module__ == pipeline.__name__:
-        pipeline.analyse, pipeline.mined = once(pipeline.analyse, pipeline.mined)
-    return main(args)
+    own = dict(vars(pipeline))
+    _STAND_INS.setdefault(names, make(pipeline))
+    vars(pipeline).update(zip(names.split(), _STAND_INS[names], strict=True))
+    try:
+        return main(args)
+    finally:
+        vars(pipeline).update(own)
 
 
 # -- mistakes that were made once, planted again: tests/attack/test_planted.py asserts that the attacks find them
