@@ -3,9 +3,9 @@
 It reads an `Order` a line, as JSON, and answers with the exit code of each copy, null where it had to be ended.
 tests/forked.py begins it and has `load` done, once in a run: no more than the standard library and tracemine is loaded.
 
-Plain orders are carried out one after another by one fork, as long as it lives or `_MOST` of them: what each fork copies
-of its parent's pages, and works out anew, takes as long as the scan of a small trace. What proves and compiles for them
-begins loaded too; for all others a new interpreter is started, as for a user.
+Plain orders are carried out one after another by one fork, `_MOST` of them: what each fork copies of its parent's
+pages, and works out anew, takes as long as the scan of a small trace. What proves and compiles for them begins loaded
+too; for all others a new interpreter is started, as for a user.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ _FILLING = (
 )  # fmt: skip
 
 # An order that has these, three variables and both streams leaves nothing behind that the next one could meet.
-_PLAIN = {"copies": 1, "cwd_gone": False, "umask": 0o022, "memory": 8 << 30, "file_size": None, "exec": False}
-_PLAIN |= {"plant": None, "signal": None}
+_PLAIN = {"copies": 1, "cwd_gone": False, "umask": 0o022, "file_size": None, "exec": False, "plant": None}
+_PLAIN |= {"signal": None}
+_MEMORY = 4 << 30  # of a plain order at least: what the fork keeps is little beside it
 _VARIABLES = 3
 _MOST = 300  # orders of one fork, which keeps what is worked out once
 _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -76,7 +77,8 @@ def main() -> None:
 
 def _is_plain(order: dict[str, Any]) -> bool:
     streams = order["out"] is not None and order["err"] is not None
-    return streams and len(order["env"]) == _VARIABLES and all(order[name] == it for name, it in _PLAIN.items())
+    usual = len(order["env"]) == _VARIABLES and order["memory"] >= _MEMORY
+    return streams and usual and all(order[name] == it for name, it in _PLAIN.items())
 
 
 class _Series:
@@ -201,7 +203,7 @@ def _prepare(order: dict[str, Any], number: int) -> None:
         os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
     os.umask(order["umask"])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (order["memory"], order["memory"]))  # again and again the same, in a series
+    resource.setrlimit(resource.RLIMIT_AS, (order["memory"], resource.RLIM_INFINITY))  # of each in a series its own
     if order["file_size"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
     for descriptor, name in enumerate((os.devnull, order["out"], order["err"])):
