@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from tracemine.version import __version__
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "kineto"
 TRACE = str(FIXTURES / "decoder_prefill.json.gz")
+CHAIN = str(FIXTURES / "chain.json.gz")
 CLEAN = str(FIXTURES / "clean_gemms.json.gz")
 FOLDER = str(ROOT / "fixtures" / "captures" / "chain")
 
@@ -619,51 +620,54 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert started.returncode == 0
 
 
-def redirected(how: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """A command line whose streams are what a shell makes of them."""
-    command = [sys.executable, "-m", "tracemine", *map(str, arguments)]
+# Runs command lines one after another, each in a fork that ends as Python ends: to begin takes longer than most do.
+FORKS = """\
+import json, os, runpy, sys
+import tracemine.cli.scan, tracemine.pipeline, tracemine.formats.kineto.read, tracemine.report.text
+target, codes = sys.argv[1], []
+for arguments in json.loads(sys.argv[2]):
+    if not (child := os.fork()):
+        sys.argv[1:] = arguments
+        runpy.run_module("tracemine", run_name="__main__", alter_sys=True)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+with open(target, "w") as file:
+    json.dump(codes, file)
+"""
+
+
+def redirected(how: str, folder: Path, calls: Sequence[Sequence[str]]) -> tuple[list[int], str]:
+    """Exit codes of command lines whose streams are what a shell makes of them, and what is read of their errors."""
+    command = [sys.executable, "-c", FORKS, str(folder / "codes"), json.dumps(calls)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONUNBUFFERED", None)  # what is held back is written, or not, as the process ends
     shell = ["sh", "-c", f'"$@" {how}', "sh", *command]
-    return subprocess.run(shell, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "codes").read_text()), done.stderr
 
 
 @pytest.mark.parametrize("how", ["2>&-", "2>/dev/full", "2>&- >&-", "2>&- >&- <&-", "2>/dev/full >/dev/full"])
-@pytest.mark.parametrize("arguments", [["scan", "nothere"], ["scan", CLEAN, "--top", "-1"], ["scan", "--nope"], []])
-def test_an_error_that_cannot_be_said_is_told_by_the_exit_code(arguments: list[str], how: str) -> None:
-    assert redirected(how, *arguments).returncode == 2
+def test_what_cannot_be_said_is_told_by_the_exit_code(how: str, tmp_path: Path) -> None:
+    """Errors, and a gate; what is written to files is whole, though a note or an error is said of the first trace."""
+    trace, target = str(trace_without_gpu(tmp_path / "t.json")), tmp_path / "out.json"
+    wrong = [["scan", "nothere"], ["scan", CLEAN, "--top", "-1"], ["scan", "--nope"], []]
+    files = ["scan", trace, CLEAN, "--format", "json", "-o", str(target)]
+    codes, _ = redirected(how, tmp_path, [*wrong, ["scan", CHAIN, "--fail-on", "low", "-o", "text"], files])
+    assert codes[:5] == [2, 2, 2, 2, 1]
+    assert codes[5] in (0, 2)
+    assert [json.loads(one)["schema_version"] for one in target.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["scan", CLEAN], ["scan", CLEAN, "--format", "json"], ["rules", "list"], ["--version"], ["--help"]],
-    ids=" ".join,
-)
 @pytest.mark.parametrize("how", [">&-", "<&- >&- 2>&-"])
-def test_output_that_is_closed_is_read_by_no_one_as_behind_head(arguments: list[str], how: str) -> None:
-    done = redirected(how, *arguments)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_output_that_is_closed_is_read_by_no_one_as_behind_head(how: str, tmp_path: Path) -> None:
+    calls = [["scan", CLEAN], ["scan", CLEAN, "--format", "json"], ["rules", "list"], ["--version"], ["--help"]]
+    assert redirected(how, tmp_path, calls) == ([0] * len(calls), "")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["scan", CLEAN], ["rules", "list"], ["--version"], ["--help"], ["scan", "--help"]], ids=" ".join
-)
-def test_output_that_cannot_be_written_is_an_error(arguments: list[str]) -> None:
-    done = redirected(">/dev/full", *arguments)
-    assert done.returncode == 2
-    assert done.stderr == "standard output: cannot be written to: No space left on device\n"
-
-
-def test_what_is_written_to_a_file_has_nothing_else_in_it_where_streams_are_closed(tmp_path: Path) -> None:
-    target = tmp_path / "out.json"
-    trace = trace_without_gpu(tmp_path / "t.json")  # which is a note, or an error
-    for how in ("2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
-        assert redirected(how, "scan", trace, CLEAN, "--format", "json", "-o", target).returncode in (0, 2)
-        assert [json.loads(one)["schema_version"] for one in target.read_text().splitlines()]
-
-
-def test_fail_on_is_told_where_nothing_can_be_said() -> None:
-    assert redirected(">&- 2>&-", "scan", TRACE, "--fail-on", "low").returncode == 1
+def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    calls = [["scan", CLEAN], ["rules", "list"], ["--version"], ["--help"], ["scan", "--help"]]
+    said = "standard output: cannot be written to: No space left on device\n"
+    assert redirected(">/dev/full", tmp_path, calls) == ([2] * len(calls), said * len(calls))
 
 
 def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
