@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.dist import ROOT, build, built_once
 from tracemine.extras import EXTRAS
 from tracemine.version import __version__
 
 pytest.importorskip("hatchling.build", reason="hatchling is not installed: pip install -e '.[dev]'")
 pytest.importorskip("hatch_fancy_pypi_readme", reason="is not installed: pip install -e '.[dev]'")
 
-ROOT = Path(__file__).parents[1]
 MOVED = {"rules": "tracemine/_rules", "docs/schemas": "tracemine/_schemas"}  # from a checkout into the package
 MOST_WHEEL_BYTES = 2_900_000  # with readers of eight formats
 # Every file that a program opens or lists below the folder of tracemine, as an audit hook sees it, printed at the end.
@@ -41,13 +41,6 @@ for command in commands:
 inside = {path[len(root) + 1 :] for path in map(str, map(Path, seen)) if path.startswith(root + "/")}
 print(json.dumps([codes, sorted(path for path in inside if not path.endswith((".py", ".pyc")))]))
 """
-
-
-def build(source: Path, to: Path, *more: str) -> None:
-    """Build both files of a source tree, with what is installed. more: `-t` and the only one."""
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(to), *more]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @dataclass
@@ -77,9 +70,7 @@ class Wheel:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel and the sdist of this checkout."""
-    folder = tmp_path_factory.mktemp("dist")
-    build(ROOT, folder)
-    return folder
+    return built_once(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import folder_of_run
+from tests.dist import built_once
 from tests.test_action import ROOT
 from tests.walks.machine import Machine, installed
 from tracemine.files import locked
@@ -20,13 +21,13 @@ with suppress(ImportError):  # a checkout that draws no HTML has none
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of the environment, and how long it took to install."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "walks"
+    folder = folder_of_run(tmp_path_factory) / "walks"
     folder.mkdir(exist_ok=True)
     said = folder / "installed.txt"
+    (wheel,) = built_once(tmp_path_factory).glob("*.whl")
     with locked(folder):
         if not said.exists():
-            said.write_text(installed(folder))
+            said.write_text(installed(folder, wheel))
     return folder / "temporary" / "tracemine-environment", said.read_text()
 
 
