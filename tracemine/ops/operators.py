@@ -7,6 +7,7 @@ importing this module costs nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -210,6 +211,15 @@ def name_rows() -> tuple[PatternRow, ...]:
     return rows
 
 
+@cache
+def _in_some_row() -> tuple[tuple[str, ...], re.Pattern[str]]:
+    """Return what a name begins with, or has in it, that a pattern of `name_rows` may fit."""
+    patterns = [row.pattern for row in name_rows()]
+    texts = {text for pattern in patterns for text in pattern.contains}
+    begins = tuple({text for pattern in patterns for text in pattern.begins})
+    return begins, re.compile("|".join(map(re.escape, sorted(texts))) or "(?!)")
+
+
 @lru_cache(maxsize=1 << 14)
 def _lookup(name: str) -> Operator | None:
     entry = _operators().get(name)
@@ -229,6 +239,9 @@ def _lookup(name: str) -> Operator | None:
             custom[0].op_class,
             tuple(replace(_overload(s.op_class, "", s.arguments, s.outputs), likes=s.likes) for s in custom),
         )
+    begins, contains = _in_some_row()
+    if not (name.startswith(begins) or contains.search(name)):  # as of most names that programs give
+        return None
     row = next((row for row in name_rows() if row.pattern.fullmatch(name)), None)
     return None if row is None or row.says is None else Operator(name, row.says, ())
 
