@@ -84,6 +84,13 @@ def events_once(folder: Path) -> Callable[[Path], Events]:
     return _once(folder, "events", _events)
 
 
+def told_once(folder: Path) -> Callable[[Path], Any]:
+    """Reads archives of programs that wait, as benchmarks/answers/waits.py does; a folder keeps what each gave."""
+    from benchmarks.answers.waits import told
+
+    return _once(folder, "told", told)
+
+
 def in_turn(paths: Iterable[Path]) -> list[Path]:
     """Traces in the order in which a test reads all of them: of the ranks of a job one, since all run one program.
 
