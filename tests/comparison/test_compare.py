@@ -366,9 +366,7 @@ def test_what_holds_whatever_is_compared(before: ComparedSide, after: ComparedSi
     a_side_is_the_same_as_itself(before)
 
 
-def nothing_is_counted_twice_and_nothing_is_lost(
-    found: Difference, before: ComparedSide, after: ComparedSide
-) -> None:
+def nothing_is_counted_twice_and_nothing_is_lost(found: Difference, before: ComparedSide, after: ComparedSide) -> None:
     for items, parts, totals, costs in (
         (
             before.items,
