@@ -300,7 +300,7 @@ def test_a_damaged_file_is_an_error_of_ours_or_a_report_that_can_be_used(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     path = tmp_path / "f.json"
-    count = 5000 if request.config.getoption("--long") else 200
+    count = 5000 if request.config.getoption("--long") else 400
     loaded = refused = 0
     for number, content in enumerate(attacks(count, seed=11)):
         path.write_bytes(content)

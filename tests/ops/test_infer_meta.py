@@ -18,7 +18,7 @@ from tracemine.ops import dtype, lookup
 from tracemine.ops.infer import TensorSpec, infer
 from tracemine.ops.infer.outputs import table
 
-EXAMPLES = 8
+EXAMPLES = 12
 
 # Rules whose operators may be computed on the CPU with arguments made up: their kernels check what they are given.
 COMPUTED_TOO = {"pointwise", "keeps", "filled", "loss", "softmax", "softmax_backward", "convolution"}
