@@ -113,6 +113,15 @@ def gpu_events(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], scr
     return screens.events_once(folder_of_run(tmp_path_factory))
 
 
+@pytest.fixture(scope="session")
+def waiting_programs(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What is told of the recorded programs that wait for the device: once in a run."""
+    from benchmarks.answers.waits import ARCHIVE
+
+    found: list[Any] = screens.told_once(folder_of_run(tmp_path_factory))(ARCHIVE)
+    return found
+
+
 @pytest.fixture
 def analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For commands that one test runs on the same traces: what they read and find there is worked out once."""

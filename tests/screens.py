@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import pickle
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tracemine.top import HostTop
 
 ROOT = Path(__file__).parents[1]
+OWNERS = ("op_row", "owner_evidence", "unowned_reason", "launch_row")
+_RANK = re.compile(r"rank\d+(?=[^/]*$)")
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 _LAUNCHING = {"cuda_runtime", "cuda_driver", "runtime"}
 
@@ -43,6 +46,9 @@ class Reading:
     evidence: tuple[int, ...]  # of what nodes read, each once
     host: dict[str, Any]  # `top --host` by each of what it can group by
     owned: Counter[Any]  # GPU nanoseconds by the operator, with its recorded inputs, that owns them
+    activities: Any  # of the timeline: durations, and what owns each
+    meta: Any  # as the timeline has it
+    misplaced: str  # what of the timeline points elsewhere
 
 
 @dataclass(frozen=True)
@@ -78,13 +84,21 @@ def events_once(folder: Path) -> Callable[[Path], Events]:
     return _once(folder, "events", _events)
 
 
-def in_turn(paths: Iterable[Path]) -> list[Path]:
-    """Traces in the order in which a test reads all of them: every second process begins at the end.
+def told_once(folder: Path) -> Callable[[Path], Any]:
+    """Reads archives of programs that wait, as benchmarks/answers/waits.py does; a folder keeps what each gave."""
+    from benchmarks.answers.waits import told
 
-    Two that read the same ones at the same time meet in the middle, and each has read half.
+    return _once(folder, "told", told)
+
+
+def in_turn(paths: Iterable[Path]) -> list[Path]:
+    """Traces in the order in which a test reads all of them: of the ranks of a job one, since all run one program.
+
+    Every second process begins at the end: two that read the same ones meet in the middle, and each has read half.
     """
     process = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    return [*paths][:: -1 if int(process) % 2 else 1]
+    one_a_job = {_RANK.sub("", str(path)): path for path in paths}
+    return [*one_a_job.values()][:: -1 if int(process) % 2 else 1]
 
 
 def _once(folder: Path, kind: str, make: Callable[[Path], Any]) -> Callable[[Path], Any]:
@@ -117,6 +131,9 @@ def _reading(path: Path) -> Reading:
         host=host_tables(analysis, scan),
         evidence=tuple(sorted(set(analysis.dataflow.reads.evidence.tolist()))),
         owned=owned_time(analysis.timeline),
+        activities=analysis.timeline.activities.select([*OWNERS, "dur_ns"]),
+        meta=analysis.timeline.meta,
+        misplaced=misplaced(analysis.timeline),
     )
 
 
@@ -133,13 +150,24 @@ def host_tables(analysis: Analysis, scan: Scan, *, whole: bool = False) -> dict[
 def owned_time(timeline: Timeline) -> Counter[Any]:
     """GPU nanoseconds by the operator, with its recorded inputs, that owns them."""
     columns = ("input_shapes", "input_dtypes", "input_strides", "concrete_inputs")
-    ops, owned = timeline.ops.select(["name", *columns]).to_pydict(), Counter[Any]()
-    rows = zip(timeline.activities["op_row"].to_pylist(), timeline.activities["dur_ns"].to_pylist(), strict=True)
-    for row, duration in rows:
-        if row is not None:
-            inputs = None if ops["input_shapes"][row] is None else tuple(ops[column][row] for column in columns)
-            owned[ops["name"][row], inputs] += duration
+    by_op = timeline.activities.select(["op_row", "dur_ns"]).group_by("op_row").aggregate([("dur_ns", "sum")])
+    by_op = by_op.filter(by_op["op_row"].is_valid())
+    ops, owned = timeline.ops.select(["name", *columns]).take(by_op["op_row"]).to_pylist(), Counter[Any]()
+    for op, duration in zip(ops, by_op["dur_ns_sum"].to_pylist(), strict=True):
+        inputs = None if op["input_shapes"] is None else tuple(op[column] for column in columns)
+        owned[op["name"], inputs] += duration
     return owned
+
+
+def misplaced(timeline: Timeline) -> str:
+    """Say which reference of a timeline points elsewhere than it may; nothing where none does."""
+    from tests.formats.test_compat import assert_every_reference_points_at_a_row_that_encloses_or_precedes
+
+    try:
+        assert_every_reference_points_at_a_row_that_encloses_or_precedes(timeline)
+    except (AssertionError, IndexError) as error:
+        return repr(error)
+    return ""
 
 
 def _events(path: Path) -> Events:

@@ -52,8 +52,9 @@ class Names(ast.NodeVisitor):
 def mixed_up(module: Sequence[ast.AST]) -> Iterator[str]:
     """Names that are mixed up, by line. Where the function itself has the name, Python tells the two apart."""
     named = any(isinstance(node, ast.NamedExpr) for node in module)
+    lines = [node.lineno for node in module if isinstance(node, _INLINED)]
     for function in module:
-        if isinstance(function, _SCOPES):
+        if isinstance(function, _SCOPES) and any(function.lineno <= at <= (function.end_lineno or at) for at in lines):
             names = Names(function, named)
             yield from (f"{function.lineno}: {name}" for name in sorted(names.variables & names.others - names.own))
 

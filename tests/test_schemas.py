@@ -72,7 +72,11 @@ def test_what_scan_prints_is_as_the_schema_says(run: Run, trace: Path) -> None:
     code, out, _ = run("scan", trace, "--format", "json", "--quiet", *options)
     assert code == 0
     assert wrong("findings", json.loads(out), closed("findings")) == []
-    assert wrong("findings", json.loads(run("scan", trace, "--format", "json", "--quiet")[1])) == []
+
+
+@pytest.mark.parametrize("trace", TRACES[:1] + TRACES[-1:], ids=lambda path: path.name)
+def test_what_scan_prints_where_nothing_is_asked_for_is_as_the_schema_says(run: Run, trace: Path) -> None:
+    assert wrong("findings", json.loads(run("scan", trace, "--format", "json", "--quiet")[1]), closed("findings")) == []
 
 
 def test_counters_and_verdicts_on_findings_are_as_the_schema_says() -> None:

@@ -357,8 +357,16 @@ def test_of_an_improved_finding_the_share_of_its_cost_that_is_gone_was_predicted
 
 
 @given(sides(), sides())
-def test_nothing_is_counted_twice_and_nothing_is_lost(before: ComparedSide, after: ComparedSide) -> None:
-    found = compared(before, after)
+def test_what_holds_whatever_is_compared(before: ComparedSide, after: ComparedSide) -> None:
+    there, back = compared(before, after), compared(after, before)
+    nothing_is_counted_twice_and_nothing_is_lost(there, before, after)
+    backwards_what_was_fixed_is_new_and_what_improved_is_worse(there, back)
+    what_is_fixed_took_at_least_half_of_its_cost_less(there, before, after)
+    it_is_json_that_reads_back_with_no_value_that_json_has_not(there)
+    a_side_is_the_same_as_itself(before)
+
+
+def nothing_is_counted_twice_and_nothing_is_lost(found: Difference, before: ComparedSide, after: ComparedSide) -> None:
     for items, parts, totals, costs in (
         (
             before.items,
@@ -386,24 +394,21 @@ def test_nothing_is_counted_twice_and_nothing_is_lost(before: ComparedSide, afte
         assert change.after_ns == sum(part.cost_ns for part in change.after)
 
 
-@given(sides(), sides())
-def test_backwards_what_was_fixed_is_new_and_what_improved_is_worse(before: ComparedSide, after: ComparedSide) -> None:
-    there, back = compared(before, after), compared(after, before)
+def backwards_what_was_fixed_is_new_and_what_improved_is_worse(there: Difference, back: Difference) -> None:
     assert changes(back) == {(after, before, MIRRORED.get(is_, is_)) for before, after, is_ in changes(there)}
     assert MIRRORED.get(back.step.status, back.step.status) == there.step.status
 
 
-@given(sides())
-def test_a_side_is_the_same_as_itself(one: ComparedSide) -> None:
+def a_side_is_the_same_as_itself(one: ComparedSide) -> None:
     found = compared(one, one)
     assert set(found.counts) <= {"same"}
     assert (found.step.status, found.step.change_ns.mid) == ("same", 0)
     assert found.differs == ()
 
 
-@given(sides(), sides())
-def test_what_is_fixed_took_at_least_half_of_its_cost_less(before: ComparedSide, after: ComparedSide) -> None:
-    found = compared(before, after)
+def what_is_fixed_took_at_least_half_of_its_cost_less(
+    found: Difference, before: ComparedSide, after: ComparedSide
+) -> None:
     fixed = [change for change in found.changes if change.status == "fixed" and change.on_gpu]
     marks = {part.fingerprint for change in fixed for part in change.before}
     gone = [one for one in before.items if one.fingerprint in marks]
@@ -418,9 +423,7 @@ def test_what_is_fixed_took_at_least_half_of_its_cost_less(before: ComparedSide,
     assert 2 * less >= had
 
 
-@given(sides(), sides())
-def test_it_is_json_that_reads_back_with_no_value_that_json_has_not(before: ComparedSide, after: ComparedSide) -> None:
-    found = compared(before, after)
+def it_is_json_that_reads_back_with_no_value_that_json_has_not(found: Difference) -> None:
     text = msgspec.json.encode(found)
     assert msgspec.json.decode(text, type=Difference) == found
     assert b"NaN" not in text

@@ -27,9 +27,13 @@ TRACES = [
 ]
 
 
+analyse = cache(pipeline.analyse)
+
+
+@cache
 def scanned(trace: Path, only: str | None = None) -> Scan:
     rules = tuple(rule for rule in load_rules() if only is None or rule.id == only)
-    return pipeline.mined(pipeline.analyse(trace), pipeline.ScanOptions(rules=rules))
+    return pipeline.mined(analyse(trace), pipeline.ScanOptions(rules=rules))
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: str(trace.name))

@@ -118,7 +118,7 @@ def test_every_public_trace_reads_as_the_reference_reads_it() -> None:
     assert paths
     for path in paths:
         # The large ones differ from the others in size alone, and the reference takes seconds for each.
-        if path.stat().st_size < 800_000 or "ns_resolution" in path.name:
+        if path.stat().st_size < 500_000 or "ns_resolution" in path.name:
             raw = assert_as_reference(path, block_bytes=1 << 16)
             assert not raw.dropped, path
 

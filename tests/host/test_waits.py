@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.answers.waits import scores, told
+from benchmarks.answers.waits import Told, scores
 from tests.timelines import Trace
 from tracemine.causes.host_sync import written
 from tracemine.host.uses import USES, uses_of
@@ -289,11 +289,10 @@ def test_a_tensor_that_is_printed_is_logged() -> None:
     assert [USES[each] for each in uses.tolist()] == ["log"]
 
 
-def test_programs_recorded_on_a_gpu_are_told_as_they_are_labelled() -> None:
-    programs = told()
-    wrong = {one.name: (one.label, one.use) for one in programs if one.label != one.use}
+def test_programs_recorded_on_a_gpu_are_told_as_they_are_labelled(waiting_programs: list[Told]) -> None:
+    wrong = {one.name: (one.label, one.use) for one in waiting_programs if one.label != one.use}
     assert wrong == {"argument": ("argument", "not known")}  # `x * scale.item()`: the number is not recorded
-    assert all(right == said for right, said, _ in scores(programs).values())
+    assert all(right == said for right, said, _ in scores(waiting_programs).values())
 
 
 def idle_after_each_wait(step: int, use: str) -> Trace:

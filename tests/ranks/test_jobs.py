@@ -58,8 +58,13 @@ def read_of(given: Program, folder: Path) -> RanksRead:
     return _read[said]
 
 
+_jobs: dict[str, Job] = {}
+
+
 def job_of(given: Program, folder: Path) -> Job:
-    return find_job(read_of(given, folder), "job")
+    if (said := repr(given)) not in _jobs:
+        _jobs[said] = find_job(read_of(given, folder), "job")
+    return _jobs[said]
 
 
 def stragglers(job: Job) -> list[JobFinding]:

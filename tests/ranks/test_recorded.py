@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ LOSS = {"ddp_late_host": (5.1, 8.4), "no_overlap": (12.7, 16.1), "moe_imbalance"
 SAID_LOW = ("no_overlap",)  # a call costs these hosts more than its recording shows, those of two H200s less
 
 
+@cache
 def job(name: str) -> Job:
     return find_job(read_ranks(sorted((FOLDER / name).glob("rank*.json.gz"))), name)
 

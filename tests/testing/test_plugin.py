@@ -46,10 +46,14 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def ran(pytester: pytest.Pytester, code: str, *options: str) -> pytest.RunResult:
-    """Run a test file; the plug-in may be installed or not, and is loaded once."""
+    """Run a test file with this plug-in alone, whatever is installed, and no settings of a folder above."""
     pytester.makepyfile(code)
-    loaded = ("-p", "no:tracemine", "-p", plugin.__name__, "-p", "no:cacheprovider", "-p", "no:randomly")
-    return pytester.runpytest_inprocess(*loaded, "--strict-markers", *options)
+    pytester.makeini("[pytest]")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        return pytester.runpytest_inprocess(
+            "-p", plugin.__name__, "-p", "no:cacheprovider", "--strict-markers", *options
+        )
 
 
 def test_the_entry_point_names_the_plug_in() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tracemine
-from benchmarks.answers.waits import told
+from benchmarks.answers.waits import Told
 from tests.timelines import Trace
 from tracemine.api.pictures import tops_of
 from tracemine.cli import main
@@ -20,8 +20,8 @@ from tracemine.top import WaitTop
 TRACE = str(Path(__file__).parents[2] / "fixtures/captures/convnet_train")
 
 
-def test_what_was_timed_lies_within_what_is_predicted() -> None:
-    programs = {one.name: one for one in told()}
+def test_what_was_timed_lies_within_what_is_predicted(waiting_programs: list[Told]) -> None:
+    programs = {one.name: one for one in waiting_programs}
     timed = {name: one for name, one in programs.items() if one.cost_ns is not None}
     outside = {
         name for name, one in timed.items() if not one.predicted_ns[0] <= (one.cost_ns or 0) <= one.predicted_ns[2]

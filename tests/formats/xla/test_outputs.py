@@ -48,8 +48,7 @@ def test_every_command_runs_to_its_end_without_a_word_of_pytorch(
     tickets = tmp_path / "tickets"
     calls = [
         ["scan", trace],
-        ["scan", trace, "--all", "--min-saving", "0ns"],
-        ["scan", trace, "--why-not"],
+        ["scan", trace, "--all", "--min-saving", "0ns", "--why-not"],
         *(["scan", trace, "--format", form] for form in ("json", "markdown")),
         ["scan", trace, "--format", "html", "-o", str(pages[0])],
         *(["top", trace, "--by", by] for by in BY),
