@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,8 @@ import torch
 from benchmarks.answers.score_causes import BACKWARD, FOUND_AS, Told, causes_of, lines, overall, savings, score
 from benchmarks.causes import check
 from benchmarks.causes.program import SPLIT, Label, Program, Step, labels
+from tests import forked
+from tracemine.programs import environment
 
 ROOT = Path(__file__).parents[1]
 KNOWN = {
@@ -25,7 +25,7 @@ RIGHT = {"with_it": Told({"tf32": ["float32_product"]}, {}, 0), "near": Told({},
 
 
 def test_every_program_runs_and_its_fixes_change_no_result_and_labels_agree_with_programs() -> None:
-    done = subprocess.run([sys.executable, "benchmarks/causes/check.py"], cwd=ROOT, capture_output=True, text=True)
+    done = forked.run(forked.TORCH, [], file=ROOT / "benchmarks/causes/check.py", cwd=ROOT, env=environment())
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert done.stdout.count(" s\n") == len(labels())
 

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 _TRACES = ("trace.json", "light.json", "et.json")  # as a recorder writes them: compressed one by one
 _CATEGORIES = frozenset({"ac2g", None, "Trace"})
 _ARGUMENTS = frozenset(
@@ -134,4 +136,4 @@ def _restored(content: bytes) -> bytes:
     """Return a trace with its events row by row."""
     if not content.startswith(f'{{"{_COLUMNS}"'.encode()):
         return content
-    return json.dumps(_in_rows(json.loads(content)), separators=(",", ":")).encode()
+    return msgspec.json.encode(_in_rows(json.loads(content)))

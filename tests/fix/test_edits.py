@@ -219,17 +219,17 @@ def test_fused_attention_computes_the_same(tmp_path: Path, name: str) -> None:
     assert math.isfinite(float(ran(new).sum()))
 
 
-# Of recorded programs: the file, the function that holds the step, the edit, and a line of what comes out.
+# Of recorded programs, those of one file in turn: the file, the function that holds the step, the edit, and a line of what comes out.
 RECORDED = (
     ("host.py", "host_training", "over_lists", "torch._foreach_add_(list(kept), list(parameters), alpha=0.001)"),
     ("labelled_loops.py", "averaged_weights", "over_lists", "torch._foreach_lerp_(list(averages), list(parameters), 0.01)"),
     ("labelled_near.py", "well_trained", "fused_optimizer", "torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)"),
     ("labelled_waits.py", "evaluated_each", "values_kept", "hits = int(hits)"),
+    ("labelled_waits.py", "loss_of_each_part", "values_kept", "total is read in the loop too"),
     ("labelled_models.py", "relative_positions", "attention_fused", "attn_mask=(bias).to(q.dtype), scale=1.0)"),
+    ("labelled_models.py", "adam_one_by_one", "fused_optimizer", "its arguments are not all in the text"),
     ("device.py", "spelled_attention", "attention_fused", "attn_mask=~(hidden), scale=q.shape[-1] ** -0.5)"),
     ("unseen_device.py", "window_attention", "attention_fused", "attn_mask=(bias[None])"),
-    ("labelled_models.py", "adam_one_by_one", "fused_optimizer", "its arguments are not all in the text"),
-    ("labelled_waits.py", "loss_of_each_part", "values_kept", "total is read in the loop too"),
 )  # fmt: skip
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
+from tests.examples import examples
 from tests.flow.programs import COPY_, RELU, Program, T
 from tracemine.flow import Source
 from tracemine.flow.reads_writes import MOST_WRITERS, LastWriters
@@ -24,26 +23,22 @@ class _Bytes:
     writer: list[int | None] = field(default_factory=lambda: [None] * _ELEMENTS)
 
 
-@st.composite
-def _views(draw: Any, strided: bool) -> tuple[int, int, int]:
+def _view(draw: random.Random, strided: bool) -> tuple[int, int, int]:
     """Begin, count, stride, within a storage."""
-    stride = draw(st.integers(1, 3)) if strided else 1
-    begin = draw(st.integers(0, _ELEMENTS - 1))
-    count = draw(st.integers(1, (_ELEMENTS - 1 - begin) // stride + 1))
+    stride = draw.randint(1, 3) if strided else 1
+    begin = draw.randint(0, _ELEMENTS - 1)
+    count = draw.randint(1, (_ELEMENTS - 1 - begin) // stride + 1)
     return begin, count, stride if count > 1 else 1
 
 
-def _programs(strided: bool) -> st.SearchStrategy[list[tuple[Any, ...]]]:
-    storage = st.integers(0, _STORAGES - 1)
-    view = _views(strided)
-    return st.lists(
-        st.one_of(
-            st.tuples(st.just("allocate"), storage),
-            st.tuples(st.just("copy"), storage, view, storage, view),  # into a view, from a view
-            st.tuples(st.just("fresh"), storage, view, storage),  # a new storage, from a view
-        ),
-        max_size=14,
-    )
+def _program(draw: random.Random, strided: bool) -> list[tuple[Any, ...]]:
+    steps: list[tuple[Any, ...]] = []
+    for _ in range(draw.randint(0, 14)):
+        target, source = (draw.randrange(_STORAGES) for _ in range(2))
+        into, taken = (_view(draw, strided) for _ in range(2))
+        allocated, copied = ("allocate", target), ("copy", target, into, source, taken)
+        steps.append(draw.choice((allocated, copied, ("fresh", target, taken, source))))
+    return steps
 
 
 def _run(steps: list[tuple[Any, ...]]) -> tuple[Program, list[tuple[set[int], bool, bool]]]:
@@ -89,10 +84,9 @@ def _found(program: Program) -> list[tuple[set[int], Source]]:
     return [(given, Source(source)) for given, source in zip(writers, flow.reads.source.tolist(), strict=True)]
 
 
-@given(_programs(strided=False))
-@settings(max_examples=150)
-def test_on_views_without_strides_the_writers_are_those_of_the_bytes(steps: list[tuple[Any, ...]]) -> None:
-    program, expected = _run(steps)
+@examples(150)
+def test_on_views_without_strides_the_writers_are_those_of_the_bytes(draw: random.Random) -> None:
+    program, expected = _run(_program(draw, strided=False))
     found = _found(program)
     assert [writers for writers, _ in found] == [writers for writers, _, _ in expected]
     for (writers, source), (_, whole, born) in zip(found, expected, strict=True):
@@ -104,19 +98,17 @@ def test_on_views_without_strides_the_writers_are_those_of_the_bytes(steps: list
             assert source is (Source.PARTLY_OUTSIDE if writers else Source.OUTSIDE)
 
 
-@given(_programs(strided=True))
-@settings(max_examples=150)
-def test_on_views_with_strides_no_writer_is_missed(steps: list[tuple[Any, ...]]) -> None:
-    program, expected = _run(steps)
+@examples(150)
+def test_on_views_with_strides_no_writer_is_missed(draw: random.Random) -> None:
+    program, expected = _run(_program(draw, strided=True))
     for (writers, _), (exact, _, _) in zip(_found(program), expected, strict=True):
         assert exact <= writers
 
 
-@given(_programs(strided=True))
-@settings(max_examples=60)
-def test_every_conflict_between_two_nodes_is_kept_in_order(steps: list[tuple[Any, ...]]) -> None:
+@examples(60)
+def test_every_conflict_between_two_nodes_is_kept_in_order(draw: random.Random) -> None:
     """Along edges and orders, whatever overlaps a write is before or after it."""
-    flow = _run(steps)[0].flow()
+    flow = _run(_program(draw, strided=True))[0].flow()
     count = len(flow.nodes)
     after = [{n} for n in range(count)]
     pairs = [*zip(flow.edges.producer.tolist(), flow.edges.consumer.tolist(), strict=True)]

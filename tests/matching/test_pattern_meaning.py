@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import given, reject, settings
-from hypothesis import strategies as st
 
 from tests.matching.conftest import make_rows
 from tracemine.errors import Location
@@ -58,41 +57,45 @@ def brute_force(node: Node, rows: Sequence[set[str]], *, overlapping: bool) -> l
     return found
 
 
-quantifiers = st.sampled_from(["", "", "", "?", "*", "+", "{2}", "{2,}", "{1,2}", "{0,3}", "{0,70}", "{1,80}", "{3,}"])
-steps = st.builds(lambda name, quantifier: name + quantifier, st.sampled_from(VARIABLES), quantifiers)
-patterns = st.recursive(
-    steps,
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=4).map(" ".join),
-        st.lists(inner, min_size=2, max_size=3).map(lambda options: "(" + " | ".join(options) + ")"),
-        inner.map(lambda one: f"({one} |)"),
-    ),
-    max_leaves=6,
-)
+QUANTIFIERS = ("", "", "", "?", "*", "+", "{2}", "{2,}", "{1,2}", "{0,3}", "{0,70}", "{1,80}", "{3,}")
+
+
+def patterns(draw: random.Random, leaves: int = 6) -> str:
+    """Text of a pattern with some steps at most, which may be refused."""
+    if leaves == 1 or draw.random() < 1 / 4:
+        return draw.choice(VARIABLES) + draw.choice(QUANTIFIERS)
+    parts = draw.randint(1, min(leaves, 4))
+    inner = [patterns(draw, leaves // parts) for _ in range(parts)]
+    return draw.choice((" ".join(inner), f"({' | '.join(inner)})", f"({inner[0]} |)"))
+
 
 # Variables as tests on `op` alone exclude each other; tests on `dur_ns` and `gap_ns` overlap with everything else.
 OPS = ("gemm", "add", "gelu", "copy")
-tests = st.one_of(
-    st.lists(st.sampled_from(OPS), min_size=1, max_size=2, unique=True).map(
-        lambda ops: (ColumnTest("op", "is", tuple(ops)),)
-    ),
-    st.sampled_from(OPS).map(lambda op: (ColumnTest("op", "is", (op,)),)),
-    st.integers(1, 3).map(lambda limit: (ColumnTest("dur_ns", "lt", (limit,)),)),
-    st.integers(1, 3).map(lambda limit: (ColumnTest("dur_ns", "gte", (limit,)),)),
-    st.tuples(st.sampled_from(OPS), st.integers(1, 3)).map(
-        lambda both: (ColumnTest("op", "is", (both[0],)), ColumnTest("gap_ns", "lt", (both[1],)))
-    ),
-)
-rows_strategy = st.lists(
-    st.tuples(
-        st.one_of(st.none(), st.sampled_from(OPS)),
-        st.integers(0, 3),
-        st.one_of(st.none(), st.integers(0, 3)),
-        st.sampled_from((7, 7, 7, 8)),
-    ),
-    min_size=1,
-    max_size=24,
-)
+
+
+def one_definition(draw: random.Random) -> tuple[ColumnTest, ...]:
+    op, limit = draw.choice(OPS), draw.randint(1, 3)
+    return draw.choice(
+        (
+            (ColumnTest("op", "is", tuple(draw.sample(OPS, draw.randint(1, 2)))),),
+            (ColumnTest("op", "is", (op,)),),
+            (ColumnTest("dur_ns", "lt", (limit,)),),
+            (ColumnTest("dur_ns", "gte", (limit,)),),
+            (ColumnTest("op", "is", (op,)), ColumnTest("gap_ns", "lt", (limit,))),
+        )
+    )
+
+
+def some_rows(draw: random.Random) -> list[tuple[Any, ...]]:
+    """Rows of op, dur_ns, gap_ns and stream."""
+
+    def perhaps(value: object) -> object:
+        return draw.choice((None, value))
+
+    return [
+        (perhaps(draw.choice(OPS)), draw.randint(0, 3), perhaps(draw.randint(0, 3)), draw.choice((7, 7, 7, 8)))
+        for _ in range(draw.randint(1, 24))
+    ]
 
 
 def bounded(pattern: str) -> str:
@@ -149,51 +152,35 @@ def as_found(matches: Matches) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
     return [(match.rows, match.variables) for match in matches]
 
 
-@settings(max_examples=600)
-@given(
-    pattern=patterns,
-    define=st.tuples(*(tests for _ in VARIABLES)),
-    values=rows_strategy,
-    after_match=st.sampled_from((SKIP_PAST_LAST_ROW, SKIP_PAST_LAST_ROW, SKIP_TO_NEXT_ROW)),
-)
-def test_matches_are_those_of_a_matcher_that_tries_every_parse(
-    pattern: str, define: tuple[tuple[ColumnTest, ...], ...], values: list[tuple[Any, ...]], after_match: str
-) -> None:
-    defined = dict(zip(VARIABLES, define, strict=True))
-    # What is refused as it is, too costly or matching nothing, is tried with small counts and a mandatory row.
-    attempts = (pattern, bounded(pattern), f"a {bounded(pattern)}")
-    rule = next(filter(None, (make_rule(attempt, defined, after_match) for attempt in attempts)), None)
-    if rule is None:
-        reject()
-    check_against_brute_force(rule, values)
+def test_matches_are_those_of_a_matcher_that_tries_every_parse() -> None:
+    draw, tried = random.Random(0), 0
+    while tried < 600:
+        pattern, defined = patterns(draw), {name: one_definition(draw) for name in VARIABLES}
+        after_match = draw.choice((SKIP_PAST_LAST_ROW, SKIP_PAST_LAST_ROW, SKIP_TO_NEXT_ROW))
+        # What is refused as it is, too costly or matching nothing, is tried with small counts and a mandatory row.
+        attempts = (pattern, bounded(pattern), f"a {bounded(pattern)}")
+        rules = (make_rule(attempt, defined, after_match) for attempt in attempts)
+        if rule := next(filter(None, rules), None):
+            check_against_brute_force(rule, some_rows(draw))
+            tried += 1
 
 
 # Four variables of which no row satisfies two, so that unbounded repetitions may open a pattern or stand inside it.
 APART: dict[str, tuple[ColumnTest, ...]] = {
     name: (ColumnTest("op", "is", (op,)),) for name, op in zip(VARIABLES, OPS, strict=True)
 }
-runs = st.lists(st.tuples(st.sampled_from((*OPS, None)), st.integers(1, 4)), min_size=1, max_size=8)
-open_steps = st.builds(
-    lambda name, quantifier: name + quantifier,
-    st.sampled_from(VARIABLES),
-    st.sampled_from(["", "", "+", "*", "{2,}", "?"]),
-)
-open_patterns = st.one_of(
-    st.lists(open_steps, min_size=2, max_size=4).map(" ".join),
-    st.tuples(open_steps, open_steps, open_steps, open_steps).map(lambda four: "({} {} | {}) {}".format(*four)),
-    st.tuples(open_steps, open_steps, open_steps, open_steps).map(lambda four: "{} ({} {} | {})".format(*four)),
-)
 
 
-@settings(max_examples=600)
-@given(pattern=open_patterns, runs=runs)
-def test_unbounded_repetitions_match_as_if_every_parse_were_tried(
-    pattern: str, runs: list[tuple[str | None, int]]
-) -> None:
-    rule = make_rule(pattern, APART, SKIP_PAST_LAST_ROW)
-    if rule is None:
-        reject()
-    check_against_brute_force(rule, [(op, 0, None, 7) for op, count in runs for _ in range(count)])
+def test_unbounded_repetitions_match_as_if_every_parse_were_tried() -> None:
+    draw, tried = random.Random(0), 0
+    while tried < 600:
+        steps = [draw.choice(VARIABLES) + draw.choice(("", "", "+", "*", "{2,}", "?")) for _ in range(4)]
+        apart = ("({} {} | {}) {}".format(*steps), "{} ({} {} | {})".format(*steps))
+        pattern = draw.choice((" ".join(steps[: draw.randint(2, 4)]), *apart))
+        runs = [(draw.choice((*OPS, None)), draw.randint(1, 4)) for _ in range(draw.randint(1, 8))]
+        if rule := make_rule(pattern, APART, SKIP_PAST_LAST_ROW):
+            check_against_brute_force(rule, [(op, 0, None, 7) for op, count in runs for _ in range(count)])
+            tried += 1
 
 
 def check_against_brute_force(rule: Rule, values: Sequence[tuple[Any, ...]]) -> None:
@@ -214,4 +201,4 @@ def check_against_brute_force(rule: Rule, values: Sequence[tuple[Any, ...]]) -> 
         ]
         for start, bound in brute_force(rule.pattern.tree, sets, overlapping=rule.overlapping_matches):
             expected.append((tuple(numbers[start : start + len(bound)]), tuple(bound)))
-    assert as_found(find(rule, rows)) == expected
+    assert as_found(find(rule, rows)) == expected, rule.pattern.text

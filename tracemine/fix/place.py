@@ -15,15 +15,20 @@ from tracemine.findings.record import Finding, Source
 Changes = dict[cst.CSTNode, Any]
 _T = TypeVar("_T", bound=cst.CSTNode)
 _PROVIDERS = (ParentNodeProvider, PositionProvider, QualifiedNameProvider)
+_Children = dict[cst.CSTNode, list[cst.CSTNode]]  # in order; LibCST visits a node to tell them, which takes long
 _ASSIGNS = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr)
 
 
 @lru_cache(maxsize=1)  # findings lie in one file: a thousand lines take it a second
-def _parsed(text: str) -> tuple[cst.Module, tuple[Mapping[cst.CSTNode, Any], ...]]:
-    """Return a source's tree, which nothing changes, and what each provider says of its nodes."""
+def _parsed(text: str) -> tuple[cst.Module, _Children, tuple[Mapping[cst.CSTNode, Any], ...]]:
+    """Return a source's tree, which nothing changes, the nodes below each, and what each provider says of them."""
     wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
     resolved = wrapper.resolve_many(_PROVIDERS)
-    return wrapper.module, tuple(resolved[provider] for provider in _PROVIDERS)
+    parents = resolved[ParentNodeProvider]
+    below: _Children = {node: [] for node in (wrapper.module, *parents)}
+    for node, parent in parents.items():
+        below[parent].append(node)
+    return wrapper.module, below, tuple(resolved[provider] for provider in _PROVIDERS)
 
 
 class Refused(Exception):
@@ -37,7 +42,7 @@ class Place:
         """Raise Refused where the file is no Python, or is not what was recorded."""
         self.source, self.finding = source, finding
         try:
-            self.module, (self._parents, self._lines, self._names) = _parsed(text)
+            self.module, self._below, (self._parents, self._lines, self._names) = _parsed(text)
         except (cst.ParserSyntaxError, RecursionError, UnicodeError):
             raise Refused("it does not parse as Python") from None
         self.function = self._named() if source.begins and source.function != "<lambda>" else None
@@ -64,7 +69,7 @@ class Place:
             node = todo.pop()
             if isinstance(node, kind):
                 yield node
-            todo += reversed(node.children)
+            todo += reversed(self._below[node])
 
     def scoped(self, kind: type[_T]) -> list[_T]:
         """Return nodes of a kind in the function that the finding names, or on its line."""

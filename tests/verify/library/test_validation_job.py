@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -11,13 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
 import torch
 
+from tests.examples import examples
 from tests.verify.library.test_replace import MOVES, adamw, attention, layer, norm, product
 from tests.verify.repro.emitted import loaded, put
 from tracemine.codegen.graph import Graph, settled
@@ -152,45 +152,43 @@ def test_a_process_of_its_own_validates(tmp_path: Path) -> None:
 # Property: wherever casts stand, in whatever order operands are, the function says what the graph says.
 
 
-@st.composite
-def spelled(draw: st.DrawFn) -> Graph:
+def spelled(draw: random.Random) -> Graph:
     """A chain with a norm in it, in one of many spellings, with calls before and after."""
     b = GraphBuilder("spelled")
-    dtype = draw(st.sampled_from(["float32", "bfloat16", "float16"]))
+    dtype = draw.choice(["float32", "bfloat16", "float16"])
     x, y = b.input("x", (5, 24), dtype), b.input("y", (5, 24), dtype)
-    w = b.input("w", (24,), draw(st.sampled_from([dtype, "float32"])))
-    ahead = b.call("aten::add.Tensor", x, y) if draw(st.booleans()) else x
-    wide = b.call("aten::_to_copy", ahead, dtype="float32") if dtype != "float32" and draw(st.booleans()) else ahead
+    w = b.input("w", (24,), draw.choice([dtype, "float32"]))
+    ahead = b.call("aten::add.Tensor", x, y) if draw.choice((False, True)) else x
+    casts = dtype != "float32" and draw.choice((False, True))
+    wide = b.call("aten::_to_copy", ahead, dtype="float32") if casts else ahead
 
     def times(one: Any, other: Any) -> Any:
-        return b.call("aten::mul.Tensor", *((one, other) if draw(st.booleans()) else (other, one)))
+        return b.call("aten::mul.Tensor", *((one, other) if draw.choice((False, True)) else (other, one)))
 
-    square = times(wide, wide) if draw(st.booleans()) else b.call("aten::pow.Tensor_Scalar", wide, 2)
-    mean = b.call(
-        "aten::mean.dim", square, [draw(st.sampled_from([-1, 1]))], draw(st.sampled_from([True] * 3 + [False]))
-    )
+    square = times(wide, wide) if draw.choice((False, True)) else b.call("aten::pow.Tensor_Scalar", wide, 2)
+    mean = b.call("aten::mean.dim", square, [draw.choice([-1, 1])], draw.choice([True] * 3 + [False]))
     mean = mean if len(b.specs[mean.value].shape) == 2 else b.call("aten::unsqueeze", mean, -1)
-    inside = b.call("aten::add.Tensor", mean, draw(st.sampled_from([1e-6, 1e-3])))
-    if draw(st.booleans()):
+    inside = b.call("aten::add.Tensor", mean, draw.choice([1e-6, 1e-3]))
+    if draw.choice((False, True)):
         normal = b.call("aten::div.Tensor", wide, b.call("aten::sqrt", inside))
     else:
         normal = times(wide, b.call("aten::rsqrt", inside))
-    if draw(st.booleans()):
+    if draw.choice((False, True)):
         normal = b.call("aten::_to_copy", normal, dtype=dtype)
-    out = times(w, normal) if draw(st.booleans()) else normal
-    after = b.call("aten::silu", out) if draw(st.booleans()) else out
-    return b.done(after, *((ahead,) if draw(st.booleans()) and ahead is not x else ()))
+    out = times(w, normal) if draw.choice((False, True)) else normal
+    after = b.call("aten::silu", out) if draw.choice((False, True)) else out
+    return b.done(after, *((ahead,) if draw.choice((False, True)) and ahead is not x else ()))
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
-@given(graph=spelled(), seed=st.integers(0, 100))
-def test_the_function_gives_what_eager_gives(graph: Graph, seed: int) -> None:
+@examples(80)
+def test_the_function_gives_what_eager_gives(draw: random.Random) -> None:
+    graph = spelled(draw)
     found = find(graph).replacement
     if found is None:
         return
     from tracemine.validate.reference import run
 
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(draw.randint(0, 100))
     inputs = [
         torch.randn(e.spec.shape, generator=generator).to(getattr(torch, str(e.spec.dtype))) for e in graph.inputs
     ]
@@ -207,31 +205,30 @@ def test_the_function_gives_what_eager_gives(graph: Graph, seed: int) -> None:
         assert error <= 2 * its + 2 * torch.finfo(ours.dtype).eps * right.abs().max().item()
 
 
-@st.composite
-def in_place(draw: st.DrawFn) -> Graph:
+def in_place(draw: random.Random) -> Graph:
     """Calls in place and not, on tensors and on views of them."""
     b = GraphBuilder("in_place")
     tensors: list[Any] = [b.input("x", (2, 6), "float32"), b.input("y", (2, 6), "float32")]
     tensors.append(b.call("aten::neg", tensors[0]))
-    for _ in range(draw(st.integers(1, 9))):
-        of = draw(st.sampled_from(tensors))
+    for _ in range(draw.randint(1, 9)):
+        of = draw.choice(tensors)
         shape = b.specs[of.value].shape
         alike = [t for t in tensors if b.specs[t.value].shape == shape]
-        kind = draw(st.sampled_from(["add", "mul_", "view", "slice", "clone", "add_"]))
+        kind = draw.choice(["add", "mul_", "view", "slice", "clone", "add_"])
         if kind == "view":
             tensors.append(b.call("aten::view", of, [12] if len(shape) == 2 else [2, 6]))
         elif kind == "slice" and shape == (12,):
             tensors.append(b.call("aten::slice.Tensor", of, 0, 0, 12))
         elif kind in ("add", "mul_", "add_"):
-            tensors.append(b.call(f"aten::{kind}.Tensor", of, draw(st.sampled_from(alike))))
+            tensors.append(b.call(f"aten::{kind}.Tensor", of, draw.choice(alike)))
         else:
             tensors.append(b.call("aten::clone", of))
-    return b.done(*draw(st.lists(st.sampled_from(tensors[2:]), min_size=1, max_size=4)))
+    return b.done(*draw.choices(tensors[2:], k=draw.randint(1, 4)))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(graph=in_place())
-def test_terms_hold_what_memory_holds_whatever_is_written_in_place(graph: Graph) -> None:
+@examples(300)
+def test_terms_hold_what_memory_holds_whatever_is_written_in_place(draw: random.Random) -> None:
+    graph = in_place(draw)
     try:
         found = terms(graph)
     except Opaque:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
+from tests.examples import examples
 from tracemine.verify.step.order import Touch, follows, schedule
 
 BYTES = 4
 
 
-@st.composite
-def programs(draw: st.DrawFn) -> tuple[list[list[Touch]], dict[int, list[int]]]:
+def programs(draw: random.Random) -> tuple[list[list[Touch]], dict[int, list[int]]]:
     """Items that touch bytes of a few buffers, and disjoint groups of them."""
-    count = draw(st.integers(1, 12))
+    count = draw.randint(1, 12)
     items: list[list[Touch]] = []
     for _ in range(count):
         touched = []
-        for _ in range(draw(st.integers(0, 3))):
-            begin = draw(st.integers(0, BYTES - 1))
-            end = draw(st.integers(begin + 1, BYTES))
-            touched.append(Touch(draw(st.integers(0, 2)), begin, end, draw(st.booleans())))
+        for _ in range(draw.randint(0, 3)):
+            begin = draw.randint(0, BYTES - 1)
+            end = draw.randint(begin + 1, BYTES)
+            touched.append(Touch(draw.randint(0, 2), begin, end, draw.choice((False, True))))
         items.append(touched)
     groups: dict[int, list[int]] = {}
     for item in range(count):
-        group = draw(st.integers(-1, 2))
+        group = draw.randint(-1, 2)
         if group >= 0:
             groups.setdefault(group, []).append(item)
     return items, groups
@@ -57,22 +55,18 @@ def possible(before: Sequence[set[int]], members: Sequence[int]) -> bool:
     return not any(any(m in reach[o] for m in members) and any(o in reach[m] for m in members) for o in outside)
 
 
-@settings(max_examples=400)
-@given(programs())
-def test_memory_holds_the_same_whatever_is_fused(found: tuple[list[list[Touch]], dict[int, list[int]]]) -> None:
-    items, groups = found
+@examples(400)
+def test_memory_holds_the_same_whatever_is_fused(draw: random.Random) -> None:
+    items, groups = programs(draw)
     planned, _ = schedule(follows(items), groups)
     order = flat(planned, groups)
     assert sorted(order) == list(range(len(items)))
     assert run(items, order) == run(items, range(len(items)))
 
 
-@settings(max_examples=400)
-@given(programs())
-def test_a_group_stays_apart_only_where_it_cannot_stand_in_one_place(
-    found: tuple[list[list[Touch]], dict[int, list[int]]],
-) -> None:
-    items, groups = found
+@examples(400)
+def test_a_group_stays_apart_only_where_it_cannot_stand_in_one_place(draw: random.Random) -> None:
+    items, groups = programs(draw)
     before = follows(items)
     for number, members in groups.items():
         assert (number in schedule(before, {number: members})[1]) == possible(before, members)
