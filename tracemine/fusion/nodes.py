@@ -179,7 +179,7 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
         role = np.where(where, int(Role.LIBRARY), role)
     steps: dict[tuple[str, ...], int] = {}
     steps_code = _of_calls([steps.setdefault(m.steps, len(steps)) for m in meanings], call)
-    size = _sizes(timeline, flow)
+    size = _largest(timeline, flow.writes.node, flow.writes.tensor_row, len(flow.nodes))
     if len(size):
         into = _of_calls([m.into for m in meanings], call)
         size = np.where(role == Role.SCATTER, _scattered(timeline, flow, into, size), size)
@@ -292,11 +292,6 @@ def _steps(name: str, op_class: str | None, space: Space | None) -> tuple[str, .
         return steps
     # A norm's backward needs two sums a row, side by side, before it can write; any other reduction is one.
     return ("sum", "sum", *steps) if op_class == "norm" else ("sum", *steps)
-
-
-def _sizes(timeline: Timeline, flow: Flow) -> IntArray:
-    """Return elements of the largest thing that each node writes; the members of a list count together."""
-    return _largest(timeline, flow.writes.node, flow.writes.tensor_row, len(flow.nodes))
 
 
 def _scattered(timeline: Timeline, flow: Flow, into: IntArray, size: IntArray) -> IntArray:

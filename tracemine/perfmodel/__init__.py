@@ -37,8 +37,7 @@ from tracemine.perfmodel.gaps import (
 )
 from tracemine.perfmodel.group import Neighbour, fused_run, one_kernel
 from tracemine.perfmodel.intervals import Prediction
-from tracemine.perfmodel.library_call import at_its_rate
-from tracemine.perfmodel.library_norm import norm_of_its_own, rms_norm_loses
+from tracemine.perfmodel.library_call import at_its_rate, norm_of_its_own, rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
 from tracemine.perfmodel.lists import Pass, one_pass, share_of, without_zeros
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic

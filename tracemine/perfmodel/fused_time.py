@@ -135,7 +135,7 @@ class Curves(DeviceCurves):
         if "random" in kernel.steps:  # a kernel of its own makes the seed first
             mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
         if FINISH in kernel.steps:
-            mid, kernels = mid + self._finish_ns(kernel.rows), kernels + 1
+            mid, kernels = mid + (self.floor_ns[1] + _FINISH_ROW_NS * min(kernel.rows, _FINISH_ROWS)), kernels + 1
         if kernel.nbytes <= self.calibration.l2_bytes:
             kind += "_small"
         if kernel.nbytes <= _TINY_BYTES and kernel.walks:
@@ -162,10 +162,6 @@ class Curves(DeviceCurves):
             low, high = combined(low, ELSEWHERE[0]), combined(high, ELSEWHERE[1])
             notes.append(f"what arithmetic takes besides this GPU's own curves was set on an {FITTED_ON}")
         return low, high, notes
-
-    def _finish_ns(self, rows: int) -> float:
-        """Return the time of one number of all rows, by a kernel of one block, or of a few and one that ends it."""
-        return self.floor_ns[1] + _FINISH_ROW_NS * min(rows, _FINISH_ROWS)
 
     def epilogue(self, product_ns: float, product_bytes: int, kernel: FusedKernel) -> Prediction:
         """Predict a matrix product and what follows as one `kernel`, which reads the product's `product_bytes`.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracemine.verify.step.order import Touch, follows, schedule
+from tracemine.verify.step.placing import Touch, follows, schedule
 
 BYTES = 4
 
