@@ -49,7 +49,7 @@ class Printer:
         self._rows = {a.number for a in kernel.rows}
         self._columns = {a.number for a in kernel.columns}
         self.free_axes = ir.FreeAxes(self._columns)
-        self.flat = mode == POINTWISE and not kernel.rows and all(self.outer(s.value, *s.index) for s in kernel.stores)
+        self.flat = mode == POINTWISE and not kernel.rows and all(self._in_loop(s) for s in kernel.stores)
 
     # Lines.
 
@@ -94,6 +94,9 @@ class Printer:
 
     def _down(self, *nodes: LoopNode) -> bool:
         return any(self.free_axes(n) & self._rows for n in nodes)
+
+    def _in_loop(self, store: ir.Store) -> bool:
+        return self.outer(store.value, *store.index)
 
     # Nodes.
 
@@ -178,7 +181,7 @@ class Printer:
             self._names[node] = f"{known}_{part}"
             return self._names[node]
         row = table().reductions[node.kind]
-        kept = arg if (node.kind == "sum" and self._zero(node.arg)) else f"tl.where(column_mask, {arg}, {row['other']})"
+        kept = arg if self._nothing_beyond(node) else f"tl.where(column_mask, {arg}, {row['other']})"
         return self._named(node, row["end"].format(kept))
 
     def _contract(self, node: ir.Contraction) -> str:
@@ -190,6 +193,10 @@ class Printer:
         if node.name != "div" or (self.exact and self.mode == POINTWISE):
             return False
         return self.outer(node.args[0]) and not self.outer(node.args[1])
+
+    def _nothing_beyond(self, node: ir.Reduce) -> bool:
+        """Return whether lanes beyond the row add nothing as they are."""
+        return node.kind == "sum" and self._zero(node.arg)
 
     def _zero(self, value: LoopNode) -> bool:
         """Return whether a value is 0 beyond the row: what is loaded there is."""
