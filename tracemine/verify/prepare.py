@@ -30,8 +30,8 @@ from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.rebuilder import PRODUCTS, NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import kernels_of
 from tracemine.verify.repro.emitter import Emitter
-from tracemine.verify.repro.facts import facts, file_name
 from tracemine.verify.repro.host_copy import pinned_copy
+from tracemine.verify.repro.standalone import facts, file_name
 from tracemine.verify.repro.text import repro
 from tracemine.verify.workers.validators import Machines
 

@@ -15,11 +15,10 @@ import pytest
 
 from tests.codegen.catalogue import CATALOGUE
 from tests.verify.repro import emitted
-from tracemine.codegen.min_traffic import compulsory
 from tracemine.codegen.triton.source import generate
 from tracemine.verify.prepare import recorded_kernels
 from tracemine.verify.repro.harness import harness_text
-from tracemine.verify.repro.text import repro
+from tracemine.verify.repro.text import compulsory, repro
 
 pytest.importorskip("torch")
 pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')

@@ -22,8 +22,15 @@ from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.timeline import Timeline
-from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Reduced, reduced
-from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor, outside
+from tracemine.verify.rebuild.call_facts import (
+    AUTOGRAD,
+    REDUCTIONS,
+    CallFacts,
+    RecordedTensor,
+    Reduced,
+    outside,
+    reduced,
+)
 from tracemine.verify.rebuild.view_recovery import Layout
 
 INDEX, STRIDED, RESHAPE = "aten::index", "aten::as_strided", "aten::reshape"
