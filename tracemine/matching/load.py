@@ -17,7 +17,6 @@ from tracemine.matching.advice import Advice, FactDoc
 from tracemine.matching.define import exclusive
 from tracemine.matching.graph_parse import parse_graph
 from tracemine.matching.graph_pattern import GraphPattern
-from tracemine.matching.load_define import define_of
 from tracemine.matching.nearest import nearest
 from tracemine.matching.parsed import parsed_rule
 from tracemine.matching.pattern import Pattern, PatternError, checked, parse, variables
@@ -34,7 +33,7 @@ from tracemine.matching.rule import (
     Measure,
     Rule,
 )
-from tracemine.matching.rule_file import RuleFile, toml_type
+from tracemine.matching.rule_file import RuleFile, define_of, toml_type
 from tracemine.patterns import deferred
 from tracemine.rows.table import ColumnDoc
 from tracemine.timeline import PRODUCERS

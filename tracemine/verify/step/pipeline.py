@@ -23,9 +23,9 @@ from tracemine.verify.repro import standalone
 from tracemine.verify.repro.emitter import write
 from tracemine.verify.step.build import NoStep
 from tracemine.verify.step.compared import Expected, Summary, expected, step_verdict, summary
-from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import LEAST_SHARE
+from tracemine.verify.step.text import step_file
 
 GPU_LIMIT_S = 300.0
 META_LIMIT_S = 120.0
