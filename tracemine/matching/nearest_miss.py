@@ -73,10 +73,7 @@ def _miss(relaxed: Rule, rows: Rows, variable: str | None, condition: ColumnTest
     first = _longest(found)
     values: tuple[str, ...] = ()
     if variable is not None and isinstance(condition, ColumnTest):
-        bound = _names_of(relaxed, variable)
-        passed = _passed((condition,), rows)
-        at = [row for row, name in zip(first.rows, first.variables, strict=True) if name in bound and not passed[row]]
-        values = tuple(dict.fromkeys(_value(rows, condition.column, row) for row in at))
+        values = _instead(relaxed, rows, variable, condition, first)
         condition = f"{variable}.{condition}"
     yield NearMiss(variable, str(condition), len(found), first, values)
 
@@ -127,6 +124,14 @@ def _where_text(test: Test) -> str:
     if isinstance(test, SameInput):
         return f"SAME INPUT ({test.one}, {test.other})"
     return f"{test.left} {test.sign} {test.right}"
+
+
+def _instead(relaxed: Rule, rows: Rows, variable: str, test: ColumnTest, match: Match) -> tuple[str, ...]:
+    """Return what rows have that a test is about and that fail it: those bound by a name with this label."""
+    bound = _names_of(relaxed, variable)
+    passed = _passed((test,), rows)
+    at = [row for row, name in zip(match.rows, match.variables, strict=True) if name in bound and not passed[row]]
+    return tuple(dict.fromkeys(_value(rows, test.column, row) for row in at))
 
 
 def _names_of(rule: Rule, variable: str) -> set[str]:

@@ -68,10 +68,7 @@ def shorter(graph: Graph) -> Graph:
     Kinds differ by rank, dtype, axes of one element and layout, and by which results are wanted. Raises Unsupported
     where no kernel can be generated.
     """
-    lengths = {len(each.values) for call in graph.calls for each in _lists(call)}
-    lengths |= {len(call.outputs) for call in graph.calls if call.outputs}
-    alone = any(not call.operator.startswith("aten::_foreach_") for call in graph.calls)
-    count = lengths.pop() if len(lengths) == 1 and not alone else None
+    count = _length(graph)
     if count is None or count <= MOST_MEMBERS:
         return graph
     kept = _kept(graph, count)
@@ -81,6 +78,14 @@ def shorter(graph: Graph) -> Graph:
 
 def _lists(call: GraphCall) -> list[Refs | Scalars]:
     return [v for v in call.arguments if isinstance(v, Refs | Scalars)]
+
+
+def _length(graph: Graph) -> int | None:
+    """Return how many members all lists have; None where a call takes none, or others do not have as many."""
+    lengths = {len(each.values) for call in graph.calls for each in _lists(call)}
+    lengths |= {len(call.outputs) for call in graph.calls if call.outputs}
+    alone = any(not call.operator.startswith("aten::_foreach_") for call in graph.calls)
+    return lengths.pop() if len(lengths) == 1 and not alone else None
 
 
 def _kept(graph: Graph, count: int) -> list[int]:

@@ -239,8 +239,7 @@ def careful(name: str, source: Any, of: Callable[[torch.Tensor], torch.Tensor]) 
     if name in _SUMS:
         return _of_sums(name, finite, of)
     if name in _RUNNING_SUMS:
-        of_parts = of(finite.square()) * of(torch.ones_like(finite)).log2()
-        return _ROUNDING * ((of_parts + 2 * of(finite).square()) / 3).sqrt()
+        return _of_running_sums(finite, of)
     if name.removesuffix("_") in _EXPONENTIALS:  # of a number that was rounded
         return (_first(of(finite * (1 + _ROUNDING))) - _first(of(finite))).abs().nan_to_num(0.0, 0.0, 0.0)
     return None
@@ -264,6 +263,16 @@ def _of_sums(name: str, finite: torch.Tensor, of: Callable[[torch.Tensor], torch
     sizes = of(finite.abs()) * (terms if name == "mean" else 1)
     off = _ROUNDING * (share * math.log2(max(terms, 1)) / 3).sqrt()
     return torch.where(sizes > torch.finfo(torch.float32).max, math.inf, off)
+
+
+def _of_running_sums(finite: torch.Tensor, of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Return what running sums may be off by: each is of pairs of pairs, as deep as its index's logarithm.
+
+    Of numbers of one sign the squares of what a stage rounds off double from each to the next, and the last rounds as
+    the sum itself is rounded. A CPU sums in float64 and rounds each sum once.
+    """
+    of_parts = of(finite.square()) * of(torch.ones_like(finite)).log2()
+    return _ROUNDING * ((of_parts + 2 * of(finite).square()) / 3).sqrt()
 
 
 def _last_bits(name: str, exact: torch.Tensor) -> torch.Tensor | None:

@@ -159,20 +159,7 @@ class SimulatedProgram:
         """Return the simulation once it has run, and the schemas of nodes by their place."""
         lists = {need.loose for wiring in self.wirings.values() for need in wiring.needs if need.listed}
         recorded = Lives.of(self.timeline, self.order, self.roots)
-        order, subtrees, gradients = self.order, self.subtrees, self.gradients
-        positions = sorted_unique(np.concatenate((self.roots, gradients.positions, self.around)))
-        happenings = _Happenings(
-            position=positions,
-            root=np.isin(positions, self.roots),
-            unknown=np.isin(positions, self.around),
-            begins=np.isin(positions, gradients.positions),
-            number=subtrees.number[positions],
-            place=subtrees.place[positions],
-            node=gradients.around[positions],
-            parent=order.parent[positions],
-            step=_steps(self.timeline, order)[positions],
-            part=order.part[positions],
-        )
+        happenings = self._happenings()
 
         def begun(hints: Hints) -> Simulation:
             lives = None if recorded is None else recorded.again()
@@ -239,6 +226,22 @@ class SimulatedProgram:
         if update is not None and update.lists:
             return self._wiring(number, position, simulation.lists(update, wiring))
         return self._wiring(number, position, simulation.list_dtype(wiring)) if wiring.has_list else wiring
+
+    def _happenings(self) -> _Happenings:
+        order, subtrees, gradients = self.order, self.subtrees, self.gradients
+        positions = sorted_unique(np.concatenate((self.roots, gradients.positions, self.around)))
+        return _Happenings(
+            position=positions,
+            root=np.isin(positions, self.roots),
+            unknown=np.isin(positions, self.around),
+            begins=np.isin(positions, gradients.positions),
+            number=subtrees.number[positions],
+            place=subtrees.place[positions],
+            node=gradients.around[positions],
+            parent=order.parent[positions],
+            step=_steps(self.timeline, order)[positions],
+            part=order.part[positions],
+        )
 
     def _backward(self, simulation: Simulation, position: int) -> None:
         gradient = self.gradients.node(position)
