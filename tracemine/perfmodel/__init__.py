@@ -17,7 +17,7 @@ The time of one fused kernel is read off what a device was measured to do with i
 
 `calibration` is the file of one device, `user_calibrations` finds those that a user measured, `interpolation` and
 `curves` read one between its points, `fused_time` is the model, also for devices that were not measured,
-`intervals` its error.
+`ranges` its error.
 """
 
 from tracemine.fusion.kernel import Unfused
@@ -38,11 +38,10 @@ from tracemine.perfmodel.gaps import (
     removed,
 )
 from tracemine.perfmodel.group import Neighbour, fused_run, one_kernel
-from tracemine.perfmodel.intervals import Prediction
 from tracemine.perfmodel.library_call import at_its_rate, norm_of_its_own, rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
 from tracemine.perfmodel.lists import Pass, one_pass, share_of, without_zeros
-from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
+from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Prediction, Range, Traffic
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import GPU, UserCalibration, chosen, data_folder, of_this_user, read_measured
 

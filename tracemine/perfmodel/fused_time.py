@@ -21,7 +21,7 @@ from tracemine.devices import Device, find_device
 from tracemine.fusion.kernel import FINISH, REDUCTIONS, FusedKernel
 from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.perfmodel.curves import BASE_PS, NEEDED, PICO, DeviceCurves, ReductionOverhead, item_bytes
-from tracemine.perfmodel.intervals import (
+from tracemine.perfmodel.ranges import (
     ABOVE_LEAST,
     ELSEWHERE,
     FITTED_ON,

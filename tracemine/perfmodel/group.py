@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from tracemine.fusion.kernel import FINISH, FusedKernel, Unfused
 from tracemine.perfmodel.fused_time import Curves
-from tracemine.perfmodel.intervals import Prediction, combined
-from tracemine.perfmodel.ranges import Abstained, Estimate, Range, outwards
+from tracemine.perfmodel.ranges import Abstained, Estimate, Prediction, Range, combined, outwards
 
 # How far the interval reaches in a model's step for what a kernel alone does not show: kernels are off together there,
 # by what runs meanwhile and by where a compiler draws its borders, and slower more often than faster. Of 12 models of

@@ -268,17 +268,12 @@ def reproduction(
         fingerprint=_mark(finding),
         title=finding.title,
         says=facts(finding, _mark(finding)),
-        recorded=recorded_kernels(rebuilt, flow),
+        recorded=kernels_of(flow.timeline, rebuilt.activities),
         assumptions=rebuilt.assumptions,
         unread=rebuilt.unread,
         replacement=replacement,
         kernel=kernel,
     )
-
-
-def recorded_kernels(rebuilt: Rebuilt, flow: Flow) -> list[tuple[str, list[int] | None]]:
-    """Name and grid of each kernel that a graph had in the trace."""
-    return kernels_of(flow.timeline, rebuilt.activities)
 
 
 def graph_text(

@@ -32,8 +32,7 @@ from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import analyse, mined
 from tracemine.verdicts.candidate import Candidate
 from tracemine.verdicts.evidence import read_evidence
-from tracemine.verdicts.step import StepVerdict
-from tracemine.verdicts.verdict import Verdicts, verdict
+from tracemine.verdicts.verdict import StepVerdict, Verdicts, verdict
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.arguments import told
 from tracemine.verify.rebuild.rebuilder import Rebuilder

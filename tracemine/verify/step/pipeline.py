@@ -15,8 +15,7 @@ from tracemine.pipeline import Analysis
 from tracemine.units import range_text, time_text
 from tracemine.validate.sandbox import MEMORY_LIMIT_BYTES
 from tracemine.verdicts.candidate import Candidate
-from tracemine.verdicts.step import StepVerdict
-from tracemine.verdicts.verdict import Verdict, verdict
+from tracemine.verdicts.verdict import StepVerdict, Verdict, verdict
 from tracemine.verify.fixes.by_rule import Cause
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro import standalone
