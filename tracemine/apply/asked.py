@@ -103,9 +103,8 @@ def asked_for(
 def asked_by(findings: Sequence[Finding], rules: Sequence[str]) -> AskedShares:
     """Return findings of some rules or fingerprints, with the share of the step that each is to save."""
     asking = [f for f in findings if f.rule in rules or any(len(r) >= 4 and f.fingerprint.startswith(r) for r in rules)]
-    return AskedShares(
-        {variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking}
-    )  # what verdicts name
+    # By what verdicts name.
+    return AskedShares({variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking})
 
 
 def _shares(finding: Finding) -> Shares | None:

@@ -20,8 +20,7 @@ from tracemine.columns import Array, booleans, codes, lists, numbers, rows_that,
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of
 from tracemine.fusion.kernel import FINISH, REDUCTIONS
-from tracemine.fusion.op_cost import steps_of
-from tracemine.fusion.roles import Role, role_of
+from tracemine.fusion.roles import Role, role_of, steps_of
 from tracemine.ops import Argument, is_custom
 from tracemine.ops.facts import facts
 from tracemine.ops.infer.arguments import MISFITS

@@ -103,12 +103,10 @@ class Rule(Struct, frozen=True, kw_only=True):
     call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
     # Low, mid, high share of its time that "remove" leaves, and "fuse" where one kernel saves less than that.
     left: tuple[float, float, float] | None = None
-    match: tuple[
-        GraphPattern, ...
-    ] = ()  # over dataflow, an earlier one first; `pattern` is used where dataflow is not known
-    stays: tuple[
-        str, ...
-    ] = ()  # of a graph's match what has one of these labels or variables stays as it is: it is not what is found
+    # Over dataflow, an earlier one first; `pattern` is used where dataflow is not known
+    match: tuple[GraphPattern, ...] = ()
+    # Of a graph's match what has one of these labels or variables stays as it is: it is not what is found
+    stays: tuple[str, ...] = ()
     docs: tuple[ColumnDoc, ...] = ()  # columns that its rows have
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
     unprofiled_gte_ns: int = 0  # of gaps: the least that a match lasts once nothing records it

@@ -37,10 +37,9 @@ from tracemine.perfmodel.gaps import (
     hidden_by_workers,
     removed,
 )
-from tracemine.perfmodel.group import Neighbour, fused_run, one_kernel
+from tracemine.perfmodel.group import Neighbour, Pass, fused_run, one_kernel, one_pass, share_of, without_zeros
 from tracemine.perfmodel.library_call import at_its_rate, norm_of_its_own, rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
-from tracemine.perfmodel.lists import Pass, one_pass, share_of, without_zeros
 from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Prediction, Range, Traffic
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import GPU, UserCalibration, chosen, data_folder, of_this_user, read_measured

@@ -57,12 +57,8 @@ _TINY_BYTES = 1 << 16  # a reduction of no more is as many launches as a compile
 _TIMED_NS = 6000  # from here on the better shape is found
 # Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
 # by what their functions take. Read off large two-byte points of benchmarks/results, where memory hides none.
-_PASS_PS = {
-    "sum": 0.15,
-    "welford": 0.6,
-    "softmax": 1.2,
-    "scan": 1.2,
-}  # one loop over a row that is too long for registers
+# One loop over a row that is too long for registers
+_PASS_PS = {"sum": 0.15, "welford": 0.6, "softmax": 1.2, "scan": 1.2}
 _FINISH = 2400  # elements that combining a program's running values at the end of a loop costs as much as
 _WRITE_PASS_PS = 0.45  # the last loop, which writes
 _HELD_PS = {"sum": 0.15, "welford": 0.3, "softmax": 0.5, "scan": 0.5}  # of a row in registers, beyond base
