@@ -120,12 +120,12 @@ def by_compile(kernel: Candidate) -> CallVerdict | None:
 
 def call_verdict(call: Candidate) -> CallVerdict:
     """Return what all that was tried of a call comes to."""
-    (found, took), said = call.came_to(), call.said
+    ((level, says, not_tested), took), said = call.came_to(), call.said
     return CallVerdict(
         call=call.call,
         text=call.says,
-        level=found.level,
-        says=SAYS.get(found.says, found.says),
+        level=level,
+        says=SAYS.get(says, says),
         products=call.products,
         calls=call.calls,
         eager_calls=call.eager_calls,
@@ -134,7 +134,7 @@ def call_verdict(call: Candidate) -> CallVerdict:
         right=said.get("right") if isinstance(said, Mapping) else None,
         source=call.own_file,
         assumptions=call.assumptions,
-        not_tested=found.not_tested,
+        not_tested=not_tested,
     )
 
 
@@ -206,7 +206,7 @@ def verdict(finding: Finding, candidates: Sequence[Candidate]) -> Verdict:
     predicted = finding.gpu_saving_ns // occurrences
     own = candidates[0]
     own = own if own.traced_ns is not None else replace(own, traced_ns=finding.measured_ns / occurrences)
-    (found, measured), said = own.came_to(), own.said
+    ((level, says, not_tested), measured), said = own.came_to(), own.said
     said = said if isinstance(said, Mapping) else {}
     calls = {each.by: call_verdict(each) for each in candidates[1:]}
     library, compiled = calls.get(LIBRARY), by_compile(own)
@@ -214,8 +214,8 @@ def verdict(finding: Finding, candidates: Sequence[Candidate]) -> Verdict:
         fingerprint=finding.fingerprint,
         rule=finding.rule,
         title=finding.title,
-        level=found.level,
-        says=found.says,
+        level=level,
+        says=says,
         evidence=own.evidence,
         calls=own.calls,
         predicted_ns=predicted,
@@ -230,13 +230,13 @@ def verdict(finding: Finding, candidates: Sequence[Candidate]) -> Verdict:
         times=said.get("times"),
         source=own.source,
         assumptions=(*own.assumptions, *own.check_assumes),
-        not_tested=found.not_tested,
+        not_tested=not_tested,
         library=library,
         with_products=calls.get(WITH_PRODUCTS),
         compiled=compiled,
         by=own.by,
         seconds=said.get("seconds"),
-        best=best(found.level, measured, library=library, compiled=compiled),
+        best=best(level, measured, library=library, compiled=compiled),
     )
 
 
