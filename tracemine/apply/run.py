@@ -275,7 +275,7 @@ def pared(trying: Trying, run: Applied, best: Names, compiled: Names) -> Applied
     is faster.
     """
     for _ in range(_ROUNDS):
-        fewer = [tuple(name for name in best if name != left) for left in best] if len(best) > 1 else []
+        fewer = _without_one(best)
         timed = _once_more(trying, (best, compiled), fewer)
         run = _noted(run, timed)
         if timed[best].said == "not tried":  # no time is left: as it was measured before
@@ -293,6 +293,11 @@ def pared(trying: Trying, run: Applied, best: Names, compiled: Names) -> Applied
         if not same or run.best != best:
             break
     return run
+
+
+def _without_one(names: Names) -> list[Names]:
+    """Return the sets that one is left out of, where something stays."""
+    return [tuple(name for name in names if name != left) for left in names] if len(names) > 1 else []
 
 
 def _next_to_compile(trying: Trying, run: Applied, compiled: Names, timed: Mapping[Names, Tried]) -> Applied:

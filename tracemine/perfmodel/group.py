@@ -223,12 +223,12 @@ def one_pass(
         return Abstained("device_unknown")
     if not passes:
         return Estimate(after_ns=Range(0, 0, 0), traffic_bytes=before, assumptions=("nothing is left of it",))
-    reads, writes = sum(one.reads for one in passes), sum(one.writes for one in passes)
+    reads, writes = sum(each_pass.reads for each_pass in passes), sum(each_pass.writes for each_pass in passes)
     if compiled:
-        launches = sum(-(-len(one.sizes) // _COMPILED_TENSORS) for one in passes)
+        launches = sum(-(-len(each_pass.sizes) // _COMPILED_TENSORS) for each_pass in passes)
         mid = _COMPILED * curves.memory_ns(reads, writes, 0.0) + launches * _LAUNCH_NS
     else:
-        mid = sum(listed_ns(curves, one) for one in passes)
+        mid = sum(listed_ns(curves, each_pass) for each_pass in passes)
     less, more = _COMPILED_RANGE if compiled else _LIST_RANGE
     low, high = mid * less, mid * more
     assumptions = [

@@ -44,6 +44,11 @@ def _scalars(steps: Sequence[_Step]) -> list[tuple[str, Scalar]]:
     return [named for step in steps for named in step.scalars.items()]
 
 
+def _positive(row: Row, steps: Sequence[_Step]) -> frozenset[int]:
+    """Return the inputs that hold no negative number."""
+    return frozenset(step.tensors[name] for step in steps for name in row.positive)
+
+
 def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str:
     """Return a row's replacement; why it is none, or "" where the pattern does not even begin to fit."""
     steps = [step for value in terms.written if (step := _step(row, terms, value)) is not None]
@@ -67,7 +72,7 @@ def _found(row: Row, terms: Terms, unread: Collection[int]) -> Replacement | str
         eager_calls=0,
         numbers=known,
         comes_to={s.name: row.instead[name] for name, s in scalars},
-        positive=frozenset(step.tensors[name] for step in steps for name in row.positive),
+        positive=_positive(row, steps),
         at={s.name: number(row.instead[name], known) for name, s in scalars},
         assumptions=tuple(_assumptions(row, unknown, not set(unread).isdisjoint(terms.graph.live))),
         differs={**row.differs, **({"gaps": _DENSE} if row.dense else {})},
