@@ -36,7 +36,7 @@ from tracemine.formats.format import Progress
 from tracemine.formats.graph_capture import with_known_captures
 from tracemine.fusion import Groups, groups
 from tracemine.matching import Rule, mine
-from tracemine.matching.selection import of_producer
+from tracemine.matching.rule import of_producer
 from tracemine.perfmodel import GPU, UserCalibration, chosen, of_this_user
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline, producer_of

@@ -13,7 +13,7 @@ from tracemine import verdicts
 from tracemine.causes import load_rules
 from tracemine.devices import Device, device_named
 from tracemine.errors import UsageError
-from tracemine.matching.selection import selected
+from tracemine.matching.rule import selected
 from tracemine.perfmodel import of_this_user, read_measured
 from tracemine.pipeline import ScanOptions
 from tracemine.units import Threshold, parse_threshold

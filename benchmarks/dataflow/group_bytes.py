@@ -42,7 +42,7 @@ class Group:
     nbytes: int
     measured_ns: int
     after_ns: Range
-    kind: str  # class of kernel, of tracemine.perfmodel.intervals
+    kind: str  # class of kernel, of tracemine.perfmodel.ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class Taken:
         ids = [f["fingerprint"] for f in json.loads(scan or b"{}").get("findings", []) if f["rule"] == rule]
         for each in ids[:1]:
             self.ran("fix", "tracemine", "fix", each, here, "--source", str(source), "--quiet", to="fixed.txt")
-        from tracemine.fix.pages import page_text
+        from tracemine.fix.diff import page_text
 
         page, change = PAGES[self.name], self.out / f"{self.name}.diff"
         (source / f"{page}.py").write_text(page_text(page))

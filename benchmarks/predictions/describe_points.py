@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.patterns import PATTERNS
 from tracemine.fusion.kernel import REDUCTIONS
-from tracemine.fusion.op_cost import online_softmax, steps_of
+from tracemine.fusion.roles import online_softmax, steps_of
 
 LOOK_UPS = {"aten::embedding", "aten::gather", "aten::index_select", "aten::index"}
 PRODUCTS = {"aten::mm", "aten::addmm"}

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tracemine.devices import find_device
 from tracemine.fusion.kernel import FusedKernel
-from tracemine.perfmodel import Curves, library_norm
+from tracemine.perfmodel import Curves, library_call
 
 RESULTS = Path(__file__).parents[1] / "results"
 ROW_NS = range(60, 121, 2)
@@ -42,9 +42,9 @@ def points(paths: list[Path]) -> list[tuple[str, tuple[int, int], Curves, FusedK
 
 
 def error(rows: list, row_ns: float) -> float:
-    library_norm._ROW_NS = row_ns
+    library_call._ROW_NS = row_ns
     return float(
-        np.mean([abs(math.log(library_norm.rms_norm_ns(c, k, warm) / eager)) for _, _, c, k, warm, eager, _ in rows])
+        np.mean([abs(math.log(library_call.rms_norm_ns(c, k, warm) / eager)) for _, _, c, k, warm, eager, _ in rows])
     )
 
 
@@ -59,8 +59,8 @@ def main() -> None:
     print(f"a row takes {best} ns of a multiprocessor; error {error(rows, best):.0%}, left out {np.mean(out):.0%}\n")
     print("| | eager µs | torch.compile | predicted | loses, predicted |\n|---|---:|---:|---:|---|")
     for name, _, curves, kernel, warm, eager, compiled in rows:
-        told = library_norm.rms_norm_ns(curves, kernel, warm)
-        loses = "yes" if library_norm.rms_norm_loses(curves, kernel) else ""
+        told = library_call.rms_norm_ns(curves, kernel, warm)
+        loses = "yes" if library_call.rms_norm_loses(curves, kernel) else ""
         print(f"| {name} | {eager / 1000:.1f} | {compiled / 1000:.1f} | {told / 1000:.1f} | {loses} |")
 
 

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from programs import score  # noqa: E402
 from programs.graphs import NAMES  # noqa: E402
 from tracemine.api.pictures import tops_of  # noqa: E402
-from tracemine.apply.modes import Shares, likely_of, mode_row, within  # noqa: E402
+from tracemine.apply.asked import Shares, likely_of, mode_row, within  # noqa: E402
 from tracemine.findings.alone import MeasuredBySaid  # noqa: E402
 from tracemine.pipeline import ScanOptions, analyse, mined  # noqa: E402
 

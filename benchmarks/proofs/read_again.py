@@ -12,9 +12,9 @@ from tracemine.codegen.axes import Axes
 from tracemine.codegen.graph import Graph
 from tracemine.codegen.lowering.context import Lowered
 from tracemine.codegen.lowering.driver import lower
-from tracemine.codegen.min_traffic import distinct_elements
 from tracemine.codegen.tensor_ir import Input, Reduction, Tensor, met
 from tracemine.ops import itemsize
+from tracemine.verify.repro.text import distinct_elements
 
 # Registers and shared memory of a multiprocessor, 256 and 228 KiB since A100 and H100.
 _HELD_BYTES = 484 * 1024

@@ -46,7 +46,7 @@ from tracemine.verify.pipeline import gpu_name, judged
 from tracemine.verify.prepare import Ready, prepared, refused
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter
-from tracemine.verify.workers.ahead import Runner, at_once
+from tracemine.verify.workers.quick import Runner, at_once
 
 MOST_VARIANTS = 2  # of a finding: the same in other shapes
 NOT_VALIDATED = "not asked for"

@@ -19,8 +19,8 @@ from typing import Any
 from tracemine.pipeline import analyse, mined
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import Rebuilder
-from tracemine.verify.step.file import module_text
 from tracemine.verify.step.placing import place
+from tracemine.verify.step.text import module_text
 
 
 def prepare(arguments: argparse.Namespace) -> None:

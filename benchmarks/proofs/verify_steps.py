@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from tracemine.pipeline import analyse, mined
-from tracemine.verdicts.step import StepGain, StepVerdict
+from tracemine.verdicts.verdict import StepGain, StepVerdict
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.step.build import NoStep

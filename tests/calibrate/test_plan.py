@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from tracemine.calibrate.library_plan import LibraryJob, library_plan
-from tracemine.calibrate.plan import ITEM_BYTES, PatternJob, plan
+from tracemine.calibrate.plan import ITEM_BYTES, LibraryJob, PatternJob, library_plan, plan
 from tracemine.perfmodel.calibration import LibraryPoint, Point
 from tracemine.perfmodel.library_rates import FEWEST
 

@@ -32,8 +32,7 @@ from tracemine.report import Drawing
 from tracemine.report.verdicts import render
 from tracemine.validate.record import Mutant
 from tracemine.validate.sandbox import Sandbox, refused
-from tracemine.verdicts.step import StepVerdict
-from tracemine.verdicts.verdict import Verdict, Verdicts, merged
+from tracemine.verdicts.verdict import StepVerdict, Verdict, Verdicts, merged
 from tracemine.verify import pipeline
 from tracemine.verify.repro.emitter import Emitter
 from tracemine.verify.run import VerifyRun

@@ -167,7 +167,7 @@ def test_without_that_sum_it_is_not_called_sure_that_the_older_one_was_read() ->
 def test_a_node_follows_a_formula_if_its_operators_do(
     kind: str, names: list[str], arguments: list[str], found: list[list[str]]
 ) -> None:
-    programs_of = [[part.argument for part, _ in one] for one in programs(kind, names, dict.fromkeys(arguments))]
+    programs_of = [[part[0] for part, _ in one] for one in programs(kind, names, dict.fromkeys(arguments))]
     assert sorted({*map(tuple, programs_of)}) == [tuple(one) for one in found]
 
 

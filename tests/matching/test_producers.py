@@ -12,7 +12,7 @@ from tracemine.errors import RuleError
 from tracemine.findings.environment import environment_of
 from tracemine.findings.graphs.obstacles import find_obstacles
 from tracemine.host.waits import waits_of
-from tracemine.matching.selection import of_producer
+from tracemine.matching.rule import of_producer
 from tracemine.pipeline import ScanOptions, analyse, mined
 from tracemine.rows.host import host_calls
 from tracemine.timeline import PRODUCERS, producer_of

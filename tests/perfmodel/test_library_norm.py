@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.known import known_calibration
 from tracemine.fusion import FusedKernel, steps_of
 from tracemine.perfmodel import Abstained, Curves, Estimate, norm_of_its_own, rms_norm_loses
-from tracemine.perfmodel.library_norm import rms_norm_ns
+from tracemine.perfmodel.library_call import rms_norm_ns
 
 H100, H200 = (Curves(known_calibration(name)) for name in ("NVIDIA H100 SXM", "NVIDIA H200 SXM"))
 

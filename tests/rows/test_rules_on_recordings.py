@@ -13,7 +13,7 @@ from tests.rows.test_gaps import column
 from tracemine.causes import CAUSES, columns_of, load_rules
 from tracemine.formats import open_trace
 from tracemine.matching import mine
-from tracemine.matching.selection import of_producer
+from tracemine.matching.rule import of_producer
 from tracemine.rows import Rows, row_sets
 from tracemine.timeline import Timeline
 

@@ -14,10 +14,10 @@ import pytest
 import tracemine
 from tracemine.errors import UsageError
 from tracemine.recording.files import Capture
-from tracemine.testing import measure, plugin
+from tracemine.testing import message as step_message
+from tracemine.testing import plugin
 from tracemine.testing.limits import StepLimits, limits_of
-from tracemine.testing.measure import MeasuredStep
-from tracemine.testing.message import LINES, message
+from tracemine.testing.message import LINES, MeasuredStep, message
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Load once what a recording loads: pytester takes new modules away after each run, and torch bears that once."""
     pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[dev]'")
     limits = limits_of((), {"step_ms": 1e6, "device": "cpu", "steps": 1, "warmup": 0, "timed": 1})
-    measure.measured(lambda: None, limits, tmp_path_factory.mktemp("loads") / "step")
+    step_message.measured(lambda: None, limits, tmp_path_factory.mktemp("loads") / "step")
 
 
 def ran(pytester: pytest.Pytester, code: str, *options: str) -> pytest.RunResult:
@@ -182,8 +182,8 @@ def test_without_torch_a_marked_test_is_skipped(pytester: pytest.Pytester, monke
 
 
 def test_findings_fail_a_test_on_a_gpu(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "lacking", lambda device: "")
-    monkeypatch.setattr(measure, "measured", lambda step, limits, folder: recorded())
+    monkeypatch.setattr(step_message, "lacking", lambda device: "")
+    monkeypatch.setattr(step_message, "measured", lambda step, limits, folder: recorded())
     code = "import pytest\n@pytest.mark.tracemine(max_findings={})\ndef test_it(): pass\n"
     done = ran(pytester, code.format(1))
     done.assert_outcomes(failed=1)

@@ -24,9 +24,8 @@ from tracemine.findings.record import Alike, Scan, Share
 from tracemine.findings.verdicts import ACCOUNTS, with_verdicts
 from tracemine.validate.record import Fault
 from tracemine.verdicts.evidence import Evidence, read_evidence, same_gpu
-from tracemine.verdicts.outcome import CallVerdict
 from tracemine.verdicts.stored import LARGEST_BYTES
-from tracemine.verdicts.verdict import Verdict, Verdicts, table
+from tracemine.verdicts.verdict import CallVerdict, Verdict, Verdicts, table
 
 ROOT = Path(__file__).parents[2]
 H200, A100 = "NVIDIA H200", "NVIDIA A100-SXM4-80GB"

@@ -13,7 +13,7 @@ from tracemine.codegen.graph import GraphError, Unsupported
 from tracemine.verify import pipeline
 from tracemine.verify.pipeline import How
 from tracemine.verify.rebuild.rebuilder import Rebuilder
-from tracemine.verify.workers.ahead import Runner
+from tracemine.verify.workers.quick import Runner
 
 ROOT = Path(__file__).parents[2]
 DECODE = ROOT / "fixtures" / "captures" / "decoder_decode"
@@ -24,7 +24,7 @@ STAGES = {  # what fails, and how far the finding gets: it is not judged beyond
     "tracemine.verify.prepare.generate": "L0",
     "tracemine.verify.prepare.tried": "L0",
     "tracemine.validate.sandbox.Sandbox.validate": "L5",
-    "tracemine.verify.workers.ahead.Ahead.timed": "L0",
+    "tracemine.verify.workers.quick.Ahead.timed": "L0",
     "tracemine.verify.pipeline.verdict": "L0",
 }
 

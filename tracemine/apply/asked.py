@@ -4,15 +4,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tracemine.apply.modes import Shares, saved_by_modes
+import msgspec
+
 from tracemine.apply.variants import VARIANTS
+from tracemine.findings.alone import MeasuredBySaid
+from tracemine.findings.graphs.record import WAYS, WayName
 from tracemine.findings.grouping import variants_of
+from tracemine.findings.record import Finding, Scan, StepSummary
+from tracemine.tables import table_beside
+from tracemine.top.record import GraphTop
 
-if TYPE_CHECKING:
-    from tracemine.findings.record import Finding, Scan
-    from tracemine.top.record import GraphTop
+Shares = tuple[float, float, float]
+"""Of the step: least, likely, most. The least is below zero where it may get slower."""
+
+
+# What a mode left of a step, by what was said to be left.
+LEFT: Final = msgspec.convert(table_beside(__file__, "modes.toml"), dict[str, MeasuredBySaid])
+_LIKE: Final[dict[WayName, WayName]] = {"graphs_by_step": "reduce_overhead", "max_autotune": "reduce_overhead"}
+
+
+def mode_row(way: WayName, step: StepSummary) -> str:
+    """Return the row of a mode in the table: by who sets the pace of the step."""
+    assert step.unprofiled_ns is not None  # noqa: S101 - whoever asks knows it
+    idle = 2 * step.gpu_busy_ns < step.unprofiled_ns.mid
+    return f"{_LIKE.get(way, way)}_{'host' if idle else 'device'}"
+
+
+def likely_of(graphs: GraphTop, step: StepSummary) -> dict[WayName, float]:
+    """Return what each mode is likely to save, of the step or of what in it it saves most of. Missing: not known."""
+    assert step.unprofiled_ns is not None  # noqa: S101 - whoever asks knows it
+    found = dict[WayName, float]()
+    for way in WAYS:
+        savings = [span.way(way).saving_ns for span in (graphs.step, *graphs.spans)]
+        known = [saving.mid / graphs.steps / step.unprofiled_ns.mid for saving in savings if saving is not None]
+        if known:
+            found[way] = min(max(known), 1.0)
+    return found
+
+
+def within(likely: float, row: MeasuredBySaid) -> Shares:
+    """Return a saving with its interval.
+
+    >>> within(0.5, MeasuredBySaid(programs=9, least=0.8, most=1.4))
+    (0.3, 0.5, 0.6)
+    """
+    low, high = (round(1 - times * (1 - likely), 4) for times in (row.most, row.least))
+    return min(low, likely), likely, max(high, likely)
+
+
+def saved_by_modes(graphs: GraphTop, step: StepSummary | None) -> dict[str, Shares]:
+    """Return what each mode saves of a step. graphs: of the same recording."""
+    if step is None or step.unprofiled_ns is None:
+        return {}
+    return {way: within(likely, LEFT[mode_row(way, step)]) for way, likely in likely_of(graphs, step).items()}
+
 
 _MOST: Final = 0.98  # of a step: something stays, however much savings add up to
 
@@ -56,9 +103,8 @@ def asked_for(
 def asked_by(findings: Sequence[Finding], rules: Sequence[str]) -> AskedShares:
     """Return findings of some rules or fingerprints, with the share of the step that each is to save."""
     asking = [f for f in findings if f.rule in rules or any(len(r) >= 4 and f.fingerprint.startswith(r) for r in rules)]
-    return AskedShares(
-        {variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking}
-    )  # what verdicts name
+    # By what verdicts name.
+    return AskedShares({variants_of(finding)[0].fingerprint: _shares(finding) for finding in asking})
 
 
 def _shares(finding: Finding) -> Shares | None:

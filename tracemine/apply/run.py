@@ -11,9 +11,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tracemine.apply.asked import Wanted, predicted
+from tracemine.apply.asked import Shares, Wanted, predicted
 from tracemine.apply.edits import edited, mark_of
-from tracemine.apply.modes import Shares
 from tracemine.apply.questions import TrialJob
 from tracemine.apply.record import Applied, Timed, Tried
 from tracemine.apply.timing import compared
@@ -296,6 +295,11 @@ def pared(trying: Trying, run: Applied, best: Names, compiled: Names) -> Applied
     return run
 
 
+def _without_one(names: Names) -> list[Names]:
+    """Return the sets that one is left out of, where something stays."""
+    return [tuple(name for name in names if name != left) for left in names] if len(names) > 1 else []
+
+
 def _next_to_compile(trying: Trying, run: Applied, compiled: Names, timed: Mapping[Names, Tried]) -> Applied:
     """Return a run with its best held against torch.compile alone, in whose favour it goes where that is faster."""
     if not compiled or not timed[compiled].timed:
@@ -313,11 +317,6 @@ def _noted(run: Applied, timed: Mapping[Names, Tried]) -> Applied:
     alone = [tried.variants for tried in run.alone]
     together = [tried for names, tried in rows.items() if names not in alone and len(names) > 1]
     return replace(run, alone=tuple(rows[names] for names in alone), together=tuple(together))
-
-
-def _without_one(names: Names) -> list[Names]:
-    """Return the sets that one is left out of, where something stays."""
-    return [tuple(name for name in names if name != left) for left in names] if len(names) > 1 else []
 
 
 def _once_more(trying: Trying, again: Sequence[Names], fewer: Sequence[Names]) -> dict[Names, Tried]:

@@ -17,9 +17,8 @@ import triton
 from torch.profiler import ProfilerActivity, profile
 
 from tracemine.calibrate import kernels
-from tracemine.calibrate.library_plan import library_plan
 from tracemine.calibrate.measure_library import Run, activities_of, library_points
-from tracemine.calibrate.plan import ITEM_BYTES, PatternJob, plan
+from tracemine.calibrate.plan import ITEM_BYTES, PatternJob, library_plan, plan
 from tracemine.errors import UsageError
 from tracemine.perfmodel.calibration import Calibration, Launch, Point
 

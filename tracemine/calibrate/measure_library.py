@@ -11,7 +11,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tracemine.calibrate import kernels
-from tracemine.calibrate.library_plan import LibraryJob
+from tracemine.calibrate.plan import LibraryJob
 from tracemine.perfmodel.calibration import LibraryPoint
 
 Run = Callable[[], object]

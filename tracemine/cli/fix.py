@@ -85,7 +85,7 @@ def _diff(finding: Finding, source: Path | None, way: FixWay) -> tuple[str, list
 
 def _module(finding: Finding, analysis: Analysis | None) -> tuple[str, list[str]]:
     """Return the module with a finding's kernel, "" where there is none, and why."""
-    from tracemine.fix.pages import page_of, page_text
+    from tracemine.fix.diff import page_of, page_text
 
     page = page_of(finding.fix)
     if page is not None:

@@ -382,15 +382,15 @@ class FreeAxes:
         self._known: dict[LoopNode, frozenset[int]] = {}
 
     def __call__(self, node: LoopNode) -> frozenset[int]:
-        found = self._known.get(node)
-        if found is None:
+        axes = self._known.get(node)
+        if axes is None:
             if isinstance(node, LoopIndex):
-                found = frozenset((node.axis.number,))
+                axes = frozenset((node.axis.number,))
             else:
-                found = frozenset().union(*(self(child) for child in children(node)))
+                axes = frozenset().union(*(self(child) for child in children(node)))
             if isinstance(node, Reduce):
-                found -= self._columns
+                axes -= self._columns
             if isinstance(node, Contraction | RowSum):
-                found -= {axis.number for axis in node.axes}
-            self._known[node] = found
-        return found
+                axes -= {axis.number for axis in node.axes}
+            self._known[node] = axes
+        return axes

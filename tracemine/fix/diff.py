@@ -1,12 +1,17 @@
-"""From a finding to a unified diff of the user's source. Files outside the folder that is given are not looked at."""
+"""From a finding to a unified diff of the user's source, and the modules that it may import, each one file.
+
+Files outside the folder that is given are not looked at.
+"""
 
 from __future__ import annotations
 
 import ast
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
+from typing import Final
 
 from tracemine.errors import TracemineError
 from tracemine.files import read_file
@@ -14,9 +19,9 @@ from tracemine.files.reading import path_in
 from tracemine.findings.grouping import of_torch
 from tracemine.findings.record import Finding, Source
 from tracemine.fix.edits import edited
-from tracemine.fix.pages import page_of, page_text
 from tracemine.fix.place import Place, Refused
 from tracemine.rows.user_frames import is_own
+from tracemine.verify.repro.standalone import file_text, module_text
 
 MOST_BYTES = 4_000_000  # of a file
 _FARTHER = frozenset({"channels_last", "loader_ahead"})  # what they change stands further out than the finding's line
@@ -85,3 +90,28 @@ def _unified(old: str, new: str, name: str) -> str:
 
 def _lines(text: str) -> list[str]:
     return [line for line in re.split(r"(?<=\n)", text) if line]
+
+
+# By the file's name its parts, the last of which says what it is.
+PAGES: Final[Mapping[str, Sequence[str]]] = {
+    "linear_losses": ("verify/gpu/strips.py", "verify/gpu/linear_losses.py"),
+    "vocabulary_max": ("verify/gpu/strips.py", "verify/gpu/vocabulary_max.py"),
+}
+
+
+def page_of(advice: str) -> str | None:
+    """Return the page that a text of advice imports from; None: it names none.
+
+    >>> page_of("from linear_losses import linear_cross_entropy")
+    'linear_losses'
+    """
+    return next((name for name in PAGES if f"from {name} import " in advice), None)
+
+
+def page_text(name: str) -> str:
+    """Return the text of a page."""
+    *rest, last = PAGES[name]
+    source = resources.files("tracemine").joinpath(last).read_text("utf-8")
+    body, imports = module_text(last)
+    says = ast.get_docstring(ast.parse(source)) or ""
+    return file_text(says, (), body, embeds={"Strips": rest}, imports=imports, tools=())

@@ -24,8 +24,7 @@ from tracemine.verify.prepare import gated, let_go
 from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder
 from tracemine.verify.repro.eager import eager_text, number_text
-from tracemine.verify.repro.facts import facts
-from tracemine.verify.repro.standalone import comment
+from tracemine.verify.repro.standalone import comment, facts
 from tracemine.verify.repro.text import folded, inputs_text, one_line
 from tracemine.version import __version__
 

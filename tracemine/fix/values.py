@@ -102,7 +102,7 @@ def _kept(place: Place, call: cst.Call, inner: str) -> Changes:
     ):
         return _summed(place, loop, statement, call, inner)
     said = statement.value if isinstance(statement, cst.Expr) else None
-    if isinstance(said, cst.Call) and _last_name(place, said) in _LOGS:
+    if isinstance(said, cst.Call) and place.code(said.func).rpartition(".")[2] in _LOGS:
         return {line: wrapped(f"{_turn(place, loop)} % {_EVERY} == 0")}
     if isinstance(said, cst.Call) and isinstance(said.func, cst.Attribute) and [a.value for a in said.args] == [call]:
         return _listed(place, loop, said.func, call, inner)
@@ -139,10 +139,6 @@ def _alone(place: Place, loop: cst.CSTNode, name: str, begins: tuple[str, ...]) 
     first = place.parent(place.parent(every[0]))
     if not isinstance(first, cst.Assign) or place.code(first.value) not in begins:
         raise Refused(f"{name} does not begin as {begins[0]} in its function")
-
-
-def _last_name(place: Place, call: cst.Call) -> str:
-    return place.code(call.func).rpartition(".")[2]
 
 
 def _turn(place: Place, loop: cst.CSTNode) -> str:

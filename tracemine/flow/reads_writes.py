@@ -231,17 +231,17 @@ class OperatorEffects(msgspec.Struct, frozen=True):
         views = np.array([*(is_view(text) for text in op_names), False])[name]
         closed = np.array([*(lookup(text) is not None for text in op_names), False])[name]
         says, launches = schema >= 0, member >= 0
-        mute = np.array([one.mute for one in of_schema])[schema]
-        shares = ~says | np.array([one.shares for one in of_schema])[schema]
+        mute = np.array([effect.mute for effect in of_schema])[schema]
+        shares = ~says | np.array([effect.shares for effect in of_schema])[schema]
         gives = np.zeros(len(schema), np.bool_)
         gives[tensors.op[tensors.is_output & (tensors.op >= 0)]] = True
         inputs, outputs = ~tensors.is_output & (tensors.op >= 0), tensors.is_output & (tensors.op >= 0)
         mutated, overwritten = (
-            inputs & _at_positions(schema, tensors, [getattr(one, which) for one in of_schema])
+            inputs & _at_positions(schema, tensors, [getattr(effect, which) for effect in of_schema])
             for which in ("mutates", "overwrites")
         )
-        switched = inputs & mutated & _at_positions(schema, tensors, [one.switched for one in of_schema])
-        switches = [one.switch for one in of_schema]
+        switched = inputs & mutated & _at_positions(schema, tensors, [effect.switched for effect in of_schema])
+        switches = [effect.switch for effect in of_schema]
         mutated &= ~(switched & _switched_off(timeline, order, tensors, switched, schema, switches))
         key = tensors.op * (int(tensors.storage.max(initial=0)) + 1) + tensors.storage
         return OperatorEffects(

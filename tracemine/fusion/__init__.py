@@ -18,8 +18,8 @@ from tracemine.fusion.kernel import FusedKernel, Unfused
 from tracemine.fusion.liveness import lasting
 from tracemine.fusion.merge import merge
 from tracemine.fusion.nodes import FusionNodes, fusion_nodes
-from tracemine.fusion.op_cost import online_softmax, steps_of
 from tracemine.fusion.record import REFUSALS, Groups, Refusal, Refusals, of_activities
+from tracemine.fusion.roles import online_softmax, steps_of
 from tracemine.fusion.traffic import sized_nodes, traffic_of
 from tracemine.timeline import Timeline
 

@@ -20,8 +20,7 @@ from tracemine.columns import Array, booleans, codes, lists, numbers, rows_that,
 from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray
 from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of
 from tracemine.fusion.kernel import FINISH, REDUCTIONS
-from tracemine.fusion.op_cost import steps_of
-from tracemine.fusion.roles import Role, role_of
+from tracemine.fusion.roles import Role, role_of, steps_of
 from tracemine.ops import Argument, is_custom
 from tracemine.ops.facts import facts
 from tracemine.ops.infer.arguments import MISFITS
@@ -179,7 +178,7 @@ def fusion_nodes(timeline: Timeline, flow: Flow) -> tuple[FusionNodes, list[Mean
         role = np.where(where, int(Role.LIBRARY), role)
     steps: dict[tuple[str, ...], int] = {}
     steps_code = _of_calls([steps.setdefault(m.steps, len(steps)) for m in meanings], call)
-    size = _sizes(timeline, flow)
+    size = _largest(timeline, flow.writes.node, flow.writes.tensor_row, len(flow.nodes))
     if len(size):
         into = _of_calls([m.into for m in meanings], call)
         size = np.where(role == Role.SCATTER, _scattered(timeline, flow, into, size), size)
@@ -292,11 +291,6 @@ def _steps(name: str, op_class: str | None, space: Space | None) -> tuple[str, .
         return steps
     # A norm's backward needs two sums a row, side by side, before it can write; any other reduction is one.
     return ("sum", "sum", *steps) if op_class == "norm" else ("sum", *steps)
-
-
-def _sizes(timeline: Timeline, flow: Flow) -> IntArray:
-    """Return elements of the largest thing that each node writes; the members of a list count together."""
-    return _largest(timeline, flow.writes.node, flow.writes.tensor_row, len(flow.nodes))
 
 
 def _scattered(timeline: Timeline, flow: Flow, into: IntArray, size: IntArray) -> IntArray:

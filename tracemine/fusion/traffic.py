@@ -13,7 +13,7 @@ from tracemine.flow.record import BoolArray, Evidence, Flow, IntArray, Reads, So
 from tracemine.fusion.kernel import REDUCTIONS, FusedKernel
 from tracemine.fusion.memory_order import across_the_grain
 from tracemine.fusion.nodes import FusionNodes, Meaning
-from tracemine.fusion.op_cost import online_softmax
+from tracemine.fusion.roles import online_softmax
 from tracemine.timeline import Timeline
 
 

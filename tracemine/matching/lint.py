@@ -24,10 +24,8 @@ from tracemine.patterns import deferred
 from tracemine.rows.library import KINDS_OF_CAUSE
 
 _ATEN: Final = "aten::"
-_NAMED_BY: Final[Mapping[str, str]] = {
-    "operation": _ATEN,
-    "op": "",
-}  # columns with an operator, and what they leave out
+# Columns with an operator, and what they leave out
+_NAMED_BY: Final[Mapping[str, str]] = {"operation": _ATEN, "op": ""}
 # What takes calls of one kind alone, by how a text names it; and operators of another kind that it takes the place of.
 _TAKES: Final[tuple[tuple[re.Pattern[str], str, frozenset[str]], ...]] = (
     (deferred(r"channels_last|cudnn\.(benchmark|allow_tf32)|MIOPEN"), "convolution", frozenset()),

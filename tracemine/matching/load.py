@@ -17,7 +17,6 @@ from tracemine.matching.advice import Advice, FactDoc
 from tracemine.matching.define import exclusive
 from tracemine.matching.graph_parse import parse_graph
 from tracemine.matching.graph_pattern import GraphPattern
-from tracemine.matching.load_define import define_of
 from tracemine.matching.nearest import nearest
 from tracemine.matching.parsed import parsed_rule
 from tracemine.matching.pattern import Pattern, PatternError, checked, parse, variables
@@ -34,7 +33,7 @@ from tracemine.matching.rule import (
     Measure,
     Rule,
 )
-from tracemine.matching.rule_file import RuleFile, toml_type
+from tracemine.matching.rule_file import RuleFile, define_of, toml_type
 from tracemine.patterns import deferred
 from tracemine.rows.table import ColumnDoc
 from tracemine.timeline import PRODUCERS
@@ -50,27 +49,8 @@ class Vocabulary(Struct, frozen=True, eq=False):
 DEFAULT_PRIORITY: Final = 100
 _ID = deferred(r"[a-z][a-z0-9_]*")
 _MEASURE = deferred(r"\s*(\w+)\s*\(([^()]*)\)\s*")
-_KEYS = (
-    *("title", "task", "status", "what", "why", "fix", "limits", "false_positives", "references", "needs", "rows"),
-    "producers",
-    *(
-        "priority",
-        "saving",
-        "left",
-        "call",
-        "group_by",
-        "partition_by",
-        "order_by",
-        "pattern",
-        "match",
-        "stays",
-        "after_match",
-        "define",
-        "measures",
-        "unprofiled_gte_ns",
-    ),
-    "advice",
-)
+# What rule.toml may say: all of a rule but what its folder and the rows' documentation say.
+_KEYS = tuple(name for name in Rule.__struct_fields__ if name not in ("id", "where", "docs"))
 _DEFAULT_PARTITION = ("device", "stream")  # as far as the row set has them: a gap is a device's, not a stream's
 _DEFAULT_ORDER = ("start_ns",)
 _DEFAULT_GROUP = ("ops", "shapes", "dtype", "module")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +12,10 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracemine.errors import Location
+from tracemine.errors import Location, UsageError
 from tracemine.matching.advice import Advice
 from tracemine.matching.graph_pattern import GraphPattern
+from tracemine.matching.nearest import RULE_NAMES, nearest
 from tracemine.matching.pattern import Pattern, variables
 from tracemine.rows.table import BoolArray, ColumnDoc, IntArray
 
@@ -101,12 +103,10 @@ class Rule(Struct, frozen=True, kw_only=True):
     call: str = "compiled"  # one of CALLS, where an advice does not say otherwise
     # Low, mid, high share of its time that "remove" leaves, and "fuse" where one kernel saves less than that.
     left: tuple[float, float, float] | None = None
-    match: tuple[
-        GraphPattern, ...
-    ] = ()  # over dataflow, an earlier one first; `pattern` is used where dataflow is not known
-    stays: tuple[
-        str, ...
-    ] = ()  # of a graph's match what has one of these labels or variables stays as it is: it is not what is found
+    # Over dataflow, an earlier one first; `pattern` is used where dataflow is not known
+    match: tuple[GraphPattern, ...] = ()
+    # Of a graph's match what has one of these labels or variables stays as it is: it is not what is found
+    stays: tuple[str, ...] = ()
     docs: tuple[ColumnDoc, ...] = ()  # columns that its rows have
     advice: tuple[Advice, ...] = ()  # in place of `fix`: the first whose conditions hold
     unprofiled_gte_ns: int = 0  # of gaps: the least that a match lasts once nothing records it
@@ -207,3 +207,40 @@ class Matches(Struct, frozen=True, eq=False):
     def __iter__(self) -> Iterator[Match]:
         """Return one record a match: for reports and tests. Work on the arrays where there are many."""
         return (self[number] for number in range(len(self)))
+
+
+def selected(rules: Sequence[Rule], only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Rule, ...]:
+    """Return the rules that `only` names, all where it is empty, without those that `skip` names; names or patterns.
+
+    Raises UsageError for a name that is no rule's, a pattern that fits none, and where nothing is left.
+
+    >>> from tracemine.causes import load_rules
+    >>> [rule.id for rule in selected(load_rules(), ["host_*", "launch_gap"], ["host_stall"])]
+    ['host_sync', 'launch_gap']
+    """
+    wanted = _fitting(rules, only, "--rule") if only else {rule.id for rule in rules}
+    left = wanted - _fitting(rules, skip, "--skip")
+    if not left:
+        raise UsageError("--skip: no rule is left to look for", hint=RULE_NAMES)
+    return tuple(rule for rule in rules if rule.id in left)
+
+
+def of_producer(rules: Sequence[Rule], producer: str) -> tuple[Rule, ...]:
+    """Return the rules that hold for recordings of a producer, one of PRODUCERS.
+
+    >>> from tracemine.causes import load_rules
+    >>> any(rule.id == "optimizer_unfused" for rule in of_producer(load_rules(), "xla"))
+    False
+    """
+    return tuple(rule for rule in rules if producer in rule.producers)
+
+
+def _fitting(rules: Sequence[Rule], patterns: Sequence[str], option: str) -> set[str]:
+    ids = [rule.id for rule in rules]
+    fitting: set[str] = set()
+    for pattern in patterns:
+        named = {name for name in ids if fnmatchcase(name, pattern)}
+        if not named:
+            raise UsageError(f"{option}: there is no rule {pattern[:100]!a}", hint=nearest(pattern, ids, RULE_NAMES))
+        fitting |= named
+    return fitting

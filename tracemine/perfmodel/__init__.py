@@ -17,31 +17,30 @@ The time of one fused kernel is read off what a device was measured to do with i
 
 `calibration` is the file of one device, `user_calibrations` finds those that a user measured, `interpolation` and
 `curves` read one between its points, `fused_time` is the model, also for devices that were not measured,
-`intervals` its error.
+`ranges` its error.
 """
 
 from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
-from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers, removed
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import (
     COMPILED_CALL_NS,
     JAX_EVENT_NS,
     KERNEL_NS,
+    LOADING_PACE,
     REPLAY_FLOOR_NS,
     SLOWDOWNS,
     TRAINED_CALL_NS,
     Slowdown,
     closed_gaps,
     fitted_slowdown,
+    hidden_by_workers,
+    removed,
 )
-from tracemine.perfmodel.group import Neighbour, fused_run, one_kernel
-from tracemine.perfmodel.intervals import Prediction
-from tracemine.perfmodel.library_call import at_its_rate
-from tracemine.perfmodel.library_norm import norm_of_its_own, rms_norm_loses
+from tracemine.perfmodel.group import Neighbour, Pass, fused_run, one_kernel, one_pass, share_of, without_zeros
+from tracemine.perfmodel.library_call import at_its_rate, norm_of_its_own, rms_norm_loses
 from tracemine.perfmodel.library_rates import Rate, Rates, rates_of
-from tracemine.perfmodel.lists import Pass, one_pass, share_of, without_zeros
-from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Range, Traffic
+from tracemine.perfmodel.ranges import NOTHING, Abstained, Estimate, Prediction, Range, Traffic
 from tracemine.perfmodel.unprofiled import Unprofiled
 from tracemine.perfmodel.user_calibrations import GPU, UserCalibration, chosen, data_folder, of_this_user, read_measured
 

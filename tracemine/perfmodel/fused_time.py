@@ -21,7 +21,7 @@ from tracemine.devices import Device, find_device
 from tracemine.fusion.kernel import FINISH, REDUCTIONS, FusedKernel
 from tracemine.perfmodel.calibration import Calibration, Point, calibration_of, shipped_calibrations
 from tracemine.perfmodel.curves import BASE_PS, NEEDED, PICO, DeviceCurves, ReductionOverhead, item_bytes
-from tracemine.perfmodel.intervals import (
+from tracemine.perfmodel.ranges import (
     ABOVE_LEAST,
     ELSEWHERE,
     FITTED_ON,
@@ -57,12 +57,8 @@ _TINY_BYTES = 1 << 16  # a reduction of no more is as many launches as a compile
 _TIMED_NS = 6000  # from here on the better shape is found
 # Arithmetic of the code that torch.compile generates, in picoseconds an element on an H200; other devices are scaled
 # by what their functions take. Read off large two-byte points of benchmarks/results, where memory hides none.
-_PASS_PS = {
-    "sum": 0.15,
-    "welford": 0.6,
-    "softmax": 1.2,
-    "scan": 1.2,
-}  # one loop over a row that is too long for registers
+# One loop over a row that is too long for registers
+_PASS_PS = {"sum": 0.15, "welford": 0.6, "softmax": 1.2, "scan": 1.2}
 _FINISH = 2400  # elements that combining a program's running values at the end of a loop costs as much as
 _WRITE_PASS_PS = 0.45  # the last loop, which writes
 _HELD_PS = {"sum": 0.15, "welford": 0.3, "softmax": 0.5, "scan": 0.5}  # of a row in registers, beyond base
@@ -135,7 +131,7 @@ class Curves(DeviceCurves):
         if "random" in kernel.steps:  # a kernel of its own makes the seed first
             mid, kernels, kind = mid + self.floor_ns[1], kernels + 1, "random"
         if FINISH in kernel.steps:
-            mid, kernels = mid + self._finish_ns(kernel.rows), kernels + 1
+            mid, kernels = mid + (self.floor_ns[1] + _FINISH_ROW_NS * min(kernel.rows, _FINISH_ROWS)), kernels + 1
         if kernel.nbytes <= self.calibration.l2_bytes:
             kind += "_small"
         if kernel.nbytes <= _TINY_BYTES and kernel.walks:
@@ -162,10 +158,6 @@ class Curves(DeviceCurves):
             low, high = combined(low, ELSEWHERE[0]), combined(high, ELSEWHERE[1])
             notes.append(f"what arithmetic takes besides this GPU's own curves was set on an {FITTED_ON}")
         return low, high, notes
-
-    def _finish_ns(self, rows: int) -> float:
-        """Return the time of one number of all rows, by a kernel of one block, or of a few and one that ends it."""
-        return self.floor_ns[1] + _FINISH_ROW_NS * min(rows, _FINISH_ROWS)
 
     def epilogue(self, product_ns: float, product_bytes: int, kernel: FusedKernel) -> Prediction:
         """Predict a matrix product and what follows as one `kernel`, which reads the product's `product_bytes`.

@@ -25,8 +25,7 @@ from msgspec.structs import replace
 
 from tracemine.devices import Device, find_device
 from tracemine.perfmodel.calibration import Calibration, LibraryPoint
-from tracemine.perfmodel.intervals import combined
-from tracemine.perfmodel.ranges import Range, outwards
+from tracemine.perfmodel.ranges import Range, combined, outwards
 from tracemine.tables import table_beside
 
 # The device table's types that each arithmetic may be stated as.

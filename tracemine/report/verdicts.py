@@ -20,9 +20,7 @@ from tracemine.verdicts.levels import LEVELS
 
 if TYPE_CHECKING:
     from tracemine.report import Drawing
-    from tracemine.verdicts.outcome import CallVerdict
-    from tracemine.verdicts.step import StepVerdict
-    from tracemine.verdicts.verdict import Verdict, Verdicts
+    from tracemine.verdicts.verdict import CallVerdict, StepVerdict, Verdict, Verdicts
 
 _STYLES = {"L0": "red", "L1": "yellow", "L2": "green", "L3": "green"} | dict.fromkeys(
     ("L4", "L5", "L6", "L7"), "bold green"

@@ -1,19 +1,25 @@
-"""Say in at most fifteen lines what a step exceeds, why it takes so long, and what to do."""
+"""Run a step several times, record and scan it; say in at most fifteen lines what it exceeds, why, and what to do."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from tracemine.api.calls import scan
+from tracemine.api.report import Report
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import next_step
 from tracemine.documents.own_code import own_frame
 from tracemine.documents.trust import trust_text
 from tracemine.documents.words import cause_of
+from tracemine.errors import TracemineError
 from tracemine.findings.record import Finding, Scan
+from tracemine.recording import capture, torch_here
+from tracemine.recording.files import Capture
 from tracemine.report.escape import line
 from tracemine.testing.limits import StepLimits
-from tracemine.testing.measure import MeasuredStep
 from tracemine.units import count_text, range_text, time_text
 
 LINES, COLUMNS = 15, 200
@@ -98,3 +104,50 @@ def _next(found: MeasuredStep, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"more: tracemine scan {folder}"
     else:
         yield "a step on a CPU is timed alone: there are no findings"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """What a step took, and what was found in it."""
+
+    written: Capture
+    folder: Path
+    report: Report | None  # None: on a CPU
+
+    @property
+    def properties(self) -> list[tuple[str, object]]:
+        """Return what a JUnit file keeps of it."""
+        step_ns = self.written.alone_step_ns
+        kept: list[tuple[str, object]] = [] if step_ns is None else [("tracemine_step_ms", round(step_ns / 1e6, 6))]
+        return kept if self.report is None else [*kept, ("tracemine_findings", len(self.report))]
+
+
+def lacking(device: str) -> str:
+    """Return what is missing to run a step on a device; "" where nothing is."""
+    try:
+        torch = torch_here()
+    except TracemineError as error:
+        return error.message
+    if device == "cuda" and not torch.cuda.is_available():
+        return "torch sees no GPU here; device='cpu' times a step on the host"
+    return ""
+
+
+def measured(step: Callable[[], object], limits: StepLimits, folder: Path) -> MeasuredStep:
+    """Run a step as often as it takes, and keep the recording in a folder. Whatever the step raises goes through."""
+    __tracebackhide__ = True
+    on_gpu = limits.device == "cuda"
+    with capture(
+        folder,
+        steps=limits.steps,
+        warmup=limits.warmup,
+        timed=limits.timed,
+        stacks=on_gpu,
+        execution_trace=on_gpu,
+        quiet=True,
+    ) as recording:
+        for _ in recording.steps():
+            step()
+    if recording.written is None:
+        raise TracemineError("the step was not recorded")
+    return MeasuredStep(recording.written, folder, scan(folder) if on_gpu else None)

@@ -88,8 +88,7 @@ def _judged(
     limits = _limits(item, more)
     _skip_without(limits.device)
     from tracemine.errors import TracemineError
-    from tracemine.testing.measure import measured
-    from tracemine.testing.message import message
+    from tracemine.testing.message import measured, message
 
     wrong = ""
     try:
@@ -133,7 +132,7 @@ def _unfit(item: pytest.Item) -> str:
 
 
 def _skip_without(device: str) -> None:
-    from tracemine.testing.measure import lacking
+    from tracemine.testing.message import lacking
 
     if why := lacking(device):
         pytest.skip(f"tracemine: {why}")

@@ -10,7 +10,7 @@ It patches the interpreter's internals, which no type checker follows.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -40,21 +40,13 @@ def _convert(values, from_type, to_type, rounding):
     return _stock_convert(values, from_type, to_type, rounding)
 
 
-@dataclass(eq=False)
 class Watched:
     """Memory that kernels may touch, and who touched it during the launch at hand. Elements count from `begin`."""
 
-    begin: int
-    end: int
-    item: int
-    writer: np.ndarray = field(init=False)
-    reader: np.ndarray = field(init=False)
-    covered: np.ndarray = field(init=False)
-
-    def __post_init__(self):
-        count = (self.end - self.begin) // self.item
-        self.writer = np.full(count, -1, np.int64)
-        self.reader = np.full(count, -1, np.int64)
+    def __init__(self, begin, end, item):
+        self.begin, self.end, self.item = begin, end, item
+        count = (end - begin) // item
+        self.writer, self.reader = (np.full(count, -1, np.int64) for _ in range(2))
         self.covered = np.zeros(count, np.bool_)
 
 
@@ -308,14 +300,13 @@ class OutOfBounds(Exception):
     """A kernel touched memory that is none of its tensors'."""
 
 
-class watching:
+@contextmanager
+def watching():
     """Watch all launches inside."""
-
-    def __enter__(self):
-        _watch.append(Watch())
-        return _watch[-1]
-
-    def __exit__(self, *_):
+    _watch.append(Watch())
+    try:
+        yield _watch[-1]
+    finally:
         _watch.pop()
 
 

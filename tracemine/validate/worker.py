@@ -1,6 +1,6 @@
 """Validate generated kernels in Triton's interpreter: a process of its own that reads jobs and writes verdicts.
 
-Run by pipeline.py as `python -m tracemine.validate.worker`, with TRITON_INTERPRET=1 in its environment.
+Run by sandbox.py as `python -m tracemine.validate.worker`, with TRITON_INTERPRET=1 in its environment.
 """
 
 from __future__ import annotations

@@ -45,12 +45,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     noise: float  # what eager differs from itself, as a share
 
 
-class Reached(msgspec.Struct, frozen=True):
-    """A level, what ended the way to the next, and what was left out."""
-
-    level: str
-    says: str
-    not_tested: tuple[str, ...]
+Reached = tuple[str, str, tuple[str, ...]]
+"""A level, what ended the way to the next, and what was left out."""
 
 
 def reached(
@@ -61,7 +57,7 @@ def reached(
 ) -> Reached:
     """Return the level, by what failed first; what was not tried does not hold up what comes after it."""
     if refused is not None:
-        return Reached("L0", refused, tuple(f"{k}: {LEVELS[k]}" for k in LEVELS if k != "L0"))
+        return "L0", refused, tuple(f"{k}: {LEVELS[k]}" for k in LEVELS if k != "L0")
     tests = _Tests()
     tests.on_cpu(validation)
     tests.on_gpu(ran, measured)
@@ -74,7 +70,7 @@ def reached(
         says = failed or LEVELS[level]
     left_out = (ran.get("times") or {}).get("left_out", {}) if isinstance(ran, Mapping) else {}
     clock = [f"{SECOND_CLOCK}: {left_out[SECOND_CLOCK]}"] if SECOND_CLOCK in left_out else []
-    return Reached(level, says, (*(f"{k}: {tests.untried[k]}" for k in sorted(tests.untried)), *clock))
+    return level, says, (*(f"{k}: {tests.untried[k]}" for k in sorted(tests.untried)), *clock)
 
 
 class _Tests:

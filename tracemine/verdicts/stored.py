@@ -339,13 +339,13 @@ def _in_step(tried: Any) -> Iterator[dict[str, Any]]:
 
 def _times_of(said: StoredVerdict) -> list[StoredTimes]:
     """Return all times of a verdict. Raise ValidationError where they contradict themselves or each other."""
-    besides = [each.measured for each in (said.library, said.compiled) if each is not None]
-    taken = [each for each in (said.measured, *besides) if each is not None]
-    for each in taken:
-        ratio, of_medians = each.eager_to_fused, each.eager_ns / max(each.fused_ns, 1)
+    besides = [times.measured for times in (said.library, said.compiled) if times is not None]
+    taken = [times for times in (said.measured, *besides) if times is not None]
+    for times in taken:
+        ratio, of_medians = times.eager_to_fused, times.eager_ns / max(times.fused_ns, 1)
         if not ratio.low <= ratio.ratio <= ratio.high or abs(of_medians / ratio.ratio - 1) > _TOLERANCE:
             raise msgspec.ValidationError("its times and their ratio contradict each other")
-    if len({each.device for each in taken}) > 1:
+    if len({times.device for times in taken}) > 1:
         raise msgspec.ValidationError("its times are of several GPUs")
     return taken
 

@@ -12,11 +12,145 @@ import pyarrow as pa
 from tracemine.findings.record import KERNEL, Finding
 from tracemine.perfmodel import Range
 from tracemine.validate.record import Validation
-from tracemine.verdicts.candidate import LIBRARY, WITH_PRODUCTS, Candidate
-from tracemine.verdicts.levels import Measured
-from tracemine.verdicts.outcome import CallVerdict, best, call_verdict
-from tracemine.verdicts.outcome import compiled as by_compile
-from tracemine.verdicts.step import StepVerdict
+from tracemine.verdicts.candidate import COMPILED, KERNEL_VARIANT, LIBRARY, WITH_PRODUCTS, Candidate
+from tracemine.verdicts.levels import LEVELS, LOSES, Measured
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls that are not replayed, for one reason."""
+
+    reason: str
+    calls: int
+    gpu_ns: int
+
+
+class InPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding in the step. `occurrences`: how often a kernel of it stood there; 0: never, `says` why."""
+
+    fingerprint: str
+    title: str
+    occurrences: int
+    says: str
+
+
+class StepGain(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change saved a step, and what was predicted. Null where it was not predicted or is not comparable."""
+
+    change: str
+    measured_ns: int  # of what the replay saved, what holds for the model's own step
+    low_ns: int  # a paired bootstrap's 95 % interval
+    high_ns: int
+    replay_ns: int  # what the replay saved
+    predicted_ns: Range | None
+    within: bool | None  # whether what was measured lies in the predicted interval
+    says: str  # why it is not compared; else ""
+
+
+class StepVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded step, replayed. Nanoseconds."""
+
+    step: str
+    device: str | None  # null: it was not run on a GPU
+    says: str
+    shorter: bool | None  # whether fused kernels made the eager step shorter beyond noise; null: not tried
+    share: float  # of the step's GPU time, what is replayed
+    launches: int
+    replayed_launches: int
+    left: tuple[Left, ...]
+    findings: tuple[InPlace, ...]
+    refused: dict[str, int]  # occurrences that stay as they are, by reason
+    same_names: float | None  # of the replayed launches, those of the trace's own kernels
+    medians_ns: dict[str, dict[str, int]]  # of each variant: the step, and until the host was free again
+    recorded_ns: int | None  # the model's own step without a recorder
+    gpu_ns: dict[str, int]  # of the recorded, the replayed and the fused step's kernels
+    changes: tuple[StepGain, ...]
+    right: dict[str, Any] | None
+    not_captured: dict[str, str]
+    assumptions: tuple[str, ...]
+    source: str | None
+
+
+# What levels say of a kernel, and of a call.
+SAYS = {LEVELS["L2"]: "right on a CPU, by the same call", LOSES: "this call loses"}
+_FASTER = ("L4", "L5", "L6")
+
+
+class CallVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in place of a finding's chain: a library's, also with the products around it, or torch.compile's."""
+
+    call: str  # F.rms_norm
+    text: str  # as one writes it: F.rms_norm(x, (4096,), w, eps)
+    level: str
+    says: str
+    products: bool  # whether it does matrix products too: another algorithm, no fusion
+    calls: int  # of the chain
+    eager_calls: int  # that stay around it
+    measured: Measured | None  # `fused_ns` is what the call takes, with what stays around it
+    validation: Validation | None
+    right: dict[str, Any] | None  # faults and errors on the GPU
+    source: str | None  # a reproduction of its own; null: it stands in the finding's
+    assumptions: tuple[str, ...]
+    not_tested: tuple[str, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long eager takes; None where it was not timed."""
+        return None if self.measured is None else self.measured.eager_to_fused["ratio"]
+
+
+def by_compile(kernel: Candidate) -> CallVerdict | None:
+    """Return what torch.compile makes of a chain, where it is faster than the generated kernel; None where it is not.
+
+    A finding is worth what takes the least time.
+    """
+    ran = kernel.ran
+    if not isinstance(ran, Mapping) or not ran.get("times") or kernel.variant != KERNEL_VARIANT:
+        return None
+    made = replace(
+        kernel, by=COMPILED, variant=COMPILED, call="torch.compile", says="torch.compile", refused=None,
+        assumptions=(), validation="torch compiles for a GPU",
+    )  # fmt: skip
+    said = made.said
+    if not isinstance(said, Mapping) or not said["times"] or not (said.get("right") or {}).keys() & {"faults"}:
+        return None
+    found = call_verdict(made)
+    slower = found.measured is not None and ran["times"]["judged"][found.measured.state]["not_slower_than_compile"]
+    return None if slower else found
+
+
+def call_verdict(call: Candidate) -> CallVerdict:
+    """Return what all that was tried of a call comes to."""
+    ((level, says, not_tested), took), said = call.came_to(), call.said
+    return CallVerdict(
+        call=call.call,
+        text=call.says,
+        level=level,
+        says=SAYS.get(says, says),
+        products=call.products,
+        calls=call.calls,
+        eager_calls=call.eager_calls,
+        measured=took,
+        validation=call.validation if isinstance(call.validation, Validation) else None,
+        right=said.get("right") if isinstance(said, Mapping) else None,
+        source=call.own_file,
+        assumptions=call.assumptions,
+        not_tested=not_tested,
+    )
+
+
+def best(kernel_level: str, kernel: Measured | None, **calls: CallVerdict | None) -> str | None:
+    """Return which is faster than eager, and the fastest: `kernel` or a call's name; None where none is known to be.
+
+    calls: by name, `library` and `compiled`.
+    """
+    able = {}
+    if kernel is not None and kernel_level in _FASTER:
+        able[KERNEL] = kernel.fused_ns
+    for name, call in calls.items():
+        if call is not None and call.measured is not None and call.level in _FASTER:
+            able[name] = call.measured.fused_ns
+    return min(able, key=lambda name: able[name]) if able else None
+
 
 VERDICTS_SCHEMA_VERSION = 2
 
@@ -72,7 +206,7 @@ def verdict(finding: Finding, candidates: Sequence[Candidate]) -> Verdict:
     predicted = finding.gpu_saving_ns // occurrences
     own = candidates[0]
     own = own if own.traced_ns is not None else replace(own, traced_ns=finding.measured_ns / occurrences)
-    (found, measured), said = own.came_to(), own.said
+    ((level, says, not_tested), measured), said = own.came_to(), own.said
     said = said if isinstance(said, Mapping) else {}
     calls = {each.by: call_verdict(each) for each in candidates[1:]}
     library, compiled = calls.get(LIBRARY), by_compile(own)
@@ -80,8 +214,8 @@ def verdict(finding: Finding, candidates: Sequence[Candidate]) -> Verdict:
         fingerprint=finding.fingerprint,
         rule=finding.rule,
         title=finding.title,
-        level=found.level,
-        says=found.says,
+        level=level,
+        says=says,
         evidence=own.evidence,
         calls=own.calls,
         predicted_ns=predicted,
@@ -96,13 +230,13 @@ def verdict(finding: Finding, candidates: Sequence[Candidate]) -> Verdict:
         times=said.get("times"),
         source=own.source,
         assumptions=(*own.assumptions, *own.check_assumes),
-        not_tested=found.not_tested,
+        not_tested=not_tested,
         library=library,
         with_products=calls.get(WITH_PRODUCTS),
         compiled=compiled,
         by=own.by,
         seconds=said.get("seconds"),
-        best=best(found.level, measured, library=library, compiled=compiled),
+        best=best(level, measured, library=library, compiled=compiled),
     )
 
 

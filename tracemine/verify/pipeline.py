@@ -31,8 +31,7 @@ from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.prepare import Identity, Ready, prepared, refused
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro.emitter import Emitter
-from tracemine.verify.workers.ahead import Ahead
-from tracemine.verify.workers.quick import LEFT_OUT, Quick
+from tracemine.verify.workers.quick import LEFT_OUT, Ahead, Quick
 from tracemine.verify.workers.validators import Machines, Validators, at_once
 
 GPU_LIMIT_S = 60.0  # a graph

@@ -30,8 +30,8 @@ from tracemine.verify.rebuild.arguments import NotRecorded
 from tracemine.verify.rebuild.rebuilder import PRODUCTS, NotRebuilt, Rebuilder, Rebuilt
 from tracemine.verify.rebuild.recorded import kernels_of
 from tracemine.verify.repro.emitter import Emitter
-from tracemine.verify.repro.facts import facts, file_name
 from tracemine.verify.repro.host_copy import pinned_copy
+from tracemine.verify.repro.standalone import facts, file_name
 from tracemine.verify.repro.text import repro
 from tracemine.verify.workers.validators import Machines
 
@@ -268,17 +268,12 @@ def reproduction(
         fingerprint=_mark(finding),
         title=finding.title,
         says=facts(finding, _mark(finding)),
-        recorded=recorded_kernels(rebuilt, flow),
+        recorded=kernels_of(flow.timeline, rebuilt.activities),
         assumptions=rebuilt.assumptions,
         unread=rebuilt.unread,
         replacement=replacement,
         kernel=kernel,
     )
-
-
-def recorded_kernels(rebuilt: Rebuilt, flow: Flow) -> list[tuple[str, list[int] | None]]:
-    """Name and grid of each kernel that a graph had in the trace."""
-    return kernels_of(flow.timeline, rebuilt.activities)
 
 
 def graph_text(

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from tracemine.errors import TracemineError
 from tracemine.findings.record import GRAPH, Finding, Scan
 from tracemine.pipeline import Analysis
-from tracemine.verdicts.step import StepVerdict
-from tracemine.verdicts.verdict import Verdict
+from tracemine.verdicts.verdict import StepVerdict, Verdict
 from tracemine.verify.internal_errors import Bugs
 from tracemine.verify.pipeline import How, verify
 from tracemine.verify.rebuild.rebuilder import Rebuilder

@@ -8,8 +8,8 @@ from benchmarks.proofs.read_again import read_again
 from tests.codegen.catalogue import CATALOGUE
 from tracemine.codegen import GraphBuilder, generate
 from tracemine.codegen.graph import Graph
-from tracemine.codegen.min_traffic import compulsory
 from tracemine.validate import validate_graphs
+from tracemine.verify.repro.text import compulsory
 
 _L2_BYTES = 60 << 20
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from tests.verify.gpu import linear_cases as cases  # noqa: E402
-from tracemine.fix.pages import PAGES, page_text  # noqa: E402
+from tracemine.fix.diff import PAGES, page_text  # noqa: E402
 from tracemine.verify.gpu import linear_losses, strips, vocabulary_max  # noqa: E402
 
 pytestmark = [

@@ -26,7 +26,7 @@ from tracemine.validate.record import Validation
 from tracemine.validate.sandbox import Sandbox
 from tracemine.verdicts.candidate import LIBRARY, Candidate
 from tracemine.verdicts.levels import Measured
-from tracemine.verdicts.outcome import CallVerdict, best, call_verdict
+from tracemine.verdicts.verdict import CallVerdict, best, call_verdict
 from tracemine.verify.library import Replacement, find
 from tracemine.verify.library.source import function
 from tracemine.verify.library.terms import Opaque, terms

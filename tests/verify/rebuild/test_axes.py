@@ -16,7 +16,7 @@ from tracemine.codegen.graph import LiteralArg
 from tracemine.flow import flow
 from tracemine.formats import open_trace
 from tracemine.fusion import groups
-from tracemine.verify.rebuild.axes import axes_between
+from tracemine.verify.rebuild.call_facts import axes_between
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
 
 NODE = "autograd::engine::evaluate_function: AddmmBackward0"

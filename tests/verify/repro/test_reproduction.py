@@ -15,11 +15,10 @@ import pytest
 
 from tests.codegen.catalogue import CATALOGUE
 from tests.verify.repro import emitted
-from tracemine.codegen.min_traffic import compulsory
 from tracemine.codegen.triton.source import generate
-from tracemine.verify.prepare import recorded_kernels
+from tracemine.verify.rebuild.recorded import kernels_of
 from tracemine.verify.repro.harness import harness_text
-from tracemine.verify.repro.text import repro
+from tracemine.verify.repro.text import compulsory, repro
 
 pytest.importorskip("torch")
 pytest.importorskip("triton", reason='Triton is not installed: pip install ".[verify]"')
@@ -56,9 +55,8 @@ def test_a_kernel_of_a_long_name_is_held_against_the_whole_name() -> None:
     """Those that draw random numbers have 5,000 characters; half a name is no kernel's, and no replay would have it."""
     name = "void distribution_elementwise_grid_stride_kernel<" + "float, 4, at::native::templates::cuda::" * 130 + ">"
     activities = pa.table({"name": pa.array([name]).dictionary_encode(), "grid": [[1, 1, 1]]})
-    flow: Any = SimpleNamespace(timeline=SimpleNamespace(activities=activities))
-    rebuilt: Any = SimpleNamespace(activities=(0,))
-    assert recorded_kernels(rebuilt, flow) == [(name, [1, 1, 1])]
+    timeline: Any = SimpleNamespace(activities=activities)
+    assert kernels_of(timeline, (0,)) == [(name, [1, 1, 1])]
 
 
 def test_the_rule_takes_what_is_as_good_as_eager_and_nothing_else(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from tests.examples import examples
-from tracemine.verify.step.order import Touch, follows, schedule
+from tracemine.verify.step.placing import Touch, follows, schedule
 
 BYTES = 4
 

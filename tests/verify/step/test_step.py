@@ -32,8 +32,7 @@ from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import analyse, mined
 from tracemine.verdicts.candidate import Candidate
 from tracemine.verdicts.evidence import read_evidence
-from tracemine.verdicts.step import StepVerdict
-from tracemine.verdicts.verdict import Verdicts, verdict
+from tracemine.verdicts.verdict import StepVerdict, Verdicts, verdict
 from tracemine.verify.pipeline import fusable
 from tracemine.verify.rebuild.arguments import told
 from tracemine.verify.rebuild.rebuilder import Rebuilder
@@ -42,11 +41,11 @@ from tracemine.verify.repro import standalone
 from tracemine.verify.repro.harness import EMBEDDED as REPRO_TEXTS
 from tracemine.verify.step.build import NoStep, build
 from tracemine.verify.step.compared import CALL_NS, LAUNCHER_NS, Expected, expected, step_verdict, summary
-from tracemine.verify.step.file import EMBEDDED as STEP_TEXTS
-from tracemine.verify.step.file import step_file
 from tracemine.verify.step.pipeline import gaps_closed, prepared, raised, recorded_names
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import StepCall
+from tracemine.verify.step.text import EMBEDDED as STEP_TEXTS
+from tracemine.verify.step.text import step_file
 
 CAPTURES = Path(__file__).parents[3] / "fixtures" / "captures"
 NAMES = ("chain", "clean_gemms", "convnet_train", "decoder_decode", "decoder_prefill")

@@ -14,8 +14,8 @@ import pytest
 from tests.verdicts.test_verdict import ran
 from tracemine.verify import pipeline
 from tracemine.verify.pipeline import How
-from tracemine.verify.workers import ahead
-from tracemine.verify.workers.ahead import Ahead, Runner, at_once
+from tracemine.verify.workers import quick
+from tracemine.verify.workers.quick import Ahead, Runner, at_once
 
 ROOT = Path(__file__).parents[3]
 DECODE = ROOT / "fixtures" / "captures" / "decoder_decode"
@@ -132,7 +132,7 @@ class Runs:
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     found = Runs()
     monkeypatch.setattr(Runner, "run", lambda *given, **named: found(*given, **named))
-    monkeypatch.setattr(ahead, "at_once", lambda: 2)
+    monkeypatch.setattr(quick, "at_once", lambda: 2)
     monkeypatch.setattr(pipeline, "BATCH", 2)
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.validate", lambda *_: "not asked for")
     monkeypatch.setattr("tracemine.validate.sandbox.Sandbox.answer", lambda *_: "not asked for")
@@ -176,13 +176,13 @@ def test_max_autotune_is_compiled_behind_all_that_verdicts_need_and_is_timed_whe
         return "it ended" if (text, options["compiles"]) == ("b", ("tuned",)) else {}
 
     monkeypatch.setattr(Runner, "run", run)
-    monkeypatch.setattr(ahead, "at_once", lambda: 1)
+    monkeypatch.setattr(quick, "at_once", lambda: 1)
     with Ahead(60.0) as found:
         found.start(["a", "b"])
         found.wait()
         for text in ("a", "b"):
             found.timed(text)
-        monkeypatch.setattr(ahead, "MORE_S", 0.0)
+        monkeypatch.setattr(quick, "MORE_S", 0.0)
         found.start(["c"])
         found.wait()
         found.timed("c")

@@ -13,9 +13,8 @@ import pytest
 from tests.verdicts.test_verdict import ran
 from tracemine.verify import pipeline
 from tracemine.verify.pipeline import How
-from tracemine.verify.workers import ahead
-from tracemine.verify.workers.ahead import Runner
-from tracemine.verify.workers.quick import LEFT_OUT, Quick, graph_key, kept_in
+from tracemine.verify.workers import quick
+from tracemine.verify.workers.quick import LEFT_OUT, Quick, Runner, graph_key, kept_in
 
 ROOT = Path(__file__).parents[3]
 DECODE = ROOT / "fixtures" / "captures" / "decoder_decode"
@@ -44,7 +43,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     found = Machine()
     monkeypatch.setattr(Runner, "run", lambda *given, **named: found(*given, **named))
-    monkeypatch.setattr(ahead, "at_once", lambda: 2)
+    monkeypatch.setattr(quick, "at_once", lambda: 2)
     yield found
 
 

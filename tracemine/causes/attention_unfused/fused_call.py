@@ -16,9 +16,8 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from tracemine.ops.dtypes import HALF, itemsize
-from tracemine.perfmodel.intervals import combined
 from tracemine.perfmodel.library_rates import ASSUMED, Rate, Rates
-from tracemine.perfmodel.ranges import Abstained, Range, outwards
+from tracemine.perfmodel.ranges import Abstained, Range, combined, outwards
 
 Name = Literal["cudnn", "flash", "efficient", "math"]
 Capability = tuple[int, int]

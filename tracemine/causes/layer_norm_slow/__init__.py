@@ -13,7 +13,7 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.estimates import on_gpu
 from tracemine.findings.labels import text_at
 from tracemine.fusion.kernel import FusedKernel
-from tracemine.fusion.op_cost import steps_of
+from tracemine.fusion.roles import steps_of
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, norm_of_its_own
 from tracemine.rows.table import IntArray, category, number

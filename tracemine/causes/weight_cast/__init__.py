@@ -23,7 +23,7 @@ from tracemine.findings.estimates import on_gpu
 from tracemine.findings.lists import ListedCall, Lists
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Curves, Estimate, Pass, Range, Traffic
-from tracemine.perfmodel.lists import listed_ns
+from tracemine.perfmodel.group import listed_ns
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, named_at, rows_of

@@ -235,24 +235,24 @@ class Engine:
 
     def _apart(self, running: Running, need: Need, number: int, wiring: Wiring) -> Found | None:
         """Behind a node gradients are reduced that were broadcast, and then summed where one is there already."""
-        given = [one for one in running.gives() if not one.gone]
+        given = [gradient for gradient in running.gives() if not gradient.gone]
         if len(wiring.needs) == 1:
             shape_of = self.keys.shape_of
             reduced = [
-                one
-                for one in given
-                if one.token.key == need.key and shape_of[one.token.key] != shape_of[one.of.token.key]
+                gradient
+                for gradient in given
+                if gradient.token.key == need.key and shape_of[gradient.token.key] != shape_of[gradient.of.token.key]
             ]
             if not reduced:
                 return None
             running.reduced = reduced[0]
-            alone = len({one.token.storage for one in reduced}) == 1 and reduced[0].known
+            alone = len({gradient.token.storage for gradient in reduced}) == 1 and reduced[0].known
             return reduced[0].token, "gradient" if alone else "one of several gradients"
         if len(wiring.needs) != 2:
             return None
         if number == 1 and running.summed is not None:
-            one = running.summed[0]
-            return one.token, one.why
+            gradient = running.summed[0]
+            return gradient.token, gradient.why
         found = self._sum(running, given, wiring)
         running.unexplained |= found is None
         return found

@@ -279,14 +279,14 @@ class Simulation:
         # A fused step also takes single tensors (a gradient scaler's): those are bound as any operator's are.
         if update is not None and (not update.lists or need.position in wiring.call.lists):
             return self._lasting.update(update, need, len(taken), wiring)
-        found = self._told(need, wiring, taken) if self._hints.reads else None
-        if found is None:
-            found = self._lasts(need, len(taken), wiring)
-        if found is None and self._engine.running:
-            found = self._engine.take(need, len(taken), wiring, apart=apart, recorded=recorded)
-            if found is None and apart:  # a sum that the engine does not explain
-                found = self._choices.any(need, wiring, taken)[0], "a gradient, perhaps"
-        return found if found is not None else self._chosen(need, wiring, taken)
+        bound = self._told(need, wiring, taken) if self._hints.reads else None
+        if bound is None:
+            bound = self._lasts(need, len(taken), wiring)
+        if bound is None and self._engine.running:
+            bound = self._engine.take(need, len(taken), wiring, apart=apart, recorded=recorded)
+            if bound is None and apart:  # a sum that the engine does not explain
+                bound = self._choices.any(need, wiring, taken)[0], "a gradient, perhaps"
+        return bound if bound is not None else self._chosen(need, wiring, taken)
 
     def _lasts(self, need: Need, slot: int, wiring: Wiring) -> tuple[Token, str] | None:
         """Return what it takes that outlives a step: as in the step before, or a parameter by its position."""

@@ -19,6 +19,9 @@ from tracemine.tables import table_beside
 _NAMES, _BACKWARD = "aten::", "_backward"
 Found = tuple[Token, str]  # and how it was found
 Maker = tuple[int, int]  # a node, and which of its forward operator's results
+# One way to compute one gradient: whose gradient it is, and operators one after the other, with what each takes. None:
+# the node's own gradient is handed on.
+GradientFormula = tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]
 GRADIENT, RESULT = "grad", "result"
 
 
@@ -195,14 +198,14 @@ class Running(Struct):
         if len(best) != 1:
             return
         self.sources = []
-        for part, at in best[0]:
-            self.sources += [_shifted(sources, at) for _, sources in part.calls]
-            self.products[part.argument] = at + len(part.calls) - 1 if part.calls else -1
+        for (argument, calls), at in best[0]:
+            self.sources += [_shifted(sources, at) for _, sources in calls]
+            self.products[argument] = at + len(calls) - 1 if calls else -1
 
     def _follows(self, roots: Sequence[Wiring], program: list[tuple[GradientFormula, int]]) -> bool:
         """Return whether what each operator takes looks like what the formula says."""
-        for part, at in program:
-            for (_, sources), root in zip(part.calls, roots[at:], strict=False):
+        for (_, calls), at in program:
+            for (_, sources), root in zip(calls, roots[at:], strict=False):
                 if len(sources) != len(root.needs):
                     return False
                 for source, need in zip(sources, root.needs, strict=True):
@@ -269,7 +272,7 @@ class Running(Struct):
 
 def _odd(program: list[tuple[GradientFormula, int]], arguments: Mapping[str, ForwardInput]) -> int:
     """Count what speaks against a program: who has a node wants a gradient; who has none may be a leaf."""
-    wanted = {part.argument for part, _ in program}
+    wanted = {argument for (argument, _), _ in program}
     return sum((took.maker is not None) != (name in wanted) for name, took in arguments.items())
 
 
@@ -289,13 +292,6 @@ def _is_real(dtype: str | None) -> bool:
     return dtype is not None and dtype.startswith(("float", "bfloat", "complex"))
 
 
-class GradientFormula(Struct, frozen=True):
-    """One way to compute one gradient: operators one after the other, with what each takes."""
-
-    argument: str  # whose gradient it is
-    calls: tuple[tuple[str, tuple[str, ...]], ...]  # none: the node's own gradient is handed on
-
-
 @cache
 def derivatives() -> dict[str, Any]:
     """Return derivatives.toml, read once, which says what each of it means."""
@@ -306,7 +302,7 @@ def derivatives() -> dict[str, Any]:
 def formulas(kind: str) -> tuple[tuple[GradientFormula, ...], ...]:
     """Return by argument the ways to compute the gradients of a kind of node; none where they are not known.
 
-    >>> [part.calls for part in formulas("Bmm")[1]]
+    >>> [calls for _, calls in formulas("Bmm")[1]]
     [(('transpose', ('mat2',)), ('bmm', ('grad', '#1')))]
     """
     parts = derivatives()["formulas"].get(kind, {})
@@ -315,7 +311,7 @@ def formulas(kind: str) -> tuple[tuple[GradientFormula, ...], ...]:
 
 def _part(argument: str, text: str) -> GradientFormula:
     calls = [call.split() for call in text.split(",") if call.strip()]
-    return GradientFormula(argument, tuple((name, tuple(sources)) for name, *sources in calls))
+    return argument, tuple((name, tuple(sources)) for name, *sources in calls)
 
 
 def programs(
@@ -325,10 +321,10 @@ def programs(
 
     arguments: those of the forward operator that are tensors.
 
-    >>> [[part.argument for part, _ in found] for found in programs("Mul", ["mul"], {"self": 0, "other": 0})]
+    >>> [[argument for (argument, _), _ in found] for found in programs("Mul", ["mul"], {"self": 0, "other": 0})]
     [['other'], ['self'], ['self']]
     """
-    choices = [[way for way in ways if way.argument in arguments] for ways in formulas(kind)]
+    choices = [[way for way in ways if way[0] in arguments] for ways in formulas(kind)]
 
     def parts(number: int, at: int) -> Iterator[list[tuple[GradientFormula, int]]]:
         if number == len(choices):
@@ -336,11 +332,11 @@ def programs(
                 yield []
             return
         for way in choices[number]:
-            wanted = [name for name, _ in way.calls]
+            wanted = [name for name, _ in way[1]]
             if list(names[at : at + len(wanted)]) == wanted:
                 for rest in parts(number + 1, at + len(wanted)):
                     yield [(way, at), *rest]
-        if all(way.calls for way in choices[number]):  # it is not needed
+        if all(calls for _, calls in choices[number]):  # it is not needed
             yield from parts(number + 1, at)
 
     if any(choices):

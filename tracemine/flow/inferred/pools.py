@@ -132,13 +132,11 @@ class Bindings(Struct):
     alike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by place, the storages of all that looked right
     older: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by place, those that look so and were forgotten
     numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by root, storages that its numbers may be
-    told: set[int] = field(
-        default_factory=set
-    )  # places where autograd showed what was taken, which it may have got wrong
+    # Places where autograd showed what was taken, which it may have got wrong
+    told: set[int] = field(default_factory=set)
     updates: set[int] = field(default_factory=set)  # roots that are part of an optimizer
-    rewritten: set[int] = field(
-        default_factory=set
-    )  # places where a parameter was taken that an optimizer may have written
+    # Places where a parameter was taken that an optimizer may have written
+    rewritten: set[int] = field(default_factory=set)
     unnamed: set[int] = field(default_factory=set)  # places where what was taken may be something unknown
 
 

@@ -231,7 +231,7 @@ class Builder:
     ) -> list[Local | None] | None:
         if call.results is None:
             return self._as_viewed_inside(call, bound, made)
-        if _hands_on(call, made, launched):
+        if call.name in rules().hands_on_idle and not made and not launched:
             return bound[:1]
         found: list[Local | None] = []
         given: set[int] = set()
@@ -383,11 +383,6 @@ def _writable(
     if number in call.overwritten:
         fitting = [local for local in fitting if not local.waits(given, made, read)]
     return fitting
-
-
-def _hands_on(call: CallTensors, made: list[Local], launched: bool) -> bool:
-    """It gives what it takes, as with nothing inside and no kernel it did nothing."""
-    return call.name in rules().hands_on_idle and not made and not launched
 
 
 def _same_but_dtype(local: Local, call: CallTensors, number: int) -> bool:

@@ -181,23 +181,6 @@ def judged(samples: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, Any]
     return found
 
 
-def same_against_same(work: Callable[..., object], described: Described, trials: int) -> dict[str, Any]:
-    """Return how often a graph is called faster than itself: comparisons of one block each, by the rule of `judged`."""
-    mine = copies(make_inputs(described))
-    variants = {"eager": lambda: work(*mine), "fused": lambda: work(*mine)}
-    states = {"cold": flusher()}
-    order = random.Random(1)  # noqa: S311 - an order, no secret
-    block(variants, states, order, 2)
-    found = [judged(block(variants, states, order)["samples"]["cold"]) for _ in range(trials)]
-    return {
-        "trials": trials,
-        "faster": sum(f["faster_than_eager"] for f in found),
-        "slower": sum(f["slower_than_eager"] for f in found),
-        "ratios": [f["eager"]["ratio"] for f in found],
-        "half_widths": [round((f["eager"]["high"] - f["eager"]["low"]) / 2, 4) for f in found],
-    }
-
-
 def measure(
     variants: Mapping[str, Callable[..., object]],
     described: Described,

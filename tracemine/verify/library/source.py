@@ -25,9 +25,8 @@ class Pick:
     root: int
     dtype: str  # that the call computes in
     reads: Mapping[str, int]  # the term that each name is bound to in the call
-    turned: frozenset[str] = (
-        frozenset()
-    )  # of attention: what has its last two axes exchanged, besides what the call takes
+    # of attention: what has its last two axes exchanged, besides what the call takes
+    turned: frozenset[str] = frozenset()
 
 
 def pick(row: Row, call: str, bound: Binding, root: int, terms: Terms) -> Pick | None:

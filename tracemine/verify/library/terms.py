@@ -72,7 +72,7 @@ class Terms:
     def peeled(self, number: int, through: frozenset[str] = frozenset()) -> int:
         """Return the term below casts between floating-point types, and below operators in `through`."""
         term = self.terms[number]
-        while (term.is_cast and self._from_float(term)) or term.operator in through:
+        while (term.is_cast and (self.terms[term.tensors[0]].spec.dtype in _FLOATS)) or term.operator in through:
             number = term.tensors[0]
             term = self.terms[number]
         return number
@@ -80,9 +80,6 @@ class Terms:
     def casts(self, number: int) -> list[int]:
         """Return all terms that are this one, peeled of casts, in some type; itself first."""
         return [number, *(k for k, t in enumerate(self.terms) if t.is_cast and self.peeled(k) == number)]
-
-    def _from_float(self, cast: Term) -> bool:
-        return self.terms[cast.tensors[0]].spec.dtype in _FLOATS
 
 
 def terms(graph: Graph) -> Terms:

@@ -22,8 +22,15 @@ from tracemine.fusion.liveness import lasting
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.timeline import Timeline
-from tracemine.verify.rebuild.axes import AUTOGRAD, REDUCTIONS, Reduced, reduced
-from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor, outside
+from tracemine.verify.rebuild.call_facts import (
+    AUTOGRAD,
+    REDUCTIONS,
+    CallFacts,
+    RecordedTensor,
+    Reduced,
+    outside,
+    reduced,
+)
 from tracemine.verify.rebuild.view_recovery import Layout
 
 INDEX, STRIDED, RESHAPE = "aten::index", "aten::as_strided", "aten::reshape"
@@ -118,7 +125,7 @@ class Recorded:
     def call(self, op_row: int, activities: Sequence[int], node: int = -1) -> CallFacts:
         """Return what is known of the call of one operator, which launched some activities. −1: it is no node."""
         begin, end = np.searchsorted(self._sorted, [op_row, op_row + 1]).tolist()
-        seen = [self._seen(int(row)) for row in self._order[begin:end]]
+        seen = [self.seen(int(row)) for row in self._order[begin:end]]
         schema, call = self.schema(op_row), self._call(op_row)
         types = call.dtypes or ()
         texts = self._told(op_row, types)
@@ -333,10 +340,6 @@ class Recorded:
         """Return rows of `tensors` that were read by guess: as a graph's input each may be another tensor."""
         return frozenset(self.flow.reads.tensor_row[self._guessed].tolist())
 
-    def seen(self, row: int) -> RecordedTensor:
-        """Return one row of `tensors`."""
-        return self._seen(row)
-
     def storage(self, row: int) -> int:
         """Return the storage id of one row of `tensors`."""
         return int(self._numbers["storage_id"][row])
@@ -346,7 +349,8 @@ class Recorded:
         codes, schemas = self._schemas
         return schemas[codes[op_row]] if codes[op_row] >= 0 else None
 
-    def _seen(self, row: int) -> RecordedTensor:
+    def seen(self, row: int) -> RecordedTensor:
+        """Return one row of `tensors`."""
         storage = int(self._numbers["storage_id"][row])
         buffer = self.buffer_of.get(row)
         codes, names = self._dtype

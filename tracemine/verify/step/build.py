@@ -18,7 +18,7 @@ from tracemine.ops import itemsize, op_class, overload_of
 from tracemine.ops.facts import base_name, keeping_values
 from tracemine.ops.infer import TensorSpec
 from tracemine.validate.input_domains import NOT_NEGATIVE
-from tracemine.verdicts.step import Left
+from tracemine.verdicts.verdict import Left
 from tracemine.verify.rebuild.call_facts import CallFacts, RecordedTensor
 from tracemine.verify.rebuild.recorded import Recorded
 from tracemine.verify.rebuild.view_recovery import Layout

@@ -19,7 +19,7 @@ from tracemine.matching.rule import IDLE_SAVINGS
 from tracemine.perfmodel import NOTHING, Range
 from tracemine.pipeline import Analysis, ScanOptions, mined
 from tracemine.units import Threshold
-from tracemine.verdicts.step import InPlace, Left, StepGain, StepVerdict
+from tracemine.verdicts.verdict import InPlace, Left, StepGain, StepVerdict
 from tracemine.verify.step.placing import Placed
 from tracemine.verify.step.program import StepCall
 from tracemine.verify.step.text import items_of, needed

@@ -15,17 +15,16 @@ from tracemine.pipeline import Analysis
 from tracemine.units import range_text, time_text
 from tracemine.validate.sandbox import MEMORY_LIMIT_BYTES
 from tracemine.verdicts.candidate import Candidate
-from tracemine.verdicts.step import StepVerdict
-from tracemine.verdicts.verdict import Verdict, verdict
+from tracemine.verdicts.verdict import StepVerdict, Verdict, verdict
 from tracemine.verify.fixes.by_rule import Cause
 from tracemine.verify.rebuild.rebuilder import Rebuilder
 from tracemine.verify.repro import standalone
 from tracemine.verify.repro.emitter import write
 from tracemine.verify.step.build import NoStep
 from tracemine.verify.step.compared import Expected, Summary, expected, step_verdict, summary
-from tracemine.verify.step.file import step_file
 from tracemine.verify.step.placing import Placed, place
 from tracemine.verify.step.program import LEAST_SHARE
+from tracemine.verify.step.text import step_file
 
 GPU_LIMIT_S = 300.0
 META_LIMIT_S = 120.0

@@ -12,7 +12,7 @@ import msgspec
 
 from tracemine.codegen.graph import LiteralArg
 from tracemine.ops import Overload, overload_of
-from tracemine.verdicts.step import Left
+from tracemine.verdicts.verdict import Left
 from tracemine.verify.rebuild.view_recovery import Layout
 
 LEAST_SHARE = 0.8  # of the step's GPU time: a program that replays less is refused
