@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -63,3 +63,18 @@ def base_name(operator: str) -> str:
 
 def _names(table: dict[str, Any]) -> frozenset[str]:
     return frozenset(table["operators"].split())
+
+
+class OpClass(Struct, frozen=True):
+    """One kind of work. `bound`: what limits a large kernel of this kind; None where it depends, or nothing runs."""
+
+    name: str
+    says: str
+    bound: Literal["memory", "compute"] | None = None
+
+
+_TABLE = table_beside(__file__, "classes.toml")
+_CLASSES = tuple(OpClass(*row) for row in _TABLE["classes"])
+CLASSES: dict[str, OpClass] = {row.name: row for row in _CLASSES}
+MEMORY_BOUND_CLASSES = frozenset(row.name for row in _CLASSES if row.bound == "memory")
+COMPUTE_BOUND_CLASSES = frozenset(row.name for row in _CLASSES if row.bound == "compute")

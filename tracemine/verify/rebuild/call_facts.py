@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tracemine.calls.call import sizes
-from tracemine.calls.text import Extents
+from tracemine.calls.call import Extents, sizes
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify.rebuild.axes import Reduced
