@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracemine.ops.facts import base_name, facts
+from tracemine.ops.facts import STEPS, base_name
 
 
 def steps_of(op: str) -> tuple[str, ...]:
@@ -11,7 +11,7 @@ def steps_of(op: str) -> tuple[str, ...]:
     >>> steps_of("aten::gelu"), steps_of("aten::div_"), steps_of("add")
     (('simple', 'simple', 'erf'), ('divide',), ('simple',))
     """
-    return facts().steps.get(base_name(op), ("simple",))
+    return STEPS.get(base_name(op), ("simple",))
 
 
 def online_softmax(steps: tuple[str, ...]) -> tuple[str, ...]:
