@@ -26,7 +26,7 @@ from picture import picture
 from tracemine.causes import load_rule, load_rules
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
 from tracemine.matching.parsed import text_of_rules
-from tracemine.ops.arithmetic import unit_rows
+from tracemine.ops.kernel_names import unit_rows
 from tracemine.ops.kernels import family_rows, functor_rows
 from tracemine.ops.operators import name_rows
 from tracemine.ops.patterns import needs_text

@@ -18,7 +18,7 @@ COUNTS = {
     "__main__.py": 1,
     "cli": 136,
     "files/writing.py": 1,
-    "fleet/query.py": 1,
+    "fleet/report.py": 1,
     "fleet/places.py": 1,
     "formats/nsys/database.py": 2,
     "formats/proton/__init__.py": 2,

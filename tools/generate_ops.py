@@ -26,7 +26,7 @@ import torch.distributed._symmetric_memory  # each import registers operators of
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from tracemine.ops.classes import CLASSES  # noqa: E402
+from tracemine.ops.facts import CLASSES  # noqa: E402
 from tracemine.ops.operators import TABLE_SCHEMA  # noqa: E402
 
 TABLE = ROOT / "tracemine" / "ops" / "table.json"

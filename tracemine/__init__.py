@@ -33,8 +33,7 @@ from tracemine.version import __version__
 
 if TYPE_CHECKING:
     from tracemine import pipeline
-    from tracemine.api.before_after import Comparison, diff
-    from tracemine.api.calls import load, load_many, open, scan
+    from tracemine.api.calls import Comparison, diff, load, load_many, open, scan
     from tracemine.api.many import Failure, Reports, scan_many
     from tracemine.api.report import Report
     from tracemine.codegen import GraphBuilder, generate
@@ -80,7 +79,7 @@ _PUBLIC = {
     "validate": "tracemine.validate",
     "Finding": "tracemine.findings.record",
     "Timeline": "tracemine.timeline",
-    **dict.fromkeys(("Comparison", "diff"), "tracemine.api.before_after"),
+    **dict.fromkeys(("Comparison", "diff"), "tracemine.api.calls"),
     **dict.fromkeys(("Failure", "Reports", "scan_many"), "tracemine.api.many"),
     **dict.fromkeys(("load", "load_many", "open", "scan"), "tracemine.api.calls"),
     "Report": "tracemine.api.report",

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tracemine.devices import find_device
 from tracemine.formats import open_trace
 from tracemine.ops import op_class
-from tracemine.ops.arithmetic import is_narrow, unit_of
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall, library_call
+from tracemine.ops.kernel_names import is_narrow, unit_of
 from tracemine.perfmodel.calibration import LibraryPoint
 from tracemine.perfmodel.library_rates import ARITHMETIC, fitted
 from tracemine.rows.arrow import rows_of

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tracemine.findings.record import Range
 from tracemine.formats import open_trace
 from tracemine.pipeline import analyse, mined
-from tracemine.rows.updates import update_columns
+from tracemine.rows.activities import update_columns
 
 
 @dataclass(frozen=True)

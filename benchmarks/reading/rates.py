@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.reading.ingest import _HTA, _MEASURED
 from benchmarks.reading.trace_maker import make_trace
-from tracemine.formats.kineto import compiled
+from tracemine.formats.kineto import decoder
 
 HERE = Path(__file__).resolve().parents[1]
 FIXTURES = HERE.parent / "fixtures" / "kineto"
@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, nargs="*", default=[])
     options = parser.parse_args()
     compileall.compile_dir(HERE.parent / "tracemine", quiet=1)
-    print(f"compiled reader: {'there' if compiled.AVAILABLE else 'not there'}")
+    print(f"compiled reader: {'there' if decoder.AVAILABLE else 'not there'}")
     held = [compared(trace.name, trace, options) for trace in options.trace]
     if not options.trace:
         with tempfile.TemporaryDirectory() as folder:

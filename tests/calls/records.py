@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tracemine.calls import Call
-from tracemine.calls.text import Texts
+from tracemine.calls.call import Texts
 from tracemine.columns import string_ids
 from tracemine.formats import open_trace
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.calls.records import FIXTURES, Record, call_of, damaged, recorded
 from tracemine.calls import DTYPES, NAME, SHAPES, Call, Calls, calls_of
-from tracemine.calls import text as reader
-from tracemine.calls.text import Texts
+from tracemine.calls import call as reader
+from tracemine.calls.call import Texts
 from tracemine.formats import open_trace
 from tracemine.timeline import TABLES
 

@@ -22,8 +22,7 @@ import typer
 
 from docs.pages_cli import cli_page
 from tests import forked
-from tracemine.cli import main, whole
-from tracemine.cli.commands import COMMANDS, GROUPS
+from tracemine.cli import COMMANDS, GROUPS, main, whole
 from tracemine.perfmodel import calibration_of
 from tracemine.report import REPORTS
 from tracemine.version import __version__

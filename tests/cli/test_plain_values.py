@@ -13,8 +13,7 @@ import pytest
 import typer
 
 from tests.cli.test_cli import CLEAN, ROOT, commands
-from tracemine.cli import whole
-from tracemine.cli.plain_values import take_plainly
+from tracemine.cli import take_plainly, whole
 
 TEXTS = {str: "a b", Path: "fixtures", int: 5, float: 2.5, bool: True}
 

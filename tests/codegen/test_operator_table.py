@@ -14,7 +14,7 @@ from tracemine.codegen import Graph
 from tracemine.codegen.lowering.driver import lower
 from tracemine.codegen.operators import PointwiseRow, expression, table
 from tracemine.ops import lookup
-from tracemine.ops.facts import facts
+from tracemine.ops.facts import FLOPS_PER_ELEMENT, STEPS
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests/codegen/test_operator_table.py"
@@ -99,7 +99,7 @@ def test_every_power_and_every_operator_over_lists_has_a_case(used: tuple[set[st
 
 
 def test_every_operator_says_what_an_element_facts() -> None:
-    lacking = OPERATORS.keys() - facts().steps.keys()
+    lacking = OPERATORS.keys() - STEPS.keys()
     assert not lacking, (
         f"{sorted(lacking)}: add to [steps] in tracemine/ops/facts.toml, at a function that takes as many "
         "instructions, or where one or two do to simple"
@@ -107,7 +107,7 @@ def test_every_operator_says_what_an_element_facts() -> None:
 
 
 def test_every_operator_says_how_many_operations_an_element_takes() -> None:
-    stated, excused = facts().flops_per_element.keys(), {*ONE_OPERATION.split(), *COUNTED_TOO_LOW.split()}
+    stated, excused = FLOPS_PER_ELEMENT.keys(), {*ONE_OPERATION.split(), *COUNTED_TOO_LOW.split()}
     lacking = OPERATORS.keys() - stated - excused
     assert not lacking, f"{sorted(lacking)}: add to [flops_per_element] in tracemine/ops/facts.toml"
     assert not excused & stated, f"{sorted(excused & stated)}: has a row now; take it out of the lists in {HERE}"

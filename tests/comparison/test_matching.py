@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.comparison.build import item, items
-from tracemine.comparison.matching import Component, alike_in_kind, components
+from tracemine.comparison.matched import Component, alike_in_kind, components
 from tracemine.comparison.record import Item
 
 A, B, C, U = (digit * 16 for digit in "abce")

@@ -13,8 +13,7 @@ import pytest
 
 import tracemine.formats.ncu as report
 from tracemine.errors import InputError
-from tracemine.formats.ncu import read_counters
-from tracemine.formats.ncu.binary import answer, question
+from tracemine.formats.ncu import answer, question, read_counters
 
 METRICS: dict[str, tuple[Any, str]] = {
     "gpu__time_duration.sum": (8224.0, "ns"),

@@ -19,7 +19,7 @@ from tracemine.findings.record import ReplayedBatch, Serving
 from tracemine.matching.advice import Fact, advised
 from tracemine.pipeline import ScanOptions
 from tracemine.rows.engines import PHASES, engine_in, engine_named, engines, in_its_words, phase_rows
-from tracemine.rows.iterations.batches import Batch, batch_of
+from tracemine.rows.iterations import Batch, batch_of
 from tracemine.timeline import RecordedDevice
 from tracemine.top import HostTop
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from tracemine.formats.kineto.columns import Rows, Strings
-from tracemine.formats.kineto.compiled import PlainBlocks
-from tracemine.formats.kineto.decoder import EventDecoder
-from tracemine.formats.kineto.events import CATEGORIES, KNOWN_SPELLINGS, TABLES
+from tracemine.formats.kineto.decoder import EventDecoder, PlainBlocks
+from tracemine.formats.kineto.structs import CATEGORIES, KNOWN_SPELLINGS, TABLES
 from tracemine.formats.kineto.values import InexactTimes
 
 BLOCK_BYTES = 1 << 16

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.formats.kineto_file import BACKWARD, BASE_NS, call, event, frame, kernel, old_timeline, op, timeline
-from tracemine.formats.kineto.events import CATEGORIES, TABLES
+from tracemine.formats.kineto.structs import CATEGORIES, TABLES
 from tracemine.timeline import Timeline
 
 

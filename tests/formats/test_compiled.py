@@ -12,7 +12,7 @@ import pytest
 
 from tests.formats.mutated_blocks import Readers, blocks
 from tests.formats.test_scanner import TRACES, document, kernel, read_once, told, written
-from tracemine.formats.kineto import compiled
+from tracemine.formats.kineto import decoder
 from tracemine.formats.kineto.decoder import EventDecoder
 
 EVENT = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, "dur": 1.5, "args": {"correlation": 3}}'
@@ -20,13 +20,13 @@ EVENT = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, 
 
 @pytest.fixture(autouse=True)
 def built() -> None:
-    if not compiled.AVAILABLE:
+    if not decoder.AVAILABLE:
         assert os.environ.get("TRACEMINE_COMPILED") != "required", "the compiled reader was not built"
         pytest.skip("the compiled reader is not there: pip install -e . builds it where there is a compiler")
 
 
 def test_it_was_built_of_the_source_that_is_there() -> None:
-    source = Path(compiled.__file__).with_name("_event_columns.c")
+    source = Path(decoder.__file__).with_name("_event_columns.c")
     built = import_module("tracemine.formats.kineto._event_columns")
     assert hashlib.sha256(source.read_bytes()).hexdigest() == built.SOURCE_SHA256, "build it again: pip install -e ."
 
@@ -138,4 +138,4 @@ def test_more_events_than_a_block_has_room_for_are_decoded(tmp_path: Path) -> No
 )
 def test_a_decoder_that_is_made_wrongly_is_not_made(given: tuple[Any, ...]) -> None:
     with pytest.raises((TypeError, OverflowError)):
-        compiled.Decoder(*given)
+        decoder.Decoder(*given)

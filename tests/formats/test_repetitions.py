@@ -23,7 +23,7 @@ from tests.formats.nsys.test_schemas import recording
 from tests.formats.nsys.test_stats import _GPU, _GPU_ROWS
 from tests.formats.nsys.test_stats import written as stats
 from tracemine.formats import open_trace
-from tracemine.formats.kineto import compiled
+from tracemine.formats.kineto import decoder
 from tracemine.formats.kineto.read import assemble
 from tracemine.formats.kineto.scanner import scan
 from tracemine.formats.repetitions import REPEATED
@@ -40,7 +40,7 @@ DOUBLED: dict[str, Callable[[list[Event]], list[Event]]] = {
     ],
     "all once more": lambda events: events * 2,
 }
-READERS = [False, True] if compiled.AVAILABLE else [False]
+READERS = [False, True] if decoder.AVAILABLE else [False]
 
 
 def same(some: Timeline, other: Timeline) -> bool:

@@ -21,10 +21,10 @@ from msgspec import structs
 from benchmarks.reading.trace_maker import LAYOUTS, make_trace
 from tests.formats import reference_reader
 from tracemine.errors import InputError
-from tracemine.formats.kineto import compiled
-from tracemine.formats.kineto.events import TABLES
+from tracemine.formats.kineto import decoder
 from tracemine.formats.kineto.scan import ABSENT, MISSING, RawTrace
 from tracemine.formats.kineto.scanner import scan
+from tracemine.formats.kineto.structs import TABLES
 from tracemine.formats.kineto.values import InexactTimes, exact_ns, numbers_to_ns
 from tracemine.formats.source import FileSource
 
@@ -38,11 +38,11 @@ def read(path: Path, **options: Any) -> RawTrace:
     try:
         raw = read_once(path, by_compiled_code=False, **options)
     except InputError as error:
-        if compiled.AVAILABLE:
+        if decoder.AVAILABLE:
             with pytest.raises(InputError, match=re.escape(str(error))):
                 read_once(path, **options)
         raise
-    if compiled.AVAILABLE:
+    if decoder.AVAILABLE:
         assert told(read_once(path, **options)) == told(raw)
     return raw
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tracemine.ops import classify
-from tracemine.ops.arithmetic import is_narrow, unit_of, unit_rows
 from tracemine.ops.infer.library import LibraryCall, library_call
+from tracemine.ops.kernel_names import is_narrow, unit_of, unit_rows
 from tracemine.ops.patterns import PatternRow
 
 HALF = "c10::Half"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracemine.ops import patterns
-from tracemine.ops.arithmetic import unit_rows
+from tracemine.ops.kernel_names import unit_rows
 from tracemine.ops.kernels import family_rows, functor_rows
 from tracemine.ops.operators import name_rows
 from tracemine.ops.patterns import LatePattern, needs_text

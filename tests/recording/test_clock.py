@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tracemine.formats.capture import with_step_times
+from tracemine.formats.graph_capture import with_step_times
 from tracemine.recording.light import Clock, step_times
 from tracemine.timeline import Meta, Timeline
 from tracemine.units import uneven_text

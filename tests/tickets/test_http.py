@@ -16,9 +16,8 @@ from tests.tickets.build import BOTH, FAST, GAP_KEY, SERVICES, carrying, github,
 from tests.tickets.server import FAULTS, Faults, World, running
 from tracemine.errors import ServiceError, TracemineError, UsageError
 from tracemine.tickets import GitHub, Jira, http, sync
-from tracemine.tickets.access import Secret, origin_of
+from tracemine.tickets.access import GITHUB, Secret, github_token, jira_token, origin_of
 from tracemine.tickets.http import Client
-from tracemine.tickets.tokens import GITHUB, github_token, jira_token
 
 QUICK = dataclasses.replace(FAST, timeout_s=0.5)
 TOKEN = "t0ken-of-tests"  # noqa: S105

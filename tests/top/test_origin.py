@@ -12,7 +12,7 @@ from tests.top.raw import Recording
 from tests.top.test_sums import tops
 from tracemine.timeline import TABLES
 from tracemine.top import Top
-from tracemine.top.lines import line_paths
+from tracemine.top.origin import line_paths
 
 ENGINE = "autograd::engine::evaluate_function: "
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tracemine.agents.asked import GPU, Answer, Cursor, FindingId, Lines, Output, Seconds, TracePath
 from tracemine.agents.folders import Folders
-from tracemine.agents.pages import page
-from tracemine.agents.quoted import SENTENCE, lines, maybe, quoted, some, word
-from tracemine.agents.reading import Read, Reader, asked_id
+from tracemine.agents.quoted import SENTENCE, lines, maybe, page, quoted, some, word
+from tracemine.agents.reading import (
+    GPU,
+    Answer,
+    Cursor,
+    FindingId,
+    Lines,
+    Output,
+    Read,
+    Reader,
+    Seconds,
+    TracePath,
+    asked_id,
+)
 from tracemine.errors import UsageError
 from tracemine.findings.grouping import scan_of_variants
 from tracemine.findings.record import Finding

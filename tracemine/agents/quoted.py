@@ -5,8 +5,13 @@ All such texts of an answer stand below its one key `untrusted`, without a chara
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
+import msgspec
+
+from tracemine.errors import UsageError
 from tracemine.patterns import deferred
 from tracemine.report.escape import shorten
 
@@ -15,6 +20,9 @@ NAME, SENTENCE, TEXT = 200, 600, 4000  # characters of a kernel's name, of a sen
 # Marks and letters that are printable and are not seen: variation selectors carry whole sentences.
 _UNSEEN = deferred("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _WORD = deferred(r"[A-Za-z0-9_.+-]{1,64}")
+
+_Item = TypeVar("_Item")
+_CURSOR = deferred(r"([0-9a-f]{12})-([0-9]{1,9})")
 
 
 def quoted(text: str, longest: int = NAME) -> str:
@@ -63,3 +71,32 @@ def word(text: str) -> str:
 
 def _seen(one: str) -> bool:
     return one.isprintable() and not _UNSEEN.match(one)
+
+
+def page(
+    items: Sequence[_Item], limit: int, cursor: str | None, question: object
+) -> tuple[Sequence[_Item], str | None]:
+    """Return a page of items, and the cursor of the next one; None: this was the last.
+
+    question: all that decides what the items are. A cursor of another question is refused.
+
+    >>> first, cursor = page("abc", 2, None, "letters")
+    >>> first, page("abc", 2, cursor, "letters")
+    ('ab', ('c', None))
+    """
+    mark = hashlib.sha256(msgspec.json.encode(question)).hexdigest()[:12]
+    start = _start(cursor, mark)
+    end = start + limit
+    return items[start:end], f"{mark}-{end}" if end < len(items) else None
+
+
+def _start(cursor: str | None, mark: str) -> int:
+    if cursor is None:
+        return 0
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise UsageError("cursor: is none that an answer gave", hint="leave it out to begin with the first page")
+    if match[1] != mark:
+        says = "cursor: is of another question, or the trace changed meanwhile"
+        raise UsageError(says, hint="leave it out to begin with the first page")
+    return int(match[2])

@@ -8,7 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from tracemine import pipeline
@@ -16,8 +18,8 @@ from tracemine.agents.folders import Allowed, Folders, shown_argument
 from tracemine.agents.quoted import word
 from tracemine.api.report import Report
 from tracemine.api.settings import options_of
-from tracemine.documents.numbered import by_number, claimed
 from tracemine.documents.own_code import DeeperFrames
+from tracemine.documents.words import by_number, claimed
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import within
 from tracemine.findings.record import Finding, Scan, Source
@@ -26,12 +28,37 @@ from tracemine.formats import NSYS_REPORTS
 from tracemine.formats.discover import traces
 from tracemine.pipeline import Analysis, ScanOptions
 from tracemine.scan_settings import ScanSettings
+from tracemine.top import By
 from tracemine.units import count_text
 
 _MOST_SCANS = 16  # kept; of the last trace alone what is needed to generate kernels is kept too
 _NAMED = 10  # traces in a message
 _MOST_LISTED = 1000  # traces below a folder
 _Key = tuple[object, ...]
+
+Short = Annotated[str, Meta(min_length=1, max_length=100)]
+Place = Annotated[str, Meta(min_length=1, max_length=4096)]
+TracePath = Annotated[Place, Meta(description="A trace, capture folder, timeline or findings file that is served.")]
+FindingId = Annotated[
+    str,
+    Meta(
+        description="A finding's id, four of its first digits, or its number.", pattern="^([0-9]{1,3}|[0-9a-f]{4,16})$"
+    ),
+]
+GPU = Annotated[Short | None, Meta(description="Estimate for it where the trace names none: h100, mi300x.")]
+Limit = Annotated[int, Meta(description="Rows.", ge=1, le=25)]
+Lines = Annotated[int, Meta(description="Lines.", ge=1, le=400)]
+Cursor = Annotated[Short | None, Meta(description="next_cursor of the answer before.")]
+Output = Annotated[Place | None, Meta(description="Write files into this folder; needs --allow-write.")]
+Operator = Annotated[Short | None, Meta(description="List pairs with this operator: mul, aten::mm.")]
+OneRule = Annotated[Short | None, Meta(description="Only findings of this rule.")]
+MinSaving = Annotated[Short | None, Meta(description='Only what saves so much: "50us", "1%"; "0ns" is all.')]
+Details = Annotated[bool, Meta(description="Kernels, variants, assumptions, what the rule says.")]
+Seconds = Annotated[int, Meta(description="CPU time of one validation.", ge=1, le=600)]
+Table = By | Literal["host", "host_tree", "waits"]
+Status = Literal["new", "worse", "fixed", "improved", "moved", "unknown", "same"]
+
+Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +187,12 @@ class Reader:
 def asked_id(finding: Finding, asked: str) -> str:
     """Return the whole id that begins as asked: of the finding, or of a variant of it."""
     return next((word(name) for name in (finding.fingerprint, *finding.names) if name.startswith(asked)), "unknown")
+
+
+def known(**fields: Any) -> Answer:
+    """Return the part of an answer that leaves out what is not known, and lists without an entry.
+
+    >>> known(verdict=None, operators=(), shapes="8×8", emit=False)
+    {'shapes': '8×8', 'emit': False}
+    """
+    return {name: value for name, value in fields.items() if value is not None and value != ()}

@@ -15,8 +15,8 @@ import msgspec
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from tracemine.agents.asked import Answer
 from tracemine.agents.folders import Allowed, Folders
+from tracemine.agents.reading import Answer
 from tracemine.agents.served import INSTRUCTIONS, TOOLS, Served
 from tracemine.causes import load_rules
 from tracemine.version import __version__

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from tracemine.agents.asked import (
+from tracemine.agents.quoted import NAME, SENTENCE, lines, maybe, page, quoted, some, word
+from tracemine.agents.reading import (
     GPU,
     Answer,
     Cursor,
@@ -15,13 +16,13 @@ from tracemine.agents.asked import (
     MinSaving,
     OneRule,
     Operator,
+    Read,
+    Reader,
     Status,
     TracePath,
+    asked_id,
     known,
 )
-from tracemine.agents.pages import page
-from tracemine.agents.quoted import NAME, SENTENCE, lines, maybe, quoted, some, word
-from tracemine.agents.reading import Read, Reader, asked_id
 from tracemine.api.explain import Explanation, explain
 from tracemine.comparison import diff as compared
 from tracemine.comparison.record import FindingChange, StepChange

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracemine.calls.call import Call
-from tracemine.calls.text import Texts
+from tracemine.calls.call import Call, Texts
 from tracemine.columns import codes, examples, string_codes
 from tracemine.timeline import Timeline
 

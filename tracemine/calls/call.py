@@ -6,8 +6,10 @@ None: not recorded, damaged, or not known. Each fact is found when it is asked f
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TypeVar
 
-from tracemine.calls.text import Extents
+import msgspec
+
 from tracemine.ops import Operator, Overload, lookup
 from tracemine.ops.dtypes import dtype
 from tracemine.ops.infer.arguments import LARGEST, LISTS, MISFITS, Arguments, Given, ListDtype, given_tensors, signature
@@ -15,6 +17,13 @@ from tracemine.ops.infer.flops import flops
 from tracemine.ops.infer.outputs import outputs
 from tracemine.ops.infer.tensor import Sizes, TensorSpec
 from tracemine.ops.infer.traffic import traffic
+
+# Of one input: sizes, or strides, of a tensor; of a list those of each member; () for a number, None, a 0-dim tensor.
+Extents = tuple[int | Sizes, ...]
+
+_EXTENTS = msgspec.json.Decoder(tuple[Extents, ...])
+_WORDS = msgspec.json.Decoder(tuple[str, ...])
+_Read = TypeVar("_Read")
 
 
 class Call:
@@ -177,3 +186,40 @@ def sizes(given: Extents | int) -> Sizes | None:
         return None
     known = tuple(size for size in given if isinstance(size, int) and 0 <= size <= LARGEST)
     return known if len(known) == len(given) else None
+
+
+class Texts:
+    """Texts, each decoded once however often it is asked for."""
+
+    def __init__(self) -> None:
+        self.damaged = 0  # texts that could not be read
+        self._extents: dict[str, tuple[Extents, ...] | None] = {}
+        self._words: dict[str, tuple[str, ...] | None] = {}
+
+    def extents(self, text: str | None) -> tuple[Extents, ...] | None:
+        """Return the shapes, or the strides, of a call's inputs.
+
+        >>> Texts().extents("[[2,3],[[4],[5]],[]]"), Texts().extents("[[2"), Texts().extents(None)
+        (((2, 3), ((4,), (5,)), ()), None, None)
+        """
+        return self._read(text, self._extents, _EXTENTS)
+
+    def words(self, text: str | None) -> tuple[str, ...] | None:
+        """Return the types, or the values as text, of a call's inputs.
+
+        >>> Texts().words('["float","Scalar"]'), Texts().words("[1]")
+        (('float', 'Scalar'), None)
+        """
+        return self._read(text, self._words, _WORDS)
+
+    def _read(
+        self, text: str | None, known: dict[str, _Read | None], decoder: msgspec.json.Decoder[_Read]
+    ) -> _Read | None:
+        if text is None or text in known:
+            return None if text is None else known[text]
+        try:
+            content = decoder.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            content, self.damaged = None, self.damaged + 1
+        known[text] = content
+        return content

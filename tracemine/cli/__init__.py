@@ -9,14 +9,15 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Collection, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Sequence
+from enum import EnumType
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Final, cast, get_args, get_origin
 
 import typer
 
-from tracemine.cli.commands import COMMANDS, GROUPS, OF_FLEET, whole, with_commands
 from tracemine.cli.console import (
     BUG,
     INTERRUPTED,
@@ -27,8 +28,9 @@ from tracemine.cli.console import (
     say,
     say_error,
     say_lines,
+    write,
 )
-from tracemine.cli.plain_values import take_plainly
+from tracemine.cli.options import group_help
 from tracemine.cli.settings import NO_SETTINGS, NONE, current_folder, defaults
 from tracemine.errors import DEBUG, TracemineError, UsageError, bug_text
 from tracemine.patterns import deferred
@@ -54,6 +56,30 @@ _FORMER = {
     ("baseline", "write"): "tracemine scan TRACE --save-baseline NAME",
 }
 _EMPTY_OPTION = deferred(r"--[a-z-]+=")
+
+_LEFT_TO_TYPER: Final = object()
+
+COMMANDS: Final = {
+    "scan": "Say what is worth fixing in a trace.",
+    "top": "Say where the step's time goes.",
+    "capture": "Run a program and record some of its steps.",
+    "doctor": "Say whether a recording can be trusted.",
+    "fix": "Write a finding's fix: a module, or a diff of your source.",
+    "apply": "Try fixes in your own step, and measure them there.",
+    "verify": "Validate and time the kernels that findings ask for.",
+    "explain": "Explain one finding in full.",
+    "tickets": "Give each finding a ticket of GitHub or Jira.",
+    "diff": "Say what became of each finding.",
+    "calibrate": "Measure this machine's GPU.",
+    "mcp": "Answer a coding agent (Model Context Protocol).",
+}
+GROUPS: Final = {
+    "baseline": "What later scans are compared with: list it, accept findings.",
+    "fleet": "Scan many traces, and say what costs most over all.",
+    "rules": "List, show, lint and test the rules.",
+}
+OF_FLEET: Final = ("run", "report", "tickets")
+_CONTEXTS: Final = {"capture": {"allow_interspersed_args": False}}  # what follows the program's name is its own
 
 
 @cache
@@ -197,3 +223,98 @@ def _say_bug(error: Exception) -> None:
     if os.environ.get(DEBUG):
         say_lines(traceback.format_exc().splitlines())
     say_error(TracemineError(f"tracemine {__version__} has a bug in {bug_text(error)}", hint=REPORT_BUG))
+
+
+def take_plainly(command: Any) -> None:
+    """Let a command of Typer, and all below it, take plain values as they stand."""
+    command.get_params = partial(_parameters, command.get_params)
+    for one in getattr(command, "commands", {}).values():
+        take_plainly(one)
+
+
+def _parameters(stock: Callable[[Any], list[Any]], context: Any) -> list[Any]:
+    """Return a command's parameters, --help included, each of which takes what is plain."""
+    parameters = stock(context)
+    for parameter in parameters:
+        described = getattr(parameter, "type_descriptor", None)  # a Typer without it needs no pydantic either
+        if described is not None and "process_value" not in vars(parameter):
+            parameter.process_value = partial(_processed, parameter, described.annotation, parameter.process_value)
+    return parameters
+
+
+def _processed(parameter: Any, wanted: Any, stock: Callable[[Any, Any], object], context: Any, value: Any) -> object:
+    plain = _plain_or_missing(parameter, wanted, value)
+    if plain is _LEFT_TO_TYPER:
+        return stock(context, value)
+    return plain if parameter.callback is None else parameter.callback(context, parameter, plain)
+
+
+def _plain_or_missing(parameter: Any, wanted: Any, value: Any) -> object:
+    several = parameter.multiple or parameter.nargs != 1
+    if value is None or value in ((), []):
+        return _LEFT_TO_TYPER if parameter.required else () if several else value
+    if get_origin(wanted) is not list:
+        return _plain(wanted, value)
+    found = [_plain(get_args(wanted)[0], one) for one in value] if isinstance(value, list | tuple) else []
+    return found if found and _LEFT_TO_TYPER not in found else _LEFT_TO_TYPER
+
+
+def _plain(wanted: object, value: object) -> object:
+    """Return a value as a parameter's type where nothing can be wrong with it.
+
+    >>> _plain(str, "a"), _plain(int, 3)
+    ('a', 3)
+    >>> _plain(int, "three") is _LEFT_TO_TYPER
+    True
+    """
+    if wanted is Path and isinstance(value, str | Path):
+        path = Path(value)
+        return path if not os.path.exists(value) or os.access(value, os.R_OK) else _LEFT_TO_TYPER  # noqa: PTH110
+    if isinstance(wanted, EnumType):
+        members: list[Any] = list(wanted)
+        return next((each for each in members if value in (each, each.value)), _LEFT_TO_TYPER)
+    return value if type(value) is wanted and wanted in (str, int, float, bool) else _LEFT_TO_TYPER
+
+
+def whole() -> typer.Typer:
+    """Return the command line with all commands."""
+    return with_commands((*COMMANDS, *GROUPS))
+
+
+def with_commands(names: Collection[str]) -> typer.Typer:
+    """Return the command line with some commands. Typer takes a fifth of a small scan for the parameters of all."""
+    # Plain help: drawing it with rich would take half the time that --help may take.
+    made = typer.Typer(
+        name="tracemine",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    made.callback(invoke_without_command=True)(tracemine)
+    for name in names:
+        module: Any = import_module(f"tracemine.cli.{name}")
+        if name in GROUPS:
+            made.add_typer(module.app, name=name, short_help=GROUPS[name])
+        else:
+            add = made.command(short_help=COMMANDS[name], context_settings=_CONTEXTS.get(name))
+            add(getattr(module, name))
+    return made
+
+
+def tracemine(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    no_settings: Annotated[
+        bool, typer.Option(NO_SETTINGS, help="Read no pyproject.toml: a stranger's may lie next to a trace.")
+    ] = False,
+) -> int:
+    """Find the GPU kernels worth fusing and the launch gaps worth closing in a profiler trace.
+
+    \b
+    Example:
+      tracemine scan trace.json.gz
+    """
+    if version:
+        write(f"tracemine {__version__}\n")
+        raise typer.Exit(0)
+    return group_help(context)

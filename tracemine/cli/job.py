@@ -104,7 +104,7 @@ def jobs_in(given: Sequence[str], *, quiet: bool) -> tuple[Job, ...] | None:
 def drawn_difference(jobs: Sequence[Job], report: str, output: Path | None, width: int) -> int:
     """Write what differs between two jobs, the earlier one first. Return the exit code."""
     from tracemine.ranks.compare import compare_jobs
-    from tracemine.report.job_diff import FORMATS, render
+    from tracemine.report.job import FORMATS, render
 
     if report not in FORMATS:
         raise UsageError(f"--format {report}: jobs of several ranks are compared as {', '.join(FORMATS)}")

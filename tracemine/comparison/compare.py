@@ -17,8 +17,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from tracemine.comparison.comparable import differing, incomparable, inputs, shapes
-from tracemine.comparison.matched import Matched, held_elsewhere, matched
-from tracemine.comparison.matching import BY_NAME, SIGNATURE, components
+from tracemine.comparison.matched import BY_NAME, SIGNATURE, Matched, components, held_elsewhere, matched
 from tracemine.comparison.record import (
     STATUSES,
     ChangedPart,

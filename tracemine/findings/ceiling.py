@@ -14,8 +14,8 @@ import numpy as np
 from tracemine.devices import Device
 from tracemine.findings.context import ScanContext
 from tracemine.findings.record import Finding, activity_rows
-from tracemine.ops.arithmetic import unit_of
 from tracemine.ops.infer.library import OPERATIONS
+from tracemine.ops.kernel_names import unit_of
 from tracemine.perfmodel import Rate, Rates
 from tracemine.perfmodel.library_rates import ARITHMETIC
 from tracemine.rows.codes import distinct

@@ -12,10 +12,10 @@ from tracemine.findings.context import ScanContext
 from tracemine.findings.summary import Communication
 from tracemine.ops import itemsize
 from tracemine.ops.collectives import PAIRED, bus_factor
+from tracemine.rows.activities import COLLECTIVE, LEAST_COMMUNICATION
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.spans import Spans
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, category, number, numbers_of
-from tracemine.rows.transfers import COLLECTIVE, LEAST_COMMUNICATION
 from tracemine.units import time_text
 
 _MOST_KINDS = 3

@@ -13,7 +13,7 @@ import numpy as np
 from tracemine.devices import Device
 from tracemine.findings.ceiling import operation_of
 from tracemine.findings.context import ScanContext
-from tracemine.ops.arithmetic import unit_of
+from tracemine.ops.kernel_names import unit_of
 from tracemine.perfmodel.library_rates import peak_of
 from tracemine.rows.arrow import mapped
 from tracemine.rows.codes import distinct

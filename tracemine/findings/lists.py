@@ -11,8 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.calls import Call, calls_of
-from tracemine.calls.call import sizes
-from tracemine.calls.text import Extents
+from tracemine.calls.call import Extents, sizes
 from tracemine.columns import booleans, numbers, string_ids
 from tracemine.ops import Overload, dtype, lookup
 from tracemine.ops.dtypes import itemsize

@@ -12,7 +12,7 @@ from tracemine.columns import sorted_unique
 from tracemine.findings.context import ScanContext
 from tracemine.findings.labels import sources, text_at
 from tracemine.findings.record import Finding, Loop
-from tracemine.host.paths import shared_path
+from tracemine.host.uses import shared_path
 from tracemine.rows.arrow import rows_of
 from tracemine.rows.table import IntArray, category, flags, number
 from tracemine.units import count_text, time_text

@@ -11,7 +11,7 @@ from tracemine.counters import Counters
 from tracemine.counters.match import EXACT, NAME_AND_GRID, REASON_TEXTS
 from tracemine.findings.grouping import variants_of, with_variants
 from tracemine.findings.record import Counted, Finding, Intensity, Scan, Traffic, activity_rows
-from tracemine.ops.classes import MEMORY_BOUND_CLASSES
+from tracemine.ops.facts import MEMORY_BOUND_CLASSES
 from tracemine.rows import Numbers, Rows
 from tracemine.rows.table import IntArray, category, numbers_of
 from tracemine.units import count_text

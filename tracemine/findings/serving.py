@@ -15,8 +15,7 @@ from tracemine.patterns import deferred
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.engines import engine_named
 from tracemine.rows.host import is_graph_launch
-from tracemine.rows.iterations import Iterations
-from tracemine.rows.iterations.batches import Batch, batches, forward_passes
+from tracemine.rows.iterations import Batch, Iterations, batches, forward_passes
 from tracemine.rows.iterations.record import MARKED
 from tracemine.rows.table import BoolArray, IntArray
 from tracemine.timeline import Timeline

@@ -7,9 +7,9 @@ import numpy as np
 from tracemine.findings.context import ScanContext
 from tracemine.findings.parts import covered_ns
 from tracemine.findings.record import Transfers
+from tracemine.rows.activities import BETWEEN, LEAST_PERCENT
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, category, number
-from tracemine.rows.transfers import BETWEEN, LEAST_PERCENT
 from tracemine.timeline import Timeline
 from tracemine.units import bytes_text, percent_text
 

@@ -34,9 +34,8 @@ from pyarrow import fs
 from tracemine.errors import InputError, Location
 from tracemine.files import locked, make_folder, write_file
 from tracemine.findings.tables import FINDINGS, OCCURRENCES
-from tracemine.fleet.known import KNOWN_FOLDER, NO_DAY, Runs
+from tracemine.fleet.known import DAMAGED, KNOWN_FOLDER, NO_DAY, Runs, Stored
 from tracemine.fleet.places import filesystem, shown, without_secrets
-from tracemine.fleet.stored import DAMAGED, Stored
 from tracemine.patterns import deferred
 from tracemine.timeline import ColumnSchema, TableSchema, tables_beside
 

@@ -17,7 +17,7 @@ import msgspec
 from tracemine.documents.words import EVIDENCE, first_sentence
 from tracemine.findings.record import Source
 from tracemine.fleet.places import scheme_of, shown
-from tracemine.fleet.query import ASSUMED_HOURS, connected, rows
+from tracemine.fleet.report import ASSUMED_HOURS, connected, rows
 from tracemine.patterns import deferred
 from tracemine.ranks.cause import cause_texts
 from tracemine.tickets.content import FindingPlace, fix_blocks, how_to_check, led, rules

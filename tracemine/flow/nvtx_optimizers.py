@@ -18,7 +18,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tracemine.calls import Call, calls_of
-from tracemine.calls.text import Extents
+from tracemine.calls.call import Extents
 from tracemine.columns import booleans, numbers, string_ids, texts
 from tracemine.flow.inferred.optimizers import Chain, Update, matched
 from tracemine.flow.inferred.tables import table_of_tensors

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from tracemine.errors import InputError, Location
 from tracemine.formats import execution_trace as et
 from tracemine.formats import nsys
-from tracemine.formats.capture import with_step_times
 from tracemine.formats.format import Format, Progress
-from tracemine.formats.graph_capture import with_capture
+from tracemine.formats.graph_capture import with_capture, with_step_times
 from tracemine.formats.light import with_light
 from tracemine.formats.plugins import plugin_format, refused
 from tracemine.formats.sniff import looks_like_counters, refusal

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from tracemine.columns import Array, numbers, sorted_unique, string_ids, with_columns
 from tracemine.errors import InputError, Location, TracemineError
+from tracemine.files import read_head
 from tracemine.ops import classify, lookup
 from tracemine.patterns import deferred
 from tracemine.timeline import Meta, Timeline, warned
@@ -37,6 +39,16 @@ _LARGEST, _MOST = 1 << 26, 4  # bytes of a trace next to it, and how many are tr
 
 # A captured graph: of each kernel, in order, the operator that launched it and, where recorded, its name.
 _Graph = tuple[Array, tuple[str | None, ...]]
+
+SIZE_LIMIT = 1 << 20  # bytes; a real one has less than a thousand
+_StepTime = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
+
+
+_VERSION = deferred(r"\d{1,3}\.\d{1,3}[\w.+-]{0,50}")
+
+
+_MOST_SPANS = 10_000
+_TIMES = ("alone_step_ns", "alone_step_p10_ns", "alone_step_p90_ns", "recorded_step_ns", "host_step_ns")
 
 
 def with_capture(timeline: Timeline, capture: Timeline, path: str) -> Timeline:
@@ -282,3 +294,30 @@ def _noted(timeline: Timeline, owned: int, says: str) -> Meta:
     unowned[_REPLAYED] = unowned.get(_REPLAYED, 0) - owned
     left = {name: count for name, count in unowned.items() if count > 0}
     return msgspec.structs.replace(meta, ingest=msgspec.structs.replace(meta.ingest, unowned=left))
+
+
+class _About(msgspec.Struct):
+    torch: object = None
+    alone_step_ns: _StepTime | None = None
+    alone_step_p10_ns: _StepTime | None = None
+    alone_step_p90_ns: _StepTime | None = None
+    recorded_step_ns: _StepTime | None = None
+    host_step_ns: _StepTime | None = None
+    garbage_ns: Annotated[list[tuple[_StepTime, _StepTime, int]], msgspec.Meta(max_length=_MOST_SPANS)] | None = None
+
+
+def with_step_times(timeline: Timeline, path: Path) -> Timeline:
+    """Return the timeline with a step's time alone and recorded, and what else the file says of the recording.
+
+    It says nothing that the traces need, so a file that cannot be read is one that was not measured.
+    """
+    try:
+        about = msgspec.json.decode(read_head(path, SIZE_LIMIT), type=_About)
+    except (InputError, msgspec.DecodeError, UnicodeDecodeError):
+        return timeline
+    facts = {name: getattr(about, name) for name in _TIMES}
+    garbage = None if about.garbage_ns is None else tuple(about.garbage_ns)
+    meta = msgspec.structs.replace(timeline.meta, **facts, garbage_ns=garbage)
+    if isinstance(about.torch, str) and _VERSION.fullmatch(about.torch):
+        meta = msgspec.structs.replace(meta, versions={**meta.versions, "torch": about.torch})
+    return replace(timeline, meta=meta)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tracemine.columns import Array, numbers, string_ids
 from tracemine.errors import InputError, TracemineError
 from tracemine.files import read_head
-from tracemine.formats.capture import SIZE_LIMIT
+from tracemine.formats.graph_capture import SIZE_LIMIT
 from tracemine.patterns import deferred
 from tracemine.timeline import Timeline, warned
 from tracemine.timeline.arrow import table_of

@@ -22,7 +22,7 @@ from tracemine.fusion.iteration_space import NEEDS_SPACE, Space, space_of
 from tracemine.fusion.kernel import FINISH, REDUCTIONS
 from tracemine.fusion.roles import Role, role_of, steps_of
 from tracemine.ops import Argument, is_custom
-from tracemine.ops.facts import facts
+from tracemine.ops.facts import UNREAD
 from tracemine.ops.infer.arguments import MISFITS
 from tracemine.patterns import deferred
 from tracemine.timeline import Timeline
@@ -266,7 +266,7 @@ def _places_of(role: Role, base: str, arguments: Sequence[Argument]) -> dict[str
     """Return the positions of arguments that a meaning names."""
     positions = {argument.name: at for at, argument in enumerate(arguments)}
     gathers, scatters = role is Role.GATHER, role is Role.SCATTER
-    unread = () if gathers else facts().unread.get(base, ())
+    unread = () if gathers else UNREAD.get(base, ())
     return {
         "looked_up": 0 if gathers and not base.startswith("nll") else -1,
         "unread": frozenset(positions[each] for each in unread if each in positions),

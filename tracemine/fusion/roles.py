@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from tracemine.ops import is_custom, lookup
-from tracemine.ops.facts import base_name, facts
+from tracemine.ops.facts import STEPS, base_name
 from tracemine.tables import table_beside
 
 
@@ -66,7 +66,7 @@ def steps_of(op: str) -> tuple[str, ...]:
     >>> steps_of("aten::gelu"), steps_of("aten::div_"), steps_of("add")
     (('simple', 'simple', 'erf'), ('divide',), ('simple',))
     """
-    return facts().steps.get(base_name(op), ("simple",))
+    return STEPS.get(base_name(op), ("simple",))
 
 
 def online_softmax(steps: tuple[str, ...]) -> tuple[str, ...]:

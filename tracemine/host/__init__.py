@@ -17,7 +17,7 @@ from msgspec import Struct
 from tracemine.columns import codes, examples
 from tracemine.host.kinds import KINDS, SOMETIMES, CallEvents, Kind, code, events_of, unseen
 from tracemine.host.leading import Pieces, Segments, helped, innermost, joined, own_pieces
-from tracemine.host.paths import lasting_path, shared_path
+from tracemine.host.uses import lasting_path, shared_path
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.captures import covered_ns

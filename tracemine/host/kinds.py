@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import codes, examples
-from tracemine.host.paths import shared_path
+from tracemine.host.uses import shared_path
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, rows_of

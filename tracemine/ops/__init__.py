@@ -9,9 +9,9 @@ dtype("c10::BFloat16")              → "bfloat16"
 
 from __future__ import annotations
 
-from tracemine.ops.classes import CLASSES, COMPUTE_BOUND_CLASSES
 from tracemine.ops.custom import is_custom
 from tracemine.ops.dtypes import dtype, itemsize, scalar_type
+from tracemine.ops.facts import CLASSES, COMPUTE_BOUND_CLASSES
 from tracemine.ops.kernels import KernelFamily, classify, functor
 from tracemine.ops.operators import (
     Argument,

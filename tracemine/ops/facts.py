@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -12,34 +11,21 @@ from tracemine.tables import table_beside
 VIEWS: Final = ("in_order", "rearranged", "part")  # kinds of [values] that share the memory of what they read
 
 
-class OperatorFacts(Struct, frozen=True):
-    """The tables of facts.toml."""
-
-    unread: dict[str, frozenset[str]]  # operator → arguments whose elements are not all read
-    looked_up: frozenset[str]
-    placed: dict[str, str]  # operator → the argument with what is placed
-    replaced: frozenset[str]
-    unknown: frozenset[str]
-    flops_per_element: dict[str, int]
-    steps: dict[str, tuple[str, ...]]
-    values: dict[str, frozenset[str]]  # kind → operators
+def _names(table: dict[str, Any]) -> frozenset[str]:
+    return frozenset(table["operators"].split())
 
 
-@cache
-def facts() -> OperatorFacts:
-    """Return the tables."""
-    document = table_beside(__file__, "facts.toml")
-    return OperatorFacts(
-        unread={name: frozenset(arguments.split()) for name, arguments in document["unread"].items()},
-        looked_up=_names(document["looked_up"]),
-        placed=document["placed"],
-        replaced=_names(document["replaced"]),
-        unknown=_names(document["unknown"]),
-        flops_per_element=document["flops_per_element"],
-        steps={name: tuple(key.split()) for key, names in document["steps"].items() for name in names.split()}
-        | dict.fromkeys(_names(document["unmeasured"]), ("simple",)),
-        values={kind: frozenset(names.split()) for kind, names in document["values"].items()},
-    )
+_FACTS = table_beside(__file__, "facts.toml")
+# Operator → arguments whose elements are not all read.
+UNREAD = {name: frozenset(arguments.split()) for name, arguments in _FACTS["unread"].items()}
+LOOKED_UP = _names(_FACTS["looked_up"])
+PLACED: dict[str, str] = _FACTS["placed"]  # operator → the argument with what is placed
+REPLACED = _names(_FACTS["replaced"])
+UNKNOWN = _names(_FACTS["unknown"])
+FLOPS_PER_ELEMENT: dict[str, int] = _FACTS["flops_per_element"]
+STEPS = {name: tuple(key.split()) for key, names in _FACTS["steps"].items() for name in names.split()}
+STEPS |= dict.fromkeys(_names(_FACTS["unmeasured"]), ("simple",))
+VALUES = {kind: frozenset(names.split()) for kind, names in _FACTS["values"].items()}  # kind → operators
 
 
 def keeping_values(*kinds: str) -> frozenset[str]:
@@ -48,7 +34,7 @@ def keeping_values(*kinds: str) -> frozenset[str]:
     >>> "permute" in keeping_values(), "permute" in keeping_values("in_order", "copied")
     (True, False)
     """
-    return frozenset().union(*(facts().values[kind] for kind in kinds or facts().values))
+    return frozenset().union(*(VALUES[kind] for kind in kinds or VALUES))
 
 
 def base_name(operator: str) -> str:
@@ -61,5 +47,16 @@ def base_name(operator: str) -> str:
     return name if name.endswith("__") else name.removesuffix("_")
 
 
-def _names(table: dict[str, Any]) -> frozenset[str]:
-    return frozenset(table["operators"].split())
+class OpClass(Struct, frozen=True):
+    """One kind of work. `bound`: what limits a large kernel of this kind; None where it depends, or nothing runs."""
+
+    name: str
+    says: str
+    bound: Literal["memory", "compute"] | None = None
+
+
+_TABLE = table_beside(__file__, "classes.toml")
+_CLASSES = tuple(OpClass(*row) for row in _TABLE["classes"])
+CLASSES: dict[str, OpClass] = {row.name: row for row in _CLASSES}
+MEMORY_BOUND_CLASSES = frozenset(row.name for row in _CLASSES if row.bound == "memory")
+COMPUTE_BOUND_CLASSES = frozenset(row.name for row in _CLASSES if row.bound == "compute")

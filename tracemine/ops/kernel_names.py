@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Literal, cast
 
 from tracemine.ops.kernels import functor
+from tracemine.ops.patterns import PatternRow, pattern_rows
 from tracemine.patterns import deferred
 
 _LONGEST = 100_000  # characters; a name beyond is compared by its beginning
@@ -22,6 +24,13 @@ _INSTANCE = deferred(r"\(instance (\d+)\)")
 _TOKEN = deferred(r"(?:[A-Za-z_$][\w$]*\s*::\s*)*([A-Za-z_$][\w$]*|#?\d+)(?:(?<=\d)[uUlL]+\b)?")
 _DROPPED = frozenset({"void", "const", "operator"})
 _SAME = {"true": "1", "false": "0"}
+
+Unit = Literal["vector", "matrix"]
+
+_LONGEST_NAME = 4096
+_ALIGNED = deferred(r"_align(\d{1,2})(?!\d)")
+_CUTLASS = deferred(r"cutlass_([678]\d)_")
+_WIDEST = 8  # elements of two bytes in one load of 16
 
 
 @lru_cache(maxsize=65_536)
@@ -115,3 +124,34 @@ def _of_mangled(name: str) -> str | None:
         if not nested:
             break
     return found or None
+
+
+def unit_rows() -> tuple[PatternRow, ...]:
+    """Return every row of arithmetic.toml."""
+    return pattern_rows("arithmetic.toml", "unit", "unit")
+
+
+@lru_cache(maxsize=1 << 14)
+def unit_of(kernel: str) -> Unit | None:
+    """Return what a kernel multiplies with; None where its name does not tell.
+
+    >>> unit_of("volta_sgemm_128x32_nt"), unit_of("nvjet_sm90_hsh_64x8_64x16_1x2_h_bz_NNT"), unit_of("mystery")
+    ('vector', 'matrix', None)
+    """
+    name = kernel[:_LONGEST_NAME]
+    return cast("Unit | None", next((row.says for row in unit_rows() if row.pattern.search(name)), None))
+
+
+@lru_cache(maxsize=1 << 14)
+def is_narrow(kernel: str) -> bool:
+    """Return whether a kernel for half precision was built for operands that are not aligned to 16 bytes.
+
+    Its name says so (`align1`, `align2`, `align4`), or it is one of CUTLASS's for an older GPU: libraries fall back on
+    those where the newer ones ask for an alignment that the operands lack. Alone the latter proves nothing.
+
+    >>> is_narrow("cutlass_80_tensorop_f16_s16816gemm_f16_128x256_64x3_tn_align2"), is_narrow("nvjet_sm90_hsh_64x8")
+    (True, False)
+    """
+    name = kernel[:_LONGEST_NAME]
+    found = _ALIGNED.search(name)
+    return int(found[1]) < _WIDEST if found else _CUTLASS.search(name) is not None

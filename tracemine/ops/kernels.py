@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from tracemine.ops.classes import CLASSES
+from tracemine.ops.facts import CLASSES
 from tracemine.ops.patterns import LatePattern, PatternRow, document, pattern_rows
 from tracemine.patterns import deferred
 

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tracemine.ops.classes import CLASSES
 from tracemine.ops.custom import custom_signatures
+from tracemine.ops.facts import CLASSES
 from tracemine.ops.patterns import PatternRow, pattern_rows
 
 TABLE_SCHEMA = 2

@@ -53,7 +53,7 @@ def render(scan: Scan, out: TextIO, options: Drawing) -> None:
 
 def rows_of(screen: Screen, width: int) -> Iterator[Text]:
     """Yield the lines of a screen, none wider than that."""
-    below = [*_commands(screen, width)]
+    below = [*_wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, _folded(width))]
     room = MOST_LINES - len(below) - min(len(screen.notes), 1 if screen.unpriced else _NOTES)
     above = [*_above_notes(screen, width, 2)]
     if len(above) > room:  # what to do gives way: the whole of it is in `explain`
@@ -61,10 +61,6 @@ def rows_of(screen: Screen, width: int) -> Iterator[Text]:
     yield from above
     yield from _notes(screen, width, MOST_LINES - len(above) - len(below))
     yield from below
-
-
-def _commands(screen: Screen, width: int) -> Iterator[Text]:
-    return _wrapped(f"Next: {' · '.join(screen.commands)}", width, _DIM, _folded(width))
 
 
 def _above_notes(screen: Screen, width: int, most: int) -> Iterator[Text]:

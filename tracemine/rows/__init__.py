@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tracemine.counters import Counters
 from tracemine.flow.record import Flow
 from tracemine.fusion.record import Groups
-from tracemine.rows.activities import activity_rows
+from tracemine.rows.activities import activity_rows, transfer_columns, update_columns
 from tracemine.rows.chains import chain_columns, scopes_begin
 from tracemine.rows.communication import communication_columns
 from tracemine.rows.compiled import activity_columns, compiled, gap_columns
@@ -24,8 +24,6 @@ from tracemine.rows.library import library_columns
 from tracemine.rows.loop_detection import loop_columns
 from tracemine.rows.measured import measured_columns, ungrouped_columns
 from tracemine.rows.table import Categories, Columns, Flags, Numbers, Rows, Sources, in_order
-from tracemine.rows.transfers import transfer_columns
-from tracemine.rows.updates import update_columns
 from tracemine.timeline import Timeline
 
 __all__ = ["ROW_DOCS", "Categories", "Columns", "Flags", "Numbers", "Rows", "row_sets"]

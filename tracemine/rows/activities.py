@@ -13,14 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from tracemine.calls import Call, calls_of
-from tracemine.columns import codes, examples
+from tracemine.columns import codes, examples, sorted_unique, uncovered
 from tracemine.ops import CLASSES, classify, functor
 from tracemine.patterns import deferred
+from tracemine.rows.ancestors import nearest, taken
 from tracemine.rows.arrow import categories, coded, joined, mapped, numbers, rows_of, spread, take, take_numbers
 from tracemine.rows.codes import combination_codes, grouped_running_maximum, segments
 from tracemine.rows.host import is_graph_launch
-from tracemine.rows.table import BoolArray, Categories, Flags, IntArray, Numbers, Rows
-from tracemine.rows.user_frames import source_lines
+from tracemine.rows.spans import Spans
+from tracemine.rows.spans import exposed as exposed_ns
+from tracemine.rows.table import BoolArray, Categories, Column, Flags, IntArray, Numbers, Rows, category, number
+from tracemine.rows.user_frames import is_own, source_lines
 from tracemine.timeline import Timeline
 
 # Operators whose main kernel is theirs alone to choose: what else they launch cannot be fused by anybody outside.
@@ -30,6 +33,14 @@ _IDLE_CLASSES = frozenset({"view", "allocate", "metadata", "sync", "other"})
 _GENERATED = frozenset({"inductor", "inductor_template"})  # families that torch.compile writes
 _OF_WIDTH = {"1": "uint8", "2": "float16", "4": "float32", "8": "float64", "16": "complex128"}
 _ELEMENT_BYTES = deferred(r"OpaqueType<(\d{1,2})u?>")  # CatArrayBatchedCopy names its element's size
+
+_STEP = deferred(r"Optimizer\.step#(.+)\.step")
+_LIBRARY = deferred(r"(^|[/\\])torch[/\\]optim[/\\]")
+_ZEROING = deferred(r"Optimizer\.zero_grad#(.+)\.zero_grad")
+
+BETWEEN = ("HtoD", "DtoH")  # host and device
+LEAST_PERCENT = 20  # of a device's busy time, from which on copies are worth a word: the rule asks for as much
+COLLECTIVE, LEAST_COMMUNICATION = "collective", 3  # likewise of communication
 
 
 def activity_rows(timeline: Timeline) -> Rows:
@@ -287,3 +298,75 @@ def _first_known(one: IntArray, one_rows: IntArray, other: IntArray, other_rows:
 def _present(column: pa.ChunkedArray) -> BoolArray:
     found = numbers(column)
     return np.ones(len(found.values), np.bool_) if found.valid is None else found.valid
+
+
+def optimizer_of(annotation: str) -> str | None:
+    """Return the optimizer's class of an annotation that names its step.
+
+    >>> optimizer_of("Optimizer.step#AdamW.step"), optimizer_of("Optimizer.zero_grad#AdamW.zero_grad")
+    ('AdamW', None)
+    """
+    found = _STEP.fullmatch(annotation)
+    return found[1] if found else None
+
+
+def update_columns(timeline: Timeline) -> dict[str, Column]:
+    """Return the columns `optimizer` and `update`: of steps inside each other the innermost.
+
+    >>> from tracemine.timeline import Meta
+    >>> sorted(update_columns(Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))))
+    ['optimizer', 'update']
+    """
+    optimizer = mapped(categories(timeline.ops["name"]), optimizer_of)
+    update = _around(timeline, optimizer.codes >= 0)
+    return {"optimizer": take(optimizer, update), "update": Numbers(np.maximum(update, 0), update >= 0)}
+
+
+def zero_grads(timeline: Timeline) -> IntArray:
+    """Return the call of an optimizer's `zero_grad` that launched each activity, a row of `ops`; −1: none."""
+    return _around(timeline, categories(timeline.ops["name"]).that(_ZEROING.fullmatch))
+
+
+def written_out(timeline: Timeline) -> BoolArray:
+    """Return which activities code of the program's own launched within a call of torch.optim: an optimizer's step that
+    the program itself goes through.
+    """
+    file, parent = categories(timeline.stacks["file"]), rows_of(timeline.stacks["parent_row"])
+    library, own = file.that(_LIBRARY.search), file.that(is_own)
+    innermost, within = nearest(parent, library | own), nearest(parent, library)
+    its_own = np.append((innermost > within) & (within >= 0), False)
+    return its_own[taken(rows_of(timeline.ops["stack_row"]), rows_of(timeline.activities["op_row"]))]
+
+
+def _around(timeline: Timeline, marked: BoolArray) -> IntArray:
+    within = nearest(rows_of(timeline.ops["parent_row"]), marked)
+    return taken(within, rows_of(timeline.activities["op_row"]))
+
+
+def transfer_columns(timeline: Timeline, activities: Rows) -> dict[str, Column]:
+    """Return how long each copy between host and device, and each collective, ran alone; and the share of the device's
+    busy time that all of its kind do.
+
+    A collective of one rank is no communication.
+
+    >>> from tracemine.rows.activities import activity_rows
+    >>> from tracemine.timeline import Meta
+    >>> nothing = Timeline(meta=Meta(tracemine_version="0", source="t.json", format="kineto"))
+    >>> sorted(transfer_columns(nothing, activity_rows(nothing)))
+    ['exposed_ns', 'exposed_percent']
+    """
+    table = timeline.activities
+    start, dur, device = (rows_of(table[name]).astype(np.int64) for name in ("start_ns", "dur_ns", "device"))
+    copies = category(activities, "copy_kind").among(*BETWEEN)
+    communication = category(activities, "op_class").among(COLLECTIVE) & (number(activities, "group_size", null=0) != 1)
+    end = start + dur
+    exposed, percent = np.zeros(len(start), np.int64), np.zeros(len(start))
+    for kind in (copies, communication):
+        for ordinal in sorted_unique(device[kind]):
+            own = device == ordinal
+            rows, others = np.flatnonzero(own & kind), own & ~kind
+            exposed[rows] = exposed_ns(start[rows], end[rows], Spans.of(start[others], end[others]))
+            busy_ns = int(uncovered(start[own], end[own]).sum())
+            percent[rows] = 100 * int(exposed[rows].sum()) / max(busy_ns, 1)
+    known = copies | communication
+    return {"exposed_ns": Numbers(exposed, known), "exposed_percent": Numbers(percent, known)}

@@ -9,11 +9,11 @@ import numpy as np
 from tracemine.columns import codes, sorted_unique
 from tracemine.columns import numbers as integers
 from tracemine.ops.collectives import kind_of, message_bytes
+from tracemine.rows.activities import COLLECTIVE
 from tracemine.rows.arrow import blocks_of, categories, coded, rows_of, take
 from tracemine.rows.collective_parts import caller_of, parts_of, range_around, shapes_in
 from tracemine.rows.spans import Spans
 from tracemine.rows.table import BoolArray, Categories, Column, IntArray, Numbers, Rows, category, number
-from tracemine.rows.transfers import COLLECTIVE
 from tracemine.timeline import Timeline
 
 # The hooks of DistributedDataParallel run where a gradient is accumulated.

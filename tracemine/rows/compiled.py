@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct
 
 from tracemine.ops import classify, is_custom, lookup
@@ -57,7 +56,7 @@ def compiled(timeline: Timeline) -> Compiled:
     region = take(categories(ops.column("name")), taken(marks.region, around))
     return Compiled(
         region=mapped(region, lambda text: text.removeprefix(REGION)),
-        compiled=(call >= 0) | (taken(_codes(ops.column("kernel_backend")), around) >= 0),
+        compiled=(call >= 0) | (taken(categories(ops.column("kernel_backend")).codes.astype(np.int64), around) >= 0),
         island=within(breaks.thread, breaks.begin_ns, breaks.end_ns, on, launched),
         resumed=_first_of_call(calls, call, launched, after),
         breaks=breaks,
@@ -162,7 +161,3 @@ def _threads(timeline: Timeline) -> tuple[IntArray, IntArray]:
     process, thread = (np.unique(each, return_inverse=True)[1].astype(np.int64) for each in (pid, tid))
     code = np.where(tid >= 0, process * (int(thread.max(initial=0)) + 1) + thread, -1)
     return code[: timeline.ops.num_rows], code[timeline.ops.num_rows :]
-
-
-def _codes(column: pa.ChunkedArray) -> IntArray:
-    return categories(column).codes.astype(np.int64)

@@ -146,7 +146,7 @@ def _blocking_on(
     calls: HostCalls, thread: IntArray, own: IntArray, next_begin: IntArray, idle_from: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return as `blocking_call`, of one thread for each gap; `own`: the thread that launched next."""
-    last = _last_ended(calls, calls.blocks, thread, next_begin)
+    last = last_of(np.flatnonzero(calls.blocks), calls.thread, calls.end, thread, next_begin, inclusive=True)
     begin, end = calls.begin[last], calls.end[last]
     fits = (last >= 0) & (begin < idle_from) & (end >= idle_from)
     found, blocked = np.full(len(thread), -1, np.int64), np.zeros(len(thread), np.int64)
@@ -179,10 +179,6 @@ def _blocked_since(calls: HostCalls, thread: IntArray, since: IntArray, last: In
     first = np.minimum(first, place[last])
     span = calls.end[last] - calls.begin[order[first]]  # a call inside another must not count twice
     return np.where(last >= 0, np.minimum(total[place[last] + 1] - total[first], span), 0)
-
-
-def _last_ended(calls: HostCalls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:
-    return last_of(np.flatnonzero(which), calls.thread, calls.end, thread, until, inclusive=True)
 
 
 def last_begun(calls: HostCalls, which: BoolArray, thread: IntArray, until: IntArray) -> IntArray:

@@ -18,9 +18,9 @@ from tracemine.calls import DTYPES, Call, calls_of
 from tracemine.columns import codes, examples
 from tracemine.devices import Device, recorded_device
 from tracemine.ops import lookup
-from tracemine.ops.arithmetic import is_narrow, unit_of
 from tracemine.ops.dtypes import HALF
 from tracemine.ops.infer.library import OPERATIONS, LibraryCall, of_arguments
+from tracemine.ops.kernel_names import is_narrow, unit_of
 from tracemine.rows.arrow import categories, coded, rows_of, spread, take
 from tracemine.rows.table import BoolArray, Categories, Column, Flags, FloatArray, IntArray, Numbers, Rows
 from tracemine.timeline import Timeline

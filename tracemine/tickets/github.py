@@ -26,14 +26,13 @@ import msgspec
 from tracemine.errors import ServiceError, UsageError
 from tracemine.patterns import deferred
 from tracemine.report.escape import line
-from tracemine.tickets.access import Patience, Secret, origin_of
+from tracemine.tickets.access import GITHUB, Patience, Secret, github_token, origin_of
 from tracemine.tickets.answers import GitHubComment, GitHubIssue, Milestone, Person, Written
 from tracemine.tickets.document import Block
 from tracemine.tickets.markdown import body, markdown, title
 from tracemine.tickets.marks import comment_in, comment_line, mark_in, with_state, with_text
 from tracemine.tickets.record import Comment, Filing, Issue, RefusedError, State, TicketDraft
 from tracemine.tickets.service import Service
-from tracemine.tickets.tokens import GITHUB, github_token
 
 LABEL = "tracemine"
 _REPOSITORY = deferred(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}", re.ASCII)

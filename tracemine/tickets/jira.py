@@ -24,14 +24,13 @@ from functools import cache
 from tracemine.errors import ServiceError, UsageError
 from tracemine.patterns import deferred
 from tracemine.report.escape import line
-from tracemine.tickets.access import Patience, Secret, origin_of
+from tracemine.tickets.access import Patience, Secret, jira_token, origin_of
 from tracemine.tickets.adf import Node, document, title
 from tracemine.tickets.answers import Account, JiraComment, JiraIssue, Page, Status, Transition
 from tracemine.tickets.document import Block, Name, Paragraph, Text
 from tracemine.tickets.marks import mark_in, mark_lines
 from tracemine.tickets.record import Comment, Filing, Issue, State, TicketDraft, TicketMark, Unanswered
 from tracemine.tickets.service import Service
-from tracemine.tickets.tokens import jira_token
 
 LABEL = PROPERTY = "tracemine"
 _PROJECT = deferred(r"[A-Z][A-Z0-9_]{1,254}", re.ASCII)

@@ -304,17 +304,13 @@ def _read_table(path: Path) -> pa.Table:
     return table
 
 
-def _is_empty(directory: Path) -> bool:
-    return directory.is_dir() and not any(directory.iterdir())
-
-
 def _check_replaceable(directory: Path, given: Path) -> None:
     """Raises TimelineError where there is anything but a timeline's own files, or the folder is the current one."""
     if not os.path.lexists(directory):
         return
     where = Location(str(given))
     elsewhere = "choose another directory with -o"
-    if not (Timeline.lies_in(directory) or _is_empty(directory)):
+    if not (Timeline.lies_in(directory) or (directory.is_dir() and not any(directory.iterdir()))):
         raise TimelineError("exists and is not a timeline directory, so it is left alone", where=where, hint=elsewhere)
     others = sorted(path.name for path in directory.iterdir() if path.name not in _FILES or not _is_plain(path))
     if others:

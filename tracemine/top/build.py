@@ -28,14 +28,12 @@ from tracemine.rows.host import host_calls
 from tracemine.rows.iterations import Iterations
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, Rows, number
 from tracemine.timeline import Timeline
-from tracemine.top.grouping import Grouping
-from tracemine.top.host import HostOrigin
+from tracemine.top.host import HostOrigin, wait_rows
 from tracemine.top.keys import GROUPINGS
-from tracemine.top.origin import Origin
+from tracemine.top.origin import Grouping, Origin
 from tracemine.top.reach import Reach, reach_of
 from tracemine.top.record import By, Claim, GraphTop, HostBy, HostTop, LeftOut, Top, TopRow, WaitTop
 from tracemine.top.used import utilisation
-from tracemine.top.waits import wait_rows
 from tracemine.top.words import host_notes, notes_of
 from tracemine.units import count_text
 

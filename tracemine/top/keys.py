@@ -13,9 +13,7 @@ from tracemine.rows.arrow import categories, mapped, rows_of
 from tracemine.rows.engines import PHASES as ENGINE_PHASES
 from tracemine.rows.table import IntArray, Rows, category
 from tracemine.timeline import Timeline
-from tracemine.top.grouping import NOT_KNOWN, Grouping, Path, by_category, by_path
-from tracemine.top.lines import line_paths
-from tracemine.top.origin import FORWARD, Origin
+from tracemine.top.origin import FORWARD, NOT_KNOWN, Grouping, Origin, Path, by_category, by_path, line_paths
 from tracemine.top.record import By
 
 _COUNTER = deferred(r"_\d+$")

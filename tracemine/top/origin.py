@@ -5,13 +5,17 @@ What a backward pass launches counts for the module and the line of its forward 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
+from tracemine.columns import codes, examples, sorted_unique
 from tracemine.columns import numbers as integers
-from tracemine.columns import sorted_unique
 from tracemine.findings.forwards import Forwards
 from tracemine.patterns import deferred
 from tracemine.rows.ancestors import first_known, last_begun, nearest, taken
@@ -20,6 +24,7 @@ from tracemine.rows.engines import Phases, ServingEngine, engine_of, phases_of
 from tracemine.rows.host import threads
 from tracemine.rows.iterations.annotations import marks
 from tracemine.rows.table import BoolArray, Categories, IntArray, Rows, category, flags
+from tracemine.rows.user_frames import is_own, own_frames, written_name
 from tracemine.timeline import Timeline
 
 FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER = "forward", "recomputed forward", "backward", "optimizer"
@@ -41,6 +46,17 @@ _NAMED: Final = tuple(
     )
 )
 _MODES: Final = {"EXTEND": _PREFILL, "PREFILL": _PREFILL, "DECODE": _DECODE, "MIXED": _BOTH}  # of SGLang
+
+# Standard modules that call whoever calls the user's code, and capture's own.
+_STANDARD: Final = deferred(
+    r"^(threading|contextlib|functools|runpy|socketserver|asyncio[/\\]\w+|concurrent[/\\]futures[/\\]\w+"
+    r"|multiprocessing[/\\]\w+)\.py$|(^|[/\\])tracemine[/\\]recording[/\\]|(^|[/\\])bin[/\\](torchrun|accelerate)$"
+)
+_CALLS_FORWARD: Final = deferred(r"(^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py$")
+
+_Number = TypeVar("_Number", np.int64, np.float64)
+Path = tuple[str | None, ...]  # names from the outermost group inwards; (None,): not known
+NOT_KNOWN: Path = (None,)
 
 
 def phase_of(name: str) -> str | None:
@@ -222,3 +238,126 @@ class Origin:
 
 def _position(phase: str | None) -> int:
     return -1 if phase is None else PHASES.index(phase)
+
+
+def line_paths(stacks: pa.Table) -> tuple[list[Path], IntArray]:
+    """Return the lines that call paths lead through, the user's own and within it a library's; and which of them each
+    row of `stacks` has.
+
+    Where none is the user's, a library's alone; where all are the framework's, or none has a file: not known.
+    """
+    parent = rows_of(stacks["parent_row"])
+    file = categories(stacks["file"])
+    has_file = file.codes >= 0
+    library = own_frames(stacks) & has_file & ~file.that(_STANDARD.search)
+    of_user = library & file.that(is_own)
+    inner, own = nearest(parent, library), nearest(parent, of_user)
+    text, texts = _texts(stacks)
+    outer_text, inner_text = (taken(text, rows) for rows in (own, inner))
+    pair = codes(outer_text, inner_text)
+    sample = examples(pair)
+    values: list[Path] = []
+    for outer, within in zip(outer_text[sample].tolist(), inner_text[sample].tolist(), strict=True):
+        names = [texts[each] for each in dict.fromkeys((outer, within)) if each >= 0]
+        values.append(tuple(names) or NOT_KNOWN)
+    return values, pair
+
+
+def _texts(stacks: pa.Table) -> tuple[IntArray, list[str]]:
+    """Return `file:line function` of each frame that has a file, as codes; −1: it has none."""
+    file, function = categories(stacks["file"]), categories(stacks["function"])
+    line, module = integers(stacks["line"], 0), categories(stacks["module"])
+    called = taken(file.that(_CALLS_FORWARD.search).astype(np.int64), rows_of(stacks["parent_row"])) == 1
+    is_forward = called & function.among("forward")
+    of_module = np.where(is_forward, module.codes, -1)
+    code = codes(*(each.astype(np.int64) for each in (file.codes, function.codes, line, of_module)))
+    sample = examples(code)
+    columns = (each[sample].tolist() for each in (file.codes, function.codes, line, of_module))
+    texts = []
+    for of_file, of_function, number, of in zip(*columns, strict=True):
+        name = written_name(function.values[of_function]) if of_function >= 0 else ""
+        owner = "" if of < 0 else module.values[of].rpartition(".")[2].rpartition("_")[0] + "."
+        texts.append(f"{file.values[of_file]}:{number} {owner}{name}".rstrip() if of_file >= 0 else "")
+    distinct = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+    number_of = np.array([distinct[text] if text else -1 for text in texts], np.int64)
+    return (number_of[code] if len(code) else code), list(distinct)
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Groups, each behind the one that it is part of, and the innermost group of each activity."""
+
+    names: Sequence[str | None]
+    parents: Sequence[int]  # −1: part of no other
+    of: IntArray
+    instances: Sequence[int] = ()  # of each group, where that is more than one
+
+    def inclusive(self, sums: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """Return sums over groups (along the first axis) with those of all their parts added."""
+        found = sums.copy()
+        for at in range(len(self.parents) - 1, -1, -1):
+            if self.parents[at] >= 0:
+                found[self.parents[at]] += found[at]
+        return found
+
+    def in_order(self, spent: IntArray, shown: BoolArray) -> Iterator[tuple[int, int]]:
+        """Yield depth and number of each group that is shown: most is spent first, each before its parts."""
+        parts: dict[int, list[int]] = {}
+        for at in np.argsort(-spent, kind="stable").tolist():
+            if shown[at]:
+                parts.setdefault(self.parents[at], []).append(at)
+        left = [(0, at) for at in reversed(parts.get(-1, []))]
+        while left:
+            depth, at = left.pop()
+            yield depth, at
+            left += [(depth + 1, part) for part in reversed(parts.get(at, []))]
+
+
+def by_category(column: Categories) -> Grouping:
+    """Group by one category; null is a group without a name."""
+    paths: list[Path] = [*((name,) for name in column.values), NOT_KNOWN]
+    return by_path(paths, np.where(column.codes >= 0, column.codes, len(column.values)).astype(np.int64))
+
+
+def by_path(paths: Sequence[Path], of: IntArray, places: Sequence[str] = ()) -> Grouping:
+    """Group by paths, of which each activity has one: equal beginnings are one group.
+
+    of: each activity's path. places: what tells paths of one name from each other, a dotted text for each: a group
+    has as many instances as its paths have different beginnings there.
+
+    >>> found = by_path([("a", "b"), ("a",), ("a", "b")], np.array([0, 1, 2]), ["a_0.b_0", "a_0", "a_0.b_1"])
+    >>> found.names, found.parents, found.of.tolist(), found.instances
+    (['a', 'b'], [-1, 0], [1, 0, 1], [1, 2])
+    """
+    made = _Made()
+    used = np.zeros(len(paths), np.bool_)
+    used[of] = True
+    innermost = np.full(len(paths), -1, np.int64)
+    for at in np.flatnonzero(used).tolist():
+        innermost[at] = made.add(paths[at], places[at].split(".") if places else ())
+    return Grouping(made.names, made.parents, innermost[of], [max(len(each), 1) for each in made.seen])
+
+
+class _Made:
+    """Groups as they are made."""
+
+    def __init__(self) -> None:
+        self.names: list[str | None] = []
+        self.parents: list[int] = []
+        self.seen: list[set[str]] = []
+        self.known: dict[tuple[int, str | None], int] = {}
+
+    def add(self, path: Path, place: Sequence[str]) -> int:
+        """Return the group of a path, which is made where it is not there."""
+        at = -1
+        for depth, name in enumerate(path):
+            key = (at, name)
+            if key not in self.known:
+                self.known[key] = len(self.names)
+                self.names.append(name)
+                self.parents.append(at)
+                self.seen.append(set())
+            at = self.known[key]
+            if depth < len(place):
+                self.seen[at].add(".".join(place[: depth + 1]))
+        return at

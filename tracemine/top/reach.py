@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tracemine.devices import Device
 from tracemine.findings.ceiling import operation_of
-from tracemine.ops.arithmetic import unit_of
+from tracemine.ops.kernel_names import unit_of
 from tracemine.perfmodel import Rates
 from tracemine.perfmodel.library_rates import peak_of
 from tracemine.rows.codes import distinct

@@ -10,8 +10,7 @@ from tracemine.rows.arrow import categories, rows_of
 from tracemine.rows.table import BoolArray, Rows, number
 from tracemine.tables import table_beside
 from tracemine.timeline import Timeline
-from tracemine.top.grouping import Grouping
-from tracemine.top.lines import line_paths
+from tracemine.top.origin import Grouping, line_paths
 from tracemine.top.record import By, HostBy, HostKind, HostRow
 from tracemine.units import percent_text
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.formats.nsys.make import Export, timeline
 from tracemine.formats.nsys.calls import nested
-from tracemine.formats.nsys.nvtx import LAST_PARTS, NvtxRange, last_parts, parsed, step_number
+from tracemine.formats.nsys.ranges import LAST_PARTS, NvtxRange, last_parts, parsed_range, step_number
 
 _SIZES = st.lists(st.lists(st.integers(0, 10**6), max_size=4), min_size=1, max_size=5).filter(
     lambda sizes: all(prod(size) < 1 << 62 for size in sizes)
@@ -38,7 +38,7 @@ def test_what_torch_writes_is_taken_apart_again(
     text += "" if op_id is None else f", op_id = {op_id}"
     text += "" if sizes is None else f", sizes = {sizes}"
     text += "" if makers is None else ", input_op_ids = [" + ", ".join(f"({a},{b})" for a, b in makers) + "]"
-    found = parsed(text)
+    found = parsed_range(text)
     if name.endswith((", sizes = []", ", input_op_ids = []")):
         return
     assert (found.name, found.sequence, found.op_id) == (name, sequence, op_id)
@@ -48,7 +48,7 @@ def test_what_torch_writes_is_taken_apart_again(
 
 @given(st.text(alphabet="[](),= 0123456789-seqop_idinputz", max_size=300))
 def test_any_text_is_a_range(text: str) -> None:
-    assert isinstance(parsed(text), NvtxRange)
+    assert isinstance(parsed_range(text), NvtxRange)
 
 
 _PIECES = st.sampled_from(
@@ -89,7 +89,7 @@ def test_a_hostile_text_is_read_in_time() -> None:
         ", op_id = 1",
         "(0,-1), ",
     ):
-        assert parsed(piece * 100_000).name
+        assert parsed_range(piece * 100_000).name
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_a_hostile_text_is_read_in_time() -> None:
     ],
 )
 def test_operators_are_told_from_a_users_own_ranges(text: str, *, is_op: bool) -> None:
-    assert parsed(text).is_op is is_op
+    assert parsed_range(text).is_op is is_op
 
 
 def test_numbers_beyond_64_bits_are_part_of_the_name() -> None:
     text = f"aten::mul, op_id = {10**30}"
-    assert parsed(text) == NvtxRange(name=text, is_op=False)
+    assert parsed_range(text) == NvtxRange(name=text, is_op=False)
 
 
 def test_members_of_a_list_are_told_from_other_inputs() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from tests.formats.xla.make_hlo import Made, Op, array, blas, both, element, fused, parameter, simple
 from tracemine.formats.xla.hlo import module_of
+from tracemine.formats.xla.host import EqualRuns
 from tracemine.formats.xla.join import HloProgram, Joined, joined, programs_of, repeated
 from tracemine.formats.xla.recording import Columns
-from tracemine.formats.xla.repeats import EqualRuns
 from tracemine.formats.xla.storages import Storages, depends, tensor_rows
 from tracemine.formats.xla.values import ArrayPart
 

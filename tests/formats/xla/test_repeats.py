@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tracemine.columns import Array
-from tracemine.formats.xla.repeats import EqualRuns, equal_segments
+from tracemine.formats.xla.host import EqualRuns, equal_segments
 from tracemine.formats.xla.storages import LASTING, numbered
 
 

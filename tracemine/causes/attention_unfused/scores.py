@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tracemine.calls.text import Extents
+from tracemine.calls.call import Extents
 from tracemine.findings.context import ScanContext
 from tracemine.findings.lists import Lists
 from tracemine.ops import lookup

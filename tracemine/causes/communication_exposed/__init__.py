@@ -16,9 +16,9 @@ from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, Estimate
 from tracemine.perfmodel.ranges import outwards
+from tracemine.rows.activities import COLLECTIVE
 from tracemine.rows.codes import combination_codes
 from tracemine.rows.table import BoolArray, FloatArray, IntArray, category, number, numbers_of
-from tracemine.rows.transfers import COLLECTIVE
 from tracemine.units import percent_text, time_text
 
 # Half of what is transfer hides where it runs in order with the work: cut into two halves, one half is sent while the

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from tracemine.calls import Call, calls_of
-from tracemine.calls.text import Extents
+from tracemine.calls.call import Extents
 from tracemine.causes.cause import Cause
 from tracemine.findings.class_estimate import ClassEstimate
 from tracemine.findings.context import ScanContext

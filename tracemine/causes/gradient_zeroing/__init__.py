@@ -22,6 +22,7 @@ from tracemine.findings.estimates import on_gpu
 from tracemine.findings.labels import text_at
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, without_zeros
+from tracemine.rows.activities import zero_grads
 from tracemine.rows.ancestors import taken
 from tracemine.rows.arrow import categories, is_named, named_at, rows_of, take
 from tracemine.rows.table import (
@@ -37,7 +38,6 @@ from tracemine.rows.table import (
     category,
     number,
 )
-from tracemine.rows.updates import zero_grads
 from tracemine.timeline import Timeline
 
 

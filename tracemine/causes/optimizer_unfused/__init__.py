@@ -23,9 +23,9 @@ from tracemine.flow import Evidence
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained, one_pass, share_of
+from tracemine.rows.activities import written_out
 from tracemine.rows.arrow import coded
 from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, IntArray, Rows, Sources, category, flags, number
-from tracemine.rows.updates import written_out
 
 STYLES: Final = ("fused", "compiled", "other", "lists", "loop", "own")
 _FUSED, _COMPILED, _OTHER, _LISTS, _LOOP, _OWN = range(len(STYLES))

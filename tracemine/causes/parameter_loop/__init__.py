@@ -16,6 +16,7 @@ from tracemine.causes.cause import Cause
 from tracemine.causes.column_fact import column_fact
 from tracemine.columns import codes, sorted_unique
 from tracemine.ops import lookup
+from tracemine.rows.activities import zero_grads
 from tracemine.rows.ancestors import engine_of, taken
 from tracemine.rows.arrow import categories, coded, named_at, rows_of, take
 from tracemine.rows.loops import repeating
@@ -33,7 +34,6 @@ from tracemine.rows.table import (
     flags,
     number,
 )
-from tracemine.rows.updates import zero_grads
 from tracemine.timeline import Timeline
 
 _LONGEST_PERIOD, _LEAST_TURNS, _LEAST_SHAPES = 4, 8, 3

@@ -21,7 +21,7 @@ from tracemine.findings.gap_estimates import idle_before_ns
 from tracemine.findings.labels import text_at
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
-from tracemine.ops.arithmetic import unit_of
+from tracemine.ops.kernel_names import unit_of
 from tracemine.perfmodel import KERNEL_NS, Abstained, Estimate, Range, Traffic
 from tracemine.perfmodel.library_rates import ARITHMETIC
 from tracemine.perfmodel.ranges import outwards

@@ -18,8 +18,8 @@ from tracemine.findings.gap_estimates import idle_before_ns
 from tracemine.findings.labels import text_at
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
-from tracemine.ops.arithmetic import unit_of
 from tracemine.ops.infer.library import LibraryCall
+from tracemine.ops.kernel_names import unit_of
 from tracemine.perfmodel import Abstained
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import KERNEL_NS

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from tracemine.calls import Call, calls_of
-from tracemine.calls.text import Extents
+from tracemine.calls.call import Extents
 from tracemine.causes.cause import Cause
 from tracemine.columns import codes, examples, sorted_unique, unique_pairs
 from tracemine.findings.class_estimate import ClassEstimate

@@ -11,8 +11,7 @@ import msgspec
 
 from tracemine.collector import paused
 from tracemine.errors import InputError, Location
-from tracemine.formats.execution_trace.nodes import FlatNode, NodeLayout, layout_of
-from tracemine.formats.execution_trace.trace import Collector, ExecutionTrace
+from tracemine.formats.execution_trace.trace import Collector, ExecutionTrace, FlatNode, NodeLayout, layout_of
 from tracemine.formats.format import Progress
 from tracemine.formats.json_text import JsonMembers, end_of_value, members
 from tracemine.formats.kineto.repair import CUT_OFF, REPAIRS, UNREADABLE, Repairs, mended

@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracemine.formats.kineto.events import TABLES, EventArgument, EventTable
 from tracemine.formats.kineto.scan import ABSENT, MISSING
-from tracemine.formats.kineto.structs import field_name
+from tracemine.formats.kineto.structs import TABLES, EventArgument, EventTable, field_name
 from tracemine.formats.kineto.values import NOT_THERE, NS_LIMIT
 
 # What one block holds of one table: arrays of one length, by column. `spelling` is the number of the category as it is

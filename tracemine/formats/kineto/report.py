@@ -9,8 +9,8 @@ from msgspec import Struct
 from tracemine.columns import Array
 from tracemine.errors import InputError, Location
 from tracemine.formats.kineto import header
-from tracemine.formats.kineto.events import row_of
 from tracemine.formats.kineto.scan import RawTrace
+from tracemine.formats.kineto.structs import row_of
 from tracemine.units import count_text
 
 _OF_ANY = frozenset(["metadata", "instant", "counter"])  # by their phase: whoever writes events writes them

@@ -20,12 +20,12 @@ from tracemine.columns import Array
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
 from tracemine.formats.json_text import JsonMembers, members
-from tracemine.formats.kineto import compiled
+from tracemine.formats.kineto import decoder
 from tracemine.formats.kineto.columns import Rows, Strings, append, as_arrays, fill_from_threads, new_columns
 from tracemine.formats.kineto.decoder import NO_ROW, Batch, EventDecoder
-from tracemine.formats.kineto.events import KNOWN_SPELLINGS, TABLES, EventTable, row_of
 from tracemine.formats.kineto.repair import CUT_OFF, MOST_UNREADABLE, UNREADABLE, EventReading, read_events
 from tracemine.formats.kineto.scan import MISSING, RawTrace
+from tracemine.formats.kineto.structs import KNOWN_SPELLINGS, TABLES, EventTable, row_of
 from tracemine.formats.kineto.values import InexactTimes, integer_of
 from tracemine.formats.kineto.window import MAX_EVENT_BYTES, Window
 from tracemine.formats.source import ByteSource
@@ -39,7 +39,7 @@ def scan(
     *,
     progress: Progress | None = None,
     block_bytes: int = BLOCK_BYTES,
-    by_compiled_code: bool = compiled.AVAILABLE,
+    by_compiled_code: bool = decoder.AVAILABLE,
 ) -> RawTrace:
     """Read a Kineto trace into columns.
 
@@ -76,9 +76,9 @@ class _Scan:
         self.other_lists = 0  # members `traceEvents` behind the first
         self.behind = 0  # bytes of content that follow the end of the trace
         self.decoder = EventDecoder(KNOWN_SPELLINGS)
-        self.plain: compiled.PlainBlocks | None = None
+        self.plain: decoder.PlainBlocks | None = None
         if by_compiled_code:
-            self.plain = compiled.PlainBlocks(self.strings, self.decoder.spellings, block_bytes)
+            self.plain = decoder.PlainBlocks(self.strings, self.decoder.spellings, block_bytes)
 
     def run(self) -> RawTrace:
         truncated = not self._read()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracemine.formats.ncu.binary import answer
+from tracemine.formats.ncu import answer
 from tracemine.processes import no_core_files, serve
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ from tracemine.formats.nsys.collectives import collectives_table
 from tracemine.formats.nsys.dataflow import tensors_of
 from tracemine.formats.nsys.device_rows import Columns, Reasons, pid, tid
 from tracemine.formats.nsys.ranges import Ranges, module_paths, ranges, steps_of
-from tracemine.formats.nsys.strings import Strings
-from tracemine.formats.nsys.tables import Tables
+from tracemine.formats.nsys.tables import Strings, Tables
 from tracemine.formats.repetitions import repetition_notes, without_repetitions
 from tracemine.timeline import IngestReport, Meta, RecordedDevice, Timeline
 from tracemine.timeline.arrow import MISSING, distinct, int_triples, positive, table_of, take, texts

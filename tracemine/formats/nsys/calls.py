@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracemine.columns import Array
-from tracemine.formats.nsys.nvtx import NvtxRange, Sizes
+from tracemine.formats.nsys.ranges import NvtxRange, Sizes
 from tracemine.ops import Overload, lookup
 from tracemine.ops.infer import infer
 from tracemine.tables import table_beside

@@ -7,9 +7,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import Final
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +26,6 @@ from tracemine.formats.nsys.assemble import assemble
 from tracemine.formats.nsys.tables import Numbers, nothing
 from tracemine.formats.sniff import RECORD_WITH_TORCH
 from tracemine.formats.source import FileSource
-from tracemine.formats.sqlite import MAGIC, columns_in, connected, damage_told, tables_in, uri_of
 from tracemine.timeline import Timeline
 from tracemine.timeline.arrow import MISSING
 
@@ -35,6 +36,8 @@ _JOURNAL = "A write-ahead log lies next to the database, and what only it holds 
 _NO_TABLE = "Views and virtual tables are not read, they would run what the file says: of {} nothing is known."
 _AS_IT_IS = "ifnull({}, " + str(MISSING) + ")"
 NO_NUMBER = "value that is no integer, read as not recorded"
+
+MAGIC: Final = b"SQLite format 3\0"
 
 
 def read_database(
@@ -300,3 +303,44 @@ def _query(table: str, wanted: Sequence[str], value: str, where: str = "") -> st
 def _quoted(name: str) -> str:
     """Return a column of the closed list; `end` is a keyword."""
     return f'"{name}"'
+
+
+def uri_of(path: Path) -> str:
+    """Return how SQLite is asked for a file: no lock is taken and no journal next to it is looked at."""
+    return f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    """Return a connection on which no function of a view or generated column runs, and a damaged page is an error."""
+    connection = sqlite3.connect(uri_of(path), uri=True, isolation_level=None)
+    connection.execute("pragma trusted_schema = off")
+    connection.execute("pragma cell_size_check = on")
+    return connection
+
+
+def tables_in(connection: sqlite3.Connection) -> dict[str, bool]:
+    """Return names of tables and views, and whether each is a table with rows of its own."""
+    query = "select name, type = 'table' and rootpage > 0 from sqlite_master where type in ('table', 'view')"
+    return {name: bool(plain) for name, plain in connection.execute(query) if isinstance(name, str)}
+
+
+def columns_in(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Return a table's columns that are no expressions."""
+    found = connection.execute(f'pragma table_xinfo("{table}")').fetchall()
+    return {name for _, name, _, _, _, _, hidden in found if not hidden}
+
+
+@contextmanager
+def damage_told(path: str, again: str) -> Iterator[None]:
+    """Convert what SQLite says of damage to an InputError; `again`: how to get another file."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
+        # SQLite's own messages can quote what is in the file, so only the known ones are passed on.
+        known = ("malformed", "not a database", "encrypted", "disk I/O", "UTF-8")
+        reason = next((word for word in known if word in str(error)), None)
+        raise InputError(
+            "is a damaged SQLite database" + (f" ({reason})" if reason else ""),
+            where=Location(path),
+            hint=f"it may be cut short: copy it again, or {again}",
+        ) from None

@@ -25,7 +25,7 @@ import pyarrow as pa
 from msgspec import Struct, field
 
 from tracemine.columns import Array, sorted_unique
-from tracemine.formats.nsys import nvtx
+from tracemine.formats.nsys import ranges
 from tracemine.formats.nsys.calls import Arguments, arguments, output_shapes
 from tracemine.formats.nsys.device_rows import Columns, Reasons
 from tracemine.formats.nsys.ranges import Ranges
@@ -50,7 +50,7 @@ class _NvtxCall(Struct):
     """One operator while it runs and after: what it was given, and what it and the operators inside it made."""
 
     row: int
-    said: nvtx.NvtxRange  # what its text says
+    said: ranges.NvtxRange  # what its text says
     around: int  # row of the operator around it, −1: none
     inputs: list[NvtxTensor | None] = field(default_factory=list)  # None: no tensor, or not believed
     told: bool = True  # every tensor among its inputs is believed
@@ -63,7 +63,7 @@ class _NvtxCall(Struct):
         return self.said.name
 
     @property
-    def sizes(self) -> nvtx.Sizes:
+    def sizes(self) -> ranges.Sizes:
         """Of each argument; empty where the text does not say."""
         return self.said.sizes or ()
 
@@ -105,10 +105,10 @@ class _Walk:
         if said.sizes is not None and said.op_id is not None:
             self._make_outputs(call, arguments(said.name, said.sizes), said.sizes)
             self.by_id[said.op_id] = call
-            if said.sequence is not None and not nvtx.is_backward(said.name):
+            if said.sequence is not None and not ranges.is_backward(said.name):
                 self.forward.setdefault(said.sequence, []).append(call)
 
-    def _note_outside(self, call: _NvtxCall, said: nvtx.NvtxRange) -> None:
+    def _note_outside(self, call: _NvtxCall, said: ranges.NvtxRange) -> None:
         """Note a writer of no operator: it may write any tensor of this shape that was read before."""
         known, makers, sizes = arguments(call.name, said.sizes or ()), said.makers or (), said.sizes or ()
         unnamed = [at for at, (_, output) in enumerate(makers) if output < 0 and sizes[at]]
@@ -122,7 +122,7 @@ class _Walk:
         self.numel[number] = -1 if shape is None else prod(shape)
         return NvtxTensor(number, shape)
 
-    def _input(self, call: _NvtxCall, shape: Shape, maker: nvtx.Maker) -> NvtxTensor | None:
+    def _input(self, call: _NvtxCall, shape: Shape, maker: ranges.Maker) -> NvtxTensor | None:
         made_by = self.by_id.get(maker[0]) if maker[1] >= 0 else None
         made = None if made_by is None else made_by.outputs.get(maker[1])
         if made is not None and made.shape is None and shape:
@@ -149,7 +149,7 @@ class _Walk:
             return self._inner(call, shape)
         unnamed = [t for storage, t in same.items() if storage in self.unnamed]
         matters = len(unnamed) < len(same) or not self.written.isdisjoint(same)
-        if len(same) > 1 and matters and nvtx.is_backward(holder.name):
+        if len(same) > 1 and matters and ranges.is_backward(holder.name):
             return None
         if self._computed_inside(holder, shape):
             return None  # that, or what the holder was given
@@ -159,7 +159,7 @@ class _Walk:
     def _inner(self, call: _NvtxCall, shape: Shape) -> NvtxTensor | None:
         """Return memory that an operator of the table allocates and hands to those inside it; else it is unknown."""
         holder = self._holder(call)
-        inside = holder is not None and holder.told and not nvtx.is_backward(holder.name) and bool(shape)
+        inside = holder is not None and holder.told and not ranges.is_backward(holder.name) and bool(shape)
         return self._new(shape) if inside else None
 
     def _holder(self, call: _NvtxCall) -> _NvtxCall | None:
@@ -167,7 +167,7 @@ class _Walk:
         around = call.around
         while around >= 0:
             outer = self.calls[around]
-            if nvtx.is_backward(outer.name) and outer.said.sequence is not None:
+            if ranges.is_backward(outer.name) and outer.said.sequence is not None:
                 return outer
             if arguments(outer.name, outer.sizes) is not None:
                 return outer
@@ -178,7 +178,7 @@ class _Walk:
         """Return the tensors that a holder had before it began."""
         given = [t for t in holder.inputs if t is not None]
         sequence = holder.said.sequence
-        if nvtx.is_backward(holder.name) and sequence is not None:
+        if ranges.is_backward(holder.name) and sequence is not None:
             for forward in self.forward.get(sequence, ()):
                 given += [t for t in forward.inputs if t is not None]
                 given += forward.outputs.values()
@@ -204,7 +204,7 @@ class _Walk:
             waiting += inner.last_inside
         return made.storage in storages
 
-    def _make_outputs(self, call: _NvtxCall, known: Arguments | None, sizes: nvtx.Sizes) -> None:
+    def _make_outputs(self, call: _NvtxCall, known: Arguments | None, sizes: ranges.Sizes) -> None:
         """Fill `call.outputs`: for each output whose storage is known, that and its shape."""
         if known is None:
             return

@@ -9,8 +9,7 @@ import numpy as np
 
 from tracemine.columns import Array
 from tracemine.formats.nsys import schema
-from tracemine.formats.nsys.strings import Strings
-from tracemine.formats.nsys.tables import Numbers, Tables
+from tracemine.formats.nsys.tables import Numbers, Strings, Tables
 from tracemine.timeline.arrow import MISSING, distinct
 
 Columns = dict[str, Array]

@@ -189,7 +189,7 @@ class Folder:
             payload = (schema.PAYLOAD,) if name == schema.NVTX and schema.NVTX_ENTRIES in self._files else ()
             known = (*schema.NUMBERS.get(name, ()), *schema.TEXTS.get(name, ()), *payload)
             try:
-                table = _read(path, known)
+                table = read_parquet(path, known) if path.suffix == ".parquet" else read_arrow(path, known)
                 table.validate(full=True)
             except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                 raise InputError(
@@ -227,8 +227,3 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
         texts = chunk.dictionary.to_pylist()
         found += [None if at is None else texts[at] for at in chunk.indices.to_pylist()]
     return found
-
-
-def _read(path: Path, known: tuple[str, ...]) -> pa.Table:
-    """Return the known columns of one table's file."""
-    return read_parquet(path, known) if path.suffix == ".parquet" else read_arrow(path, known)

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracemine.columns import Array
 from tracemine.errors import InputError, Location
 from tracemine.formats.format import Progress
 from tracemine.formats.nsys import schema
@@ -116,7 +115,7 @@ class JsonLines:
         found = self._numbers.get(table)
         if found is None:
             return nothing(schema.NUMBERS[table])
-        return {name: _int64(found[name]) for name in schema.NUMBERS[table]}
+        return {name: np.array(found[name], np.int64) for name in schema.NUMBERS[table]}
 
     def texts(self, table: str) -> dict[str, list[str | None]]:
         """Return the table's columns of `schema.TEXTS`, in the same order of rows."""
@@ -174,10 +173,6 @@ class JsonLines:
 
     def __exit__(self, *_: object) -> None:
         """Do nothing: no file stays open."""
-
-
-def _int64(values: list[int]) -> Array:
-    return np.array(values, np.int64)
 
 
 def _lines(source: FileSource, progress: Callable[[int, int], None] | None) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from tracemine.columns import Array
 from tracemine.errors import InputError, Location
 from tracemine.formats.kineto.nesting import Nesting
-from tracemine.formats.proton.contexts import UNNAMED, Contexts, ScopedKernel, proton_timeline
+from tracemine.formats.proton.tree import UNNAMED, Contexts, ScopedKernel, proton_timeline
 from tracemine.formats.small_tables import Row, TimedEvent
 from tracemine.timeline import Timeline
 

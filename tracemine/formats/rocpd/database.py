@@ -18,8 +18,8 @@ from tracemine.formats.format import Progress
 from tracemine.formats.nsys import database
 from tracemine.formats.nsys import schema as nsys
 from tracemine.formats.nsys.about import Recorder
+from tracemine.formats.nsys.database import columns_in, tables_in
 from tracemine.formats.source import FileSource
-from tracemine.formats.sqlite import columns_in, tables_in
 from tracemine.tables import table_beside
 from tracemine.timeline import Timeline
 

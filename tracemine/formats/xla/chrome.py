@@ -11,7 +11,7 @@ import numpy as np
 from tracemine.columns import Array
 from tracemine.errors import InputError
 from tracemine.formats.xla import recording as rec
-from tracemine.formats.xla.planes import FRAMES_BYTES, GPU, HOST, STREAM, event_name, refuse
+from tracemine.formats.xla.host import FRAMES_BYTES, GPU, HOST, STREAM, event_name, refuse
 from tracemine.formats.xla.recording import Columns, EventKind, Recording, Strings
 from tracemine.timeline import RecordedDevice
 from tracemine.timeline.arrow import MISSING

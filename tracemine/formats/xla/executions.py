@@ -14,11 +14,10 @@ from tracemine.columns import Array, codes, examples, is_among, texts
 from tracemine.formats.kineto.launches import named
 from tracemine.formats.kineto.stacks import CallPaths
 from tracemine.formats.xla.hlo import Shape
-from tracemine.formats.xla.host import enclosing
+from tracemine.formats.xla.host import EqualRuns, enclosing, first_of
 from tracemine.formats.xla.instructions import ScheduledInstruction, trips
 from tracemine.formats.xla.join import Joined, joined, programs_of, repeated
 from tracemine.formats.xla.recording import Columns, Recording, Strings
-from tracemine.formats.xla.repeats import EqualRuns, first_of
 from tracemine.formats.xla.storages import Storages, depends, tensor_rows
 from tracemine.formats.xla.values import ArrayPart, TakenArray
 from tracemine.timeline.arrow import MISSING, booleans, integers, lists_of, row_numbers, take

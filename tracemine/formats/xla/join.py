@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from tracemine.columns import Array, codes, is_among, ranges
 from tracemine.formats.xla.hlo import HloInstruction, HloModule
+from tracemine.formats.xla.host import EqualRuns, equal_segments, first_of
 from tracemine.formats.xla.instructions import LIBRARY, ScheduledInstruction, items_of
 from tracemine.formats.xla.recording import Columns
-from tracemine.formats.xla.repeats import EqualRuns, equal_segments, first_of
 
 _SETS: Final = re.compile(r"memset", re.IGNORECASE)
 _COPIES: Final = re.compile(r"memcpy", re.IGNORECASE)

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from tracemine.columns import Array
 from tracemine.formats.xla.hlo import Index, Shape
+from tracemine.formats.xla.host import EqualRuns
 from tracemine.formats.xla.instructions import ScheduledInstruction
 from tracemine.formats.xla.join import Joined
-from tracemine.formats.xla.repeats import EqualRuns
 from tracemine.formats.xla.values import ArrayPart, GivenArray, Value, Values
 
 _BLOCK: Final = 1 << 14  # runs

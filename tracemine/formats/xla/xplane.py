@@ -12,7 +12,7 @@ from tracemine.columns import Array, codes, examples, sorted_unique
 from tracemine.devices import told_name
 from tracemine.formats.xla import recording as rec
 from tracemine.formats.xla.hlo import HloModule, module_of
-from tracemine.formats.xla.planes import FRAMES_BYTES, GPU, HOST, METADATA, STREAM, TASK, event_name, refuse
+from tracemine.formats.xla.host import FRAMES_BYTES, GPU, HOST, METADATA, STREAM, TASK, event_name, refuse
 from tracemine.formats.xla.recording import Columns, EventKind, Recording, Strings
 from tracemine.formats.xla.space import Plane, PlaneLine, XSpace, events_of, open_space, text_ids
 from tracemine.formats.xla.wire import Span

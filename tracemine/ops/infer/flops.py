@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tracemine.ops.facts import base_name, facts
+from tracemine.ops.facts import FLOPS_PER_ELEMENT, base_name
 from tracemine.ops.infer.arguments import Arguments, refuse_if
 from tracemine.ops.infer.tensor import TensorSpec
 
@@ -33,7 +33,7 @@ Outputs = tuple[TensorSpec | None, ...] | None
 def flops(call: Arguments, outputs: Outputs) -> int | None:
     """Return operations, or None where not known. May raise as the rules of outputs do."""
     kind = call.overload.op_class
-    listed = base_name(call.name) in facts().flops_per_element
+    listed = base_name(call.name) in FLOPS_PER_ELEMENT
     if kind in _NONE and not listed:
         return 0
     formula = _FORMULAS.get(kind, _elements if listed or kind in _BY_ELEMENT else None)
@@ -43,7 +43,7 @@ def flops(call: Arguments, outputs: Outputs) -> int | None:
 
 def _elements(call: Arguments, outputs: Outputs) -> int | None:
     """Return the elements of the largest tensor that goes in or comes out, times what each costs."""
-    each = facts().flops_per_element.get(base_name(call.name), 1)
+    each = FLOPS_PER_ELEMENT.get(base_name(call.name), 1)
     given = call.inputs
     lists = [tensor for one in given if isinstance(one, tuple) for tensor in one]
     if call.overload.op_class == "foreach":

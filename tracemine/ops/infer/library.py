@@ -96,7 +96,7 @@ def _library_call(call: Arguments, operation: str) -> LibraryCall | None:
     if not count or read is None or written is None or dtype is None:
         return None
     return LibraryCall(
-        operation=f"{operation}_backward" if _is_backward(call) else operation,
+        operation=f"{operation}_backward" if "backward" in call.name else operation,
         dtype=dtype,
         flops=count,
         nbytes=read + written,
@@ -106,10 +106,6 @@ def _library_call(call: Arguments, operation: str) -> LibraryCall | None:
 
 def _tensors(call: Arguments) -> Iterator[TensorSpec]:
     return (given for given in call.inputs if isinstance(given, TensorSpec))
-
-
-def _is_backward(call: Arguments) -> bool:
-    return "backward" in call.name
 
 
 # --- products --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracemine.ops.facts import facts
+from tracemine.ops.facts import LOOKED_UP, PLACED, REPLACED, UNKNOWN, UNREAD
 from tracemine.ops.infer.arguments import Arguments, Unknown, refuse_if
 from tracemine.ops.infer.tensor import TensorSpec, is_contiguous, viewed
 
@@ -25,13 +25,13 @@ def traffic(call: Arguments, outputs: tuple[TensorSpec | None, ...] | None) -> C
     kind = call.overload.op_class
     if kind in _STILL:
         return _view(call, outputs)
-    if kind in _UNTOLD or call.name in facts().unknown:
+    if kind in _UNTOLD or call.name in UNKNOWN:
         return None, None
     if call.name == "contiguous":
         source = call.tensor("self")
         if source.strides is not None and is_contiguous(source.shape, source.strides):
             return 0, 0
-    if (source_name := facts().placed.get(call.name)) is not None:
+    if (source_name := PLACED.get(call.name)) is not None:
         return _placed(call, source_name)
     made = None if outputs is None else _new(call, outputs)
     return _bounded(_read(call, outputs)), _bounded(_added(made, _written(call)))
@@ -71,7 +71,7 @@ def _bytes(tensors: Iterable[TensorSpec | None]) -> int | None:
 def _read(call: Arguments, outputs: tuple[TensorSpec | None, ...] | None) -> int | None:
     """Return the tensors that are read; of a lookup, as much of the table as comes out."""
     name, overload = call.name, call.overload
-    skipped = facts().unread.get(name, frozenset())
+    skipped = UNREAD.get(name, frozenset())
     tensors: list[TensorSpec | None] = []
     for place, given in enumerate(call.inputs):
         argument = overload.arguments[place]
@@ -85,7 +85,7 @@ def _read(call: Arguments, outputs: tuple[TensorSpec | None, ...] | None) -> int
             tensors.extend(given)
         elif argument.is_list and argument.is_tensor:
             return None
-    if name in facts().looked_up:
+    if name in LOOKED_UP:
         if outputs is None:
             return None
         tensors.extend(outputs)
@@ -139,5 +139,5 @@ def _placed(call: Arguments, source_name: str) -> Counts:
     count = min(index.elements if call.name.startswith("scatter") and index else source.elements, target.elements)
     refuse_if(source_name == "values", "the indices were not recorded")
     read = _added(source.bytes, 0 if index is None else index.bytes)
-    again = 0 if call.name in facts().replaced else count * element
+    again = 0 if call.name in REPLACED else count * element
     return _bounded(_added(read, again)), _bounded(count * element)

@@ -31,8 +31,7 @@ from tracemine.rows.host import threads
 from tracemine.rows.table import IntArray, Rows
 from tracemine.timeline import Timeline
 from tracemine.top import Top, Tops
-from tracemine.top.grouping import NOT_KNOWN
-from tracemine.top.lines import line_paths
+from tracemine.top.origin import NOT_KNOWN, line_paths
 
 _ANY = deferred(
     r"^(runs?|traces?|profiles?|captures?|timelines?|results?|outputs?|logs?|findings|report|rank_?\d+)"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from tracemine.calls import Call
-from tracemine.calls.call import sizes
-from tracemine.calls.text import Extents
+from tracemine.calls.call import Extents, sizes
 from tracemine.ops import dtype
 from tracemine.ops.infer.tensor import contiguous
 from tracemine.verify.rebuild.view_recovery import Layout
