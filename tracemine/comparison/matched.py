@@ -98,7 +98,7 @@ def held_elsewhere(
     all of its operators, and where they cost together what that one costs on the other side.
     """
     alone = [at for at, one in enumerate(found) if one.one_sided and one.on_gpu and at not in believed]
-    alone.sort(key=lambda at: (-max(cost.mid for cost in found[at].costs), found[at].mark))
+    alone.sort(key=lambda at: (-_largest(found[at]), found[at].mark))
     whole = dict(enumerate(found))
     hosts = [at for at, one in enumerate(found) if one.on_gpu and not one.one_sided]
     for at in sorted(hosts, key=lambda at: (-abs(found[at].less_ns), found[at].mark)):
@@ -119,6 +119,10 @@ def held_elsewhere(
 
 def _apart(one: Matched) -> int:
     return abs(one.costs[0].mid - one.costs[1].mid)
+
+
+def _largest(one: Matched) -> int:
+    return max(cost.mid for cost in one.costs)
 
 
 def components(before: Sequence[Item], after: Sequence[Item], *, alike: bool) -> list[Component]:

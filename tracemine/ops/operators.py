@@ -239,11 +239,15 @@ def _lookup(name: str) -> Operator | None:
             custom[0].op_class,
             tuple(replace(_overload(s.op_class, "", s.arguments, s.outputs), likes=s.likes) for s in custom),
         )
+    said = _said_by_row(name)
+    return None if said is None else Operator(name, said, ())
+
+
+def _said_by_row(name: str) -> str | None:
     begins, contains = _in_some_row()
     if not (name.startswith(begins) or contains.search(name)):  # as of most names that programs give
         return None
-    row = next((row for row in name_rows() if row.pattern.fullmatch(name)), None)
-    return None if row is None or row.says is None else Operator(name, row.says, ())
+    return next((row.says for row in name_rows() if row.pattern.fullmatch(name)), None)
 
 
 def _overload(default_class: str, name: str, arguments: str, outputs: str, own_class: str | None = None) -> Overload:
