@@ -290,7 +290,7 @@ class Launches:
         return own + turns.begin, self._differs(turns, set(place.tolist()))
 
     def _crossing(self, turns: Turns) -> tuple[tuple[IntArray, IntArray], bool]:
-        """Return which entries read what an earlier iteration wrote, and that, without sums; and whether there are sums.
+        """Return what reads what an earlier iteration wrote, and that, without sums; and whether there are sums.
 
         Of a sum nothing else in the loop reads what it is up to then, and behind the loop is read the last alone.
         """

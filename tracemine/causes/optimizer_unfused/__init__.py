@@ -104,8 +104,12 @@ def _at_once(context: ScanContext, rule: Rule, matrix: IntArray) -> IntArray:
 
 FACTS = AdviceFacts(
     docs={
-        "fused_step": FactDoc("the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3"),
-        "many_optimizers": FactDoc(f"{_MANY} optimizers or more step alike in one step, as where each tensor has its own"),
+        "fused_step": FactDoc(
+            "the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3"
+        ),
+        "many_optimizers": FactDoc(
+            f"{_MANY} optimizers or more step alike in one step, as where each tensor has its own"
+        ),
     },
     find=_facts,
 )
