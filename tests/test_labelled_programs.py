@@ -80,6 +80,10 @@ NAMES = [
     *("tasks_continued", "dynamics_by_ensemble", "masks_rebuilt", "states_retained", "choices_scored"),
     *("walks_embedded", "queries_normalised", "movements_tagged", "captions_paired", "scans_reconstructed"),
     *("plans_by_sampling", "replies_decoded", "streets_segmented", "voices_synthesised"),
+    *("quakes_picked", "payments_screened", "actors_informed", "likelihoods_bounded", "forecasts_calibrated"),
+    *("adversaries_found", "targets_followed", "qubits_rotated", "minima_flattened", "notes_predicted"),
+    *("crops_classified", "genomes_scanned", "papers_propagated", "scenes_sampled", "photos_jittered"),
+    *("crystals_relaxed", "lessons_accumulated", "filters_rounded", "captions_searched", "returns_distributed"),
 ]
 
 

@@ -59,6 +59,7 @@ SETS = {
     "sixth": ("sixth.SIXTH",),
     "seventh": ("seventh.SEVENTH",),
     "eighth": ("eighth.EIGHTH",),
+    "ninth": ("ninth.NINTH",),
 }
 LATER = tuple(SETS)[3:]
 TABLE = Path(__file__).resolve().parent / "labelled.toml"

@@ -153,7 +153,8 @@ def _calls(node: ast.AST) -> set[str]:
 
 
 def _names(tree: ast.AST) -> dict[str, set[str]]:
-    """Return what a name that stands for `wrap(...)` or a lambda may be: the functions that are named in its value.
+    """Return what a name that stands for `wrap(...)`, a lambda, or one of two functions may be: the functions that are
+    named in its value.
 
     What a loop goes over may be modules, which call `forward`.
     """
@@ -162,6 +163,9 @@ def _names(tree: ast.AST) -> dict[str, set[str]]:
         if isinstance(node, ast.For | ast.comprehension):
             targets = [each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)]
             found |= {name: {name, "forward"} for name in targets}
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.IfExp):
+            either = (node.value.body, node.value.orelse)
+            found[node.targets[0].id] = {getattr(each, "attr", getattr(each, "id", "")) for each in either}
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Call):
             inside = list(ast.walk(node.value))
             if isinstance(node.value.func, ast.Name) and node.value.func.id == "wrap":

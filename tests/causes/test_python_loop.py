@@ -403,7 +403,35 @@ def trees_walked() -> Callable[[], Any]:
     return lambda: torch.stack([walked(*tree) for tree in trees], 1)
 
 
+def windows_slid() -> Callable[[], Any]:
+    """Two convolutions prepare what each pair takes its part of, by the same operator."""
+    x, kernels, weight = torch.randn(12, 4, 12, 12), torch.randn(12, 4, 5, 5), torch.randn(4, 4, 3, 3)
+
+    def step() -> Any:
+        search, kernel = F.conv2d(x, weight), F.conv2d(kernels, weight)
+        pairs = [F.conv2d(search[at : at + 1], kernel[at][:, None], groups=4) for at in range(12)]
+        return torch.cat(pairs)
+
+    return step
+
+
+def gates_made_one_by_one() -> Callable[[], Any]:
+    """Each iteration turns what the one before gave, by a matrix that needs its own angle only."""
+    angles, state = torch.randn(10), torch.randn(64, 2)
+
+    def step() -> Any:
+        x = state
+        for at in range(10):
+            cos, sin = torch.cos(angles[at] / 2), torch.sin(angles[at] / 2)
+            x = x @ torch.stack((torch.stack((cos, -sin)), torch.stack((sin, cos))))
+        return x
+
+    return step
+
+
 LOOPS = {
+    windows_slid: ("samples", 12),
+    gates_made_one_by_one: ("ahead", 10),
     trees_walked: ("samples", 10),
     pairs_of_models: ("samples", 15),
     orders_of_speakers: ("samples", 24),
@@ -789,7 +817,48 @@ def sums_of_uneven_counts() -> Callable[[], Any]:
     return step
 
 
+def own_noise() -> Callable[[], Any]:
+    """What an iteration draws would come in another order."""
+    scales, state = torch.rand(10, 64), torch.randn(64)
+
+    def step() -> Any:
+        x = state
+        for at in range(10):
+            x = torch.sin(x) * torch.randn(64).mul(scales[at]).sin().exp().sqrt()
+        return x
+
+    return step
+
+
+def matrices_turned_in_place() -> Callable[[], Any]:
+    """What is made for an iteration is kept in a tensor that the next one overwrites."""
+    angles, state, kept = torch.randn(10, 64), torch.randn(64, 64), torch.zeros(64)
+
+    def step() -> Any:
+        x = state
+        for at in range(10):
+            kept.copy_(angles[at])
+            x = x @ state * kept.sin().exp().sqrt()
+        return x
+
+    return step
+
+
+def weights_of_layers_scaled() -> Callable[[], Any]:
+    """Each layer has a weight of its own: no tensor holds them all."""
+    weights, x = [torch.randn(16, 16) for _ in range(8)], torch.randn(4, 16)
+
+    def step() -> Any:
+        y = x
+        for weight in weights:
+            y = y @ weight.abs().sqrt().exp().sub(0.5)
+        return y
+
+    return step
+
+
 NEAR_MISSES = (
+    own_noise, matrices_turned_in_place, weights_of_layers_scaled,
     layers_of_recurrences, hidden_states_bent, sums_of_uneven_counts,
     attention_grows,
     one_picture_in_many_sizes, pictures_of_own_sizes,

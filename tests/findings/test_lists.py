@@ -60,7 +60,8 @@ class Program:
         own = self.trace.op(op, self.now, 9_000, shapes, types, parent_row=around)
         for at in range(kernels):
             begin = self.now + 6_000 + at * dur_ns
-            self.trace.kernel("k<BinaryFunctor<float, 1>>", begin, dur_ns, launch=(self.now + 10 + 20 * at, 10), op=own)
+            launch = (self.now + 10 + 20 * at, 10)
+            self.trace.kernel("k<BinaryFunctor<float, 1>>", begin, dur_ns, launch=launch, op=own, step_row=self.row)
         self.now += max(10_000, 7_000 + kernels * dur_ns)
 
     def timeline(self) -> Timeline:
@@ -92,6 +93,29 @@ def test_an_optimizer_is_one_finding_and_each_of_its_steps_one_occurrence(calls:
     assert (found.occurrences, len(found.activities[0])) == (3, len(calls))
     assert found.fused_ns is not None
     assert found.fused_ns.low <= found.fused_ns.mid <= found.fused_ns.high < found.measured_ns
+
+
+def one_each(count: int) -> list[Finding]:
+    """Steps in which so many optimizers run, each for a tensor of one size."""
+    program, calls = Program(), [(f"aten::{op}", [[512, 2048]] * TAKEN.get(op, 1), 1) for op in ADAMW]
+    for _ in range(3):
+        with program.one_step():
+            for _ in range(count):
+                around = program.trace.op("Optimizer.step#AdamW.step", program.now, 10_000 * len(calls))
+                for op, shapes, _ in calls:
+                    program.call(op, shapes, 8_000, around)
+    return program.findings("optimizer_unfused")
+
+
+def test_many_optimizers_of_a_tensor_each_are_told_to_be_one_and_save_more_than_a_pass_each() -> None:
+    (few,), (many,) = one_each(7), one_each(12)
+    assert (few.occurrences, many.occurrences) == (21, 36)
+    assert "Let one take all parameters" in many.fix
+    assert "Let one take all parameters" not in few.fix
+    assert "AdamW(parameters, lr=lr, fused=True)" in many.fix
+    assert few.fused_ns is not None
+    assert many.fused_ns is not None
+    assert many.fused_ns.mid / 36 < 0.8 * few.fused_ns.mid / 21
 
 
 def test_one_pass_of_adam_moves_each_element_seven_times() -> None:

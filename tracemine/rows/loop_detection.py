@@ -9,7 +9,7 @@ order. A body may repeat with parts left out: what some iterations do only (`if`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import Final, Literal, get_args
@@ -25,6 +25,7 @@ from tracemine.rows.ancestors import engine_of, nearest, outermost, taken
 from tracemine.rows.arrow import categories, coded, rows_of
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.host import HostCalls, threads
+from tracemine.rows.loop_parts import Turns, ahead, apart
 from tracemine.rows.loops import left_of, repeating
 from tracemine.rows.table import Column, Flags, IntArray, Numbers, Rows, number
 from tracemine.rows.uneven_loops import uneven
@@ -52,26 +53,6 @@ _WEIGHT: Final = {"gemm": -1, "conv": 1, "embedding": 0, "norm": 1}
 _LEAST_SLICE_BYTES: Final = 64  # fewer are numbers of a schedule
 
 
-class Turns(Struct, frozen=True):
-    """Entries of a `Launches` from `begin` on that are iterations of one body: of each the iteration, and its place in
-    that.
-    """
-
-    begin: int
-    turn: IntArray
-    place: IntArray
-
-    @property
-    def end(self) -> int:
-        """Where they end."""
-        return self.begin + len(self.turn)
-
-    @property
-    def count(self) -> int:
-        """How often the body runs."""
-        return int(self.turn[-1]) + 1
-
-
 class DetectedLoop(Struct, frozen=True, kw_only=True):
     """A loop, and what its iterations have to do with each other."""
 
@@ -80,6 +61,7 @@ class DetectedLoop(Struct, frozen=True, kw_only=True):
     waits: bool  # the host waits for the device in at least half of the iterations
     sizes: bool  # shapes differ from iteration to iteration
     differs: Differs | None  # None: not known
+    ahead: tuple[IntArray, Differs | None] | None = None  # of entries that need no earlier iteration; None: none known
 
 
 class Launches:
@@ -110,6 +92,7 @@ class Launches:
         self.classes = [None if one is None else one.op_class for one in known]
         sums = [name.removeprefix("aten::") in _SUMS for name in self.names]
         self.sums = np.array(sums, np.bool_)
+        self.writes_in_place = np.array([name.endswith("_") for name in self.names], np.bool_)
         self.launches = np.bincount(self.of_activity[self.of_activity >= 0], minlength=len(self.row))
         first = np.full(len(self.row) + 1, -1, np.int64)
         first[self.of_activity[::-1]] = np.arange(len(outer))[::-1]
@@ -255,11 +238,15 @@ class Launches:
         for first in range(begin, begin + min(period, places) if spare else begin + 1):
             at = np.arange((end - first) // period * period)
             turns = Turns(first, at // period, at % period)
-            carried, summed = self._crossing(turns)
-            key = (carried > 0, -len(at), carried, first)
-            best = min(best or (key, turns, summed), (key, turns, summed), key=lambda one: one[0])
+            carried, _ = self._crossing(turns)
+            key = (len(carried[0]) > 0, -len(at), len(carried[0]), first)
+            best = min(best or (key, turns, carried), (key, turns, carried), key=lambda one: one[0])
         assert best is not None  # noqa: S101 - a period has a first place
-        return self._judged(self._outer(best[1]) if best[0][0] else best[1])
+        (needed, *_), turns, carried = best
+        within = apart(turns, *carried)
+        if needed and within.count < turns.count and self._launch(within.begin, within.end, period):
+            return self._judged(within)
+        return self._judged(self._outer(turns) if needed else turns)
 
     def _outer(self, turns: Turns) -> Turns:
         """Return the loop around one whose results go from iteration to iteration but for every so many: a sum that
@@ -279,10 +266,10 @@ class Launches:
 
     def _judged(self, turns: Turns) -> DetectedLoop:
         """Return a stretch of iterations as a loop."""
-        carried, summed = self._crossing(turns)
+        (carried, _), summed = self._crossing(turns)
         first, last = turns.begin, turns.end
         known = not self.unknown[first:last].any()
-        dependence: Dependence = "carried" if carried else "accumulates" if summed else "independent"
+        dependence: Dependence = "carried" if len(carried) else "accumulates" if summed else "independent"
         shapes = len(unique_pairs(turns.place, self.shapes[first:last])[0])
         return DetectedLoop(
             turns=turns,
@@ -290,10 +277,20 @@ class Launches:
             waits=2 * self._waits(first, last) >= turns.count,
             sizes=shapes > len(sorted_unique(turns.place)),
             differs=self._differs(turns) if known else None,
+            ahead=self._ahead(turns) if known and len(carried) else None,
         )
 
-    def _crossing(self, turns: Turns) -> tuple[int, bool]:
-        """Return how many reads are of what an earlier iteration wrote, without sums; and whether there are sums.
+    def _ahead(self, turns: Turns) -> tuple[IntArray, Differs | None] | None:
+        """Return which entries need nothing of earlier iterations, and what differs there; None: none, or shapes do."""
+        span = slice(turns.begin, turns.end)
+        own = np.flatnonzero(ahead(turns, *self._between(turns), self.writes_in_place[span]))
+        place = turns.place[own]
+        if not len(own) or len(unique_pairs(place, self.shapes[span][own])[0]) > len(sorted_unique(place)):
+            return None
+        return own + turns.begin, self._differs(turns, set(place.tolist()))
+
+    def _crossing(self, turns: Turns) -> tuple[tuple[IntArray, IntArray], bool]:
+        """Return what reads what an earlier iteration wrote, and that, without sums; and whether there are sums.
 
         Of a sum nothing else in the loop reads what it is up to then, and behind the loop is read the last alone.
         """
@@ -308,7 +305,8 @@ class Launches:
             at = np.searchsorted(self._written, own), np.searchsorted(self._written, own, side="right")
             read[each] = sum(bool((self._read_by[a:b] >= turns.end).any()) for a, b in zip(*at, strict=True)) > 1
         sums = same & ~read[place]
-        return int((other & ~sums).sum()), bool((other & sums).any())
+        carried = other & ~sums
+        return (reader[carried], writer[carried]), bool((other & sums).any())
 
     def _between(self, turns: Turns) -> tuple[IntArray, IntArray]:
         """Return which of the entries read what which others wrote before, by their places in the stretch."""
@@ -328,12 +326,12 @@ class Launches:
         calls = HostCalls.of(self.timeline, rows_of(self.timeline.activities["launch_row"]), threads(self.timeline)[0])
         return calls.thread[calls.blocks], calls.begin[calls.blocks]
 
-    def _differs(self, turns: Turns) -> Differs | None:
-        """Return what iterations read of before the loop that is not the same tensor in each; weights first."""
+    def _differs(self, turns: Turns, places: Collection[int] | None = None) -> Differs | None:
+        """Return what iterations, or these places of them, read of before the loop that differs; weights first."""
         found: set[Differs] = set()
         nodes = self._nodes[slice(*np.searchsorted(self.of_node[self._nodes], [turns.begin, turns.end]).tolist())]
         place = turns.place[self.of_node[nodes] - turns.begin]
-        for each in range(int(turns.place.max()) + 1):
+        for each in range(int(turns.place.max()) + 1) if places is None else places:
             own, count = nodes[place == each], int((turns.place == each).sum())
             for column in own.reshape(count, -1).T if count > 1 and len(own) % count == 0 else ():
                 self._compare(column, turns, found)
@@ -373,7 +371,7 @@ def loop_columns(timeline: Timeline, activities: Rows, dataflow: Flow | None) ->
     """Return the columns `loop` and `loop_…`: of what a loop launches, and of what its backward pass does."""
     count = activities.count
     loop, turn = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    told: dict[str, IntArray] = {name: np.full(count, -1, np.int64) for name in ("dependence", "differs")}
+    told: dict[str, IntArray] = {name: np.full(count, -1, np.int64) for name in ("dependence", "differs", "ahead")}
     flagged = {name: np.zeros(count, np.bool_) for name in ("waits", "sizes")}
     graph = activities.graph
     if dataflow is not None and graph is not None and len(graph.activity):
@@ -388,11 +386,14 @@ def loop_columns(timeline: Timeline, activities: Rows, dataflow: Flow | None) ->
             told["dependence"][rows] = -1 if one.dependence is None else DEPENDENCES.index(one.dependence)
             told["differs"][rows] = -1 if one.differs is None else DIFFERS.index(one.differs)
             flagged["waits"][rows], flagged["sizes"][rows] = one.waits, one.sizes
+            if one.ahead is not None and one.ahead[1] is not None:
+                told["ahead"][rows[np.isin(at[rows], one.ahead[0])]] = DIFFERS.index(one.ahead[1])
     return {
         "loop": Numbers(np.maximum(loop, 0), loop >= 0),
         "loop_turn": Numbers(np.maximum(turn, 0), turn >= 0),
         "loop_dependence": coded(DEPENDENCES, told["dependence"]),
         "loop_differs": coded(DIFFERS, told["differs"]),
+        "loop_ahead": coded(DIFFERS, told["ahead"]),
         "loop_waits": Flags(flagged["waits"]),
         "loop_sizes": Flags(flagged["sizes"]),
     }

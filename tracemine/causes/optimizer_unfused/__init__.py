@@ -22,7 +22,7 @@ from tracemine.findings.lists import ListedCall
 from tracemine.flow import Evidence
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
-from tracemine.perfmodel import Abstained, one_pass, share_of
+from tracemine.perfmodel import Abstained, Estimate, one_pass, share_of
 from tracemine.rows.activities import written_out
 from tracemine.rows.arrow import coded
 from tracemine.rows.table import BoolArray, Column, ColumnDoc, Columns, IntArray, Rows, Sources, category, flags, number
@@ -75,6 +75,7 @@ COLUMNS = Columns(
 # The first release in which an optimizer takes `fused=True` on CUDA; the newest that is known not to is one before.
 _FUSED_STEP_SINCE = {"Adam": (1, 13), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 13)}
 _USUAL = (2, 3)  # where the release is not known
+_MANY: Final = 8  # optimizers in one step: parts of a model have a few
 
 
 def has_fused_step(torch: tuple[int, int] | None, optimizer: str | None) -> bool:
@@ -84,14 +85,31 @@ def has_fused_step(torch: tuple[int, int] | None, optimizer: str | None) -> bool
 
 
 def _facts(context: ScanContext, rule: Rule, classes: Sequence[ClassEstimate], named: BoolArray) -> dict[str, Fact]:
-    """Return whether the class of any of these optimizers takes `fused=True`."""
+    """Return whether the class of any of these optimizers takes `fused=True`, and whether many step in one step."""
     torch = context.environment.torch
-    return {"fused_step": any(has_fused_step(torch, one.label.optimizer) for one in classes)}
+    return {
+        "fused_step": any(has_fused_step(torch, one.label.optimizer) for one in classes),
+        "many_optimizers": any(len(_at_once(context, rule, one.matrix)) > 1 for one in classes),
+    }
+
+
+def _at_once(context: ScanContext, rule: Rule, matrix: IntArray) -> IntArray:
+    """Return the matches that one optimizer would do together: of a step where many have one of their own, else one."""
+    if rule.id != "optimizer_unfused":
+        return matrix[:1]
+    step = number(context.rows[rule.rows], "segment", -1)[matrix[:, 0]]
+    alike = matrix[(step == step[-1]) & (step > 0)]
+    return alike if len(alike) >= _MANY else matrix[:1]
 
 
 FACTS = AdviceFacts(
     docs={
-        "fused_step": FactDoc("the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3")
+        "fused_step": FactDoc(
+            "the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3"
+        ),
+        "many_optimizers": FactDoc(
+            f"{_MANY} optimizers or more step alike in one step, as where each tensor has its own"
+        ),
     },
     find=_facts,
 )
@@ -111,13 +129,15 @@ def estimate(context: ScanContext, rule: Rule, matrix: IntArray) -> ClassEstimat
         return left_out(context, rule, matrix)
     if matrix.shape[1] < 2:
         return Abstained("nothing_to_win")
-    calls = _calls(context, members)
+    together = _at_once(context, rule, matrix)
+    calls = _calls(context, together.reshape(-1))
     work = _work(context, calls, optimizer, loop)
     if work is not None:
         traffic, alike = work.traffic, style == "lists"
-        passed = one_pass(
-            work.passes, traffic, measured_ns, context.curves, sure=work.sure, compiled=compiled, alike=alike
-        )
+        spent = measured_ns * len(together)
+        passed = one_pass(work.passes, traffic, spent, context.curves, sure=work.sure, compiled=compiled, alike=alike)
+        if not isinstance(passed, Abstained) and len(together) > 1:
+            passed = Estimate(after_ns=passed.after_ns // len(together), assumptions=passed.assumptions)
         return on_gpu(context, matrix, passed, Evidence.PROVEN if work.sure else Evidence.CONSISTENT)
     if optimizer is None:
         return Abstained("bytes_unknown")

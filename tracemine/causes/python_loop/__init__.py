@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracemine.causes.cause import Cause
-from tracemine.causes.python_loop.kinds import KINDS, Body, over
+from tracemine.causes.python_loop.kinds import KINDS, Body, Over, over
 from tracemine.causes.small_products_apart import fills_device, of_unknown_bytes
 from tracemine.columns import codes, sorted_unique
 from tracemine.findings.class_estimate import ClassEstimate
@@ -77,8 +78,22 @@ def _columns(sources: Sources, activities: Rows) -> dict[str, Column]:
         for rows in np.split(inside, np.flatnonzero(np.diff(loop[inside])) + 1):
             if not left_out[rows].any() and not of_engine[rows].all():
                 found = over(_body(activities, rows[~of_engine[rows]], assigns, moves))
+                if found is None:
+                    rows, found = _ahead(activities, rows, of_engine)
                 kinds[rows] = -1 if found is None else KINDS.index(found)
     return {"loop_over": coded(KINDS, kinds)}
+
+
+def _ahead(activities: Rows, rows: IntArray, of_engine: BoolArray) -> tuple[IntArray, Over | None]:
+    """Return what of a loop could be done for all iterations before it, where that is most of it, and its kind."""
+    differs = category(activities, "loop_ahead")
+    part = rows[differs.codes[rows] >= 0]
+    forward = part[~of_engine[part]]
+    if not len(forward) or 2 * len(part) <= len(rows):
+        return rows, None
+    none = np.zeros(activities.count, np.bool_)
+    body = replace(_body(activities, forward, none, none), differs=differs.values[differs.codes[forward[0]]])
+    return part, over(body, ahead=True)
 
 
 def _left_out(activities: Rows) -> BoolArray:

@@ -24,6 +24,7 @@ Over = Literal[
     "lengths",  # the same on as many rows as each has
     "copies",  # parts of a tensor, or tensors, put into one
     "crops",  # parts of a picture, of several sizes, resized
+    "ahead",  # what each iteration does before it needs the one before
 ]
 
 _MOVES: Final = frozenset({"copy", "fill"})
@@ -73,18 +74,20 @@ class LoopForm(Struct, frozen=True, kw_only=True):
 
 _TABLE = msgspec.convert(table_beside(__file__, "forms.toml"), dict[str, tuple[LoopForm, ...]])
 FORMS: Final = _TABLE["forms"]
-KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, *_TABLE["assigned"])))
+KINDS: Final = tuple(dict.fromkeys(form.over for form in (*FORMS, *_TABLE["assigned"], *_TABLE["ahead"])))
 
 
-def over(body: Body) -> Over | None:
+def over(body: Body, *, ahead: bool = False) -> Over | None:
     """Return what a loop goes over; None: nothing that has a form of its own, or moves whose results stay apart.
+
+    ahead: the body is that part of an iteration which needs nothing of those before.
 
     >>> step = Body(operations=frozenset({"mul", "add"}), classes=frozenset({"pointwise"}), in_place=False,
     ...     dependence="carried", differs="slices", sizes=False)
     >>> over(step)
     'scan'
     """
-    forms = FORMS
-    if body.classes <= _MOVES:
+    forms = _TABLE["ahead"] if ahead else FORMS
+    if not ahead and body.classes <= _MOVES:
         forms = (*(_TABLE["assigned"] if body.assigns else ()), *(_TABLE["gathered"] if body.gathers else ()))
     return next((form.over for form in forms if form.fits(body)), None)
