@@ -25,7 +25,7 @@ from tracemine.rows.ancestors import engine_of, nearest, outermost, taken
 from tracemine.rows.arrow import categories, coded, rows_of
 from tracemine.rows.graph import NodeGraph
 from tracemine.rows.host import HostCalls, threads
-from tracemine.rows.loop_parts import Turns, ahead, apart
+from tracemine.rows.loop_parts import LoopIterations, ahead, apart
 from tracemine.rows.loops import left_of, repeating
 from tracemine.rows.table import Column, Flags, IntArray, Numbers, Rows, number
 from tracemine.rows.uneven_loops import uneven
@@ -56,7 +56,7 @@ _LEAST_SLICE_BYTES: Final = 64  # fewer are numbers of a schedule
 class DetectedLoop(Struct, frozen=True, kw_only=True):
     """A loop, and what its iterations have to do with each other."""
 
-    turns: Turns
+    turns: LoopIterations
     dependence: Dependence | None  # None: what some operator reads is not known
     waits: bool  # the host waits for the device in at least half of the iterations
     sizes: bool  # shapes differ from iteration to iteration
@@ -163,7 +163,7 @@ class Launches:
             self._put_in_place(turns, taken, found)
         yield from (found[at] for at in sorted_unique(taken[taken >= 0]).tolist())
 
-    def _put_in_place(self, turns: Turns, taken: IntArray, found: list[DetectedLoop]) -> None:
+    def _put_in_place(self, turns: LoopIterations, taken: IntArray, found: list[DetectedLoop]) -> None:
         """Put a loop of uneven iterations in the place of those within it, where it is longer and they need it no less.
 
         taken: of each entry the place of its loop in `found`, -1 where it has none.
@@ -198,7 +198,7 @@ class Launches:
         least = _LEAST_UNEVEN if period == 1 else _LEAST_LAUNCHES
         return int(self.launches[begin:end].sum()) >= least and end - begin >= _LEAST_UNEVEN
 
-    def _uneven(self) -> Iterator[Turns]:
+    def _uneven(self) -> Iterator[LoopIterations]:
         """Yield stretches of iterations that leave out parts of their body, the longest first."""
         found = []
         edges = np.flatnonzero(np.diff(self.place, prepend=-1, append=-1))
@@ -208,7 +208,7 @@ class Launches:
             for name in often[np.argsort(-counts[counts >= _LEAST_UNEVEN], kind="stable")][:_MOST_NAMES].tolist():
                 for first, turn, place in uneven(self.name[begin:end], name, _LEAST_UNEVEN, _LONGEST_PERIOD):
                     if len(turn) > int(turn[-1]) + 1 and (place != place[0]).any():
-                        found.append(Turns(begin + first, turn, place))
+                        found.append(LoopIterations(begin + first, turn, place))
         yield from sorted(found, key=lambda each: -len(each.turn))
 
     def is_of_program(self, loop: DetectedLoop) -> bool:
@@ -237,7 +237,7 @@ class Launches:
         best, spare = None, end - begin >= (LEAST_TURNS + 1) * period
         for first in range(begin, begin + min(period, places) if spare else begin + 1):
             at = np.arange((end - first) // period * period)
-            turns = Turns(first, at // period, at % period)
+            turns = LoopIterations(first, at // period, at % period)
             carried, _ = self._crossing(turns)
             key = (len(carried[0]) > 0, -len(at), len(carried[0]), first)
             best = min(best or (key, turns, carried), (key, turns, carried), key=lambda one: one[0])
@@ -248,7 +248,7 @@ class Launches:
             return self._judged(within)
         return self._judged(self._outer(turns) if needed else turns)
 
-    def _outer(self, turns: Turns) -> Turns:
+    def _outer(self, turns: LoopIterations) -> LoopIterations:
         """Return the loop around one whose results go from iteration to iteration but for every so many: a sum that
         begins anew. Where there is none, the iterations as they are.
         """
@@ -262,9 +262,9 @@ class Launches:
         if many < 2 or period > _LONGEST_PERIOD or len(begins) < LEAST_TURNS or (np.diff(begins) != many).any():
             return turns
         at = np.arange(turns.count // many * period)
-        return Turns(turns.begin, at // period, at % period)
+        return LoopIterations(turns.begin, at // period, at % period)
 
-    def _judged(self, turns: Turns) -> DetectedLoop:
+    def _judged(self, turns: LoopIterations) -> DetectedLoop:
         """Return a stretch of iterations as a loop."""
         (carried, _), summed = self._crossing(turns)
         first, last = turns.begin, turns.end
@@ -280,7 +280,7 @@ class Launches:
             ahead=self._ahead(turns) if known and len(carried) else None,
         )
 
-    def _ahead(self, turns: Turns) -> tuple[IntArray, Differs | None] | None:
+    def _ahead(self, turns: LoopIterations) -> tuple[IntArray, Differs | None] | None:
         """Return which entries need nothing of earlier iterations, and what differs there; None: none, or shapes do."""
         span = slice(turns.begin, turns.end)
         own = np.flatnonzero(ahead(turns, *self._between(turns), self.writes_in_place[span]))
@@ -289,7 +289,7 @@ class Launches:
             return None
         return own + turns.begin, self._differs(turns, set(place.tolist()))
 
-    def _crossing(self, turns: Turns) -> tuple[tuple[IntArray, IntArray], bool]:
+    def _crossing(self, turns: LoopIterations) -> tuple[tuple[IntArray, IntArray], bool]:
         """Return what reads what an earlier iteration wrote, and that, without sums; and whether there are sums.
 
         Of a sum nothing else in the loop reads what it is up to then, and behind the loop is read the last alone.
@@ -308,7 +308,7 @@ class Launches:
         carried = other & ~sums
         return (reader[carried], writer[carried]), bool((other & sums).any())
 
-    def _between(self, turns: Turns) -> tuple[IntArray, IntArray]:
+    def _between(self, turns: LoopIterations) -> tuple[IntArray, IntArray]:
         """Return which of the entries read what which others wrote before, by their places in the stretch."""
         span = slice(*np.searchsorted(self.reader, [turns.begin, turns.end]).tolist())
         reader, writer = self.reader[span] - turns.begin, self.writer[span] - turns.begin
@@ -326,7 +326,7 @@ class Launches:
         calls = HostCalls.of(self.timeline, rows_of(self.timeline.activities["launch_row"]), threads(self.timeline)[0])
         return calls.thread[calls.blocks], calls.begin[calls.blocks]
 
-    def _differs(self, turns: Turns, places: Collection[int] | None = None) -> Differs | None:
+    def _differs(self, turns: LoopIterations, places: Collection[int] | None = None) -> Differs | None:
         """Return what iterations, or these places of them, read of before the loop that differs; weights first."""
         found: set[Differs] = set()
         nodes = self._nodes[slice(*np.searchsorted(self.of_node[self._nodes], [turns.begin, turns.end]).tolist())]
@@ -337,7 +337,7 @@ class Launches:
                 self._compare(column, turns, found)
         return next((kind for kind in DIFFERS if kind in found), None)
 
-    def _compare(self, nodes: IntArray, turns: Turns, found: set[Differs]) -> None:
+    def _compare(self, nodes: IntArray, turns: LoopIterations, found: set[Differs]) -> None:
         """Add to `found` what these nodes, one an iteration, read that is not the same for all."""
         graph, count = self.graph, len(nodes)
         counts = graph.read_begin[nodes + 1] - graph.read_begin[nodes]

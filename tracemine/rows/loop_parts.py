@@ -1,4 +1,4 @@
-"""Iterations of a stretch, and which parts of it need nothing of others: some of them, or some of what each does."""
+"""LoopIterations of a stretch, and which parts of it need nothing of others: some of them, or some of what each does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 from tracemine.rows.table import BoolArray, IntArray
 
 
-class Turns(Struct, frozen=True):
+class LoopIterations(Struct, frozen=True):
     """Entries of a `Launches` from `begin` on that are iterations of one body: of each the iteration, and its place in
     that.
     """
@@ -27,22 +27,22 @@ class Turns(Struct, frozen=True):
         """How often the body runs."""
         return int(self.turn[-1]) + 1
 
-    def of(self, first: int, last: int) -> Turns:
+    def of(self, first: int, last: int) -> LoopIterations:
         """Return the iterations from `first` until before `last`."""
         begin, end = np.searchsorted(self.turn, [first, last]).tolist()
-        return Turns(self.begin + begin, self.turn[begin:end] - first, self.place[begin:end])
+        return LoopIterations(self.begin + begin, self.turn[begin:end] - first, self.place[begin:end])
 
 
-def apart(turns: Turns, reader: IntArray, writer: IntArray) -> Turns:
+def apart(turns: LoopIterations, reader: IntArray, writer: IntArray) -> LoopIterations:
     """Return the most iterations in a row of which none reads what another one of them wrote, where these are three
     quarters of all or more; else all. What is left out prepares their input, or goes on with what they gave.
 
     reader, writer: which entries read what which others wrote, by their places in the stretch.
 
-    >>> turns = Turns(5, np.arange(8), np.zeros(8, np.int64))
-    >>> apart(turns, np.array([2, 3, 4]), np.array([0, 1, 1])).begin  # the first two gave what the others read
+    >>> loop = LoopIterations(5, np.arange(8), np.zeros(8, np.int64))
+    >>> apart(loop, np.array([2, 3, 4]), np.array([0, 1, 1])).begin  # the first two gave what the others read
     7
-    >>> apart(turns, np.array([3, 4, 5]), np.array([2, 3, 4])).count  # three need the one before
+    >>> apart(loop, np.array([3, 4, 5]), np.array([2, 3, 4])).count  # three need the one before
     8
     """
     needs = np.zeros(turns.count, np.int64)  # the iteration behind the last one that is read
@@ -53,14 +53,14 @@ def apart(turns: Turns, reader: IntArray, writer: IntArray) -> Turns:
     return turns.of(int(first[last]), last + 1) if 4 * many[last] >= 3 * turns.count else turns
 
 
-def ahead(turns: Turns, reader: IntArray, writer: IntArray, held: BoolArray) -> BoolArray:
+def ahead(turns: LoopIterations, reader: IntArray, writer: IntArray, held: BoolArray) -> BoolArray:
     """Return which entries need nothing of earlier iterations, and so could be done for all before the loop; those of
     one place in the body do it all or none of them.
 
     reader, writer: as for `apart`. held: entries that stay where they are.
 
-    >>> turns = Turns(0, np.repeat(np.arange(3), 2), np.tile(np.arange(2), 3))
-    >>> ahead(turns, np.array([1, 3, 3, 5, 5]), np.array([0, 1, 2, 3, 4]), np.zeros(6, np.bool_)).tolist()
+    >>> loop = LoopIterations(0, np.repeat(np.arange(3), 2), np.tile(np.arange(2), 3))
+    >>> ahead(loop, np.array([1, 3, 3, 5, 5]), np.array([0, 1, 2, 3, 4]), np.zeros(6, np.bool_)).tolist()
     [True, False, True, False, True, False]
     """
     other = turns.turn[reader] != turns.turn[writer]

@@ -108,7 +108,7 @@ FACTS = AdviceFacts(
             "the optimizer's class takes `fused=True` in the torch that a capture names, else in 2.3"
         ),
         "many_optimizers": FactDoc(
-            f"{_MANY} optimizers or more step alike in one step, as where each tensor has its own"
+            f"{_MANY} optimizers or more of one kind step in one step, as where each tensor has its own"
         ),
     },
     find=_facts,
