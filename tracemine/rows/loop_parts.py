@@ -1,4 +1,4 @@
-"""LoopIterations of a stretch, and which parts of it need nothing of others: some of them, or some of what each does."""
+"""Iterations of a stretch, and which parts of it need nothing of others: some of them, or some of what each does."""
 
 from __future__ import annotations
 
