@@ -41,6 +41,6 @@ def test_every_example_holds(name: str) -> None:
 
 def test_every_other_module_can_be_loaded() -> None:
     names = [name for name, shows in MODULES.items() if not shows]
-    assert len(names) > 450
+    assert len(names) > 400
     for name in names:
         loaded(name)

@@ -40,8 +40,9 @@ from tracemine.validate.downsize import tried
 from tracemine.validate.record import Validation
 from tracemine.verify.library import find
 from tracemine.verify.pipeline import fusable
-from tracemine.verify.prepare import graph_text, kernel_validation, recorded_kernels, with_products
+from tracemine.verify.prepare import graph_text, kernel_validation, with_products
 from tracemine.verify.rebuild.rebuilder import NotRebuilt, Rebuilder, Rebuilt
+from tracemine.verify.rebuild.recorded import kernels_of
 from tracemine.verify.repro.harness import NAME as HARNESS
 from tracemine.verify.repro.harness import harness_text
 from tracemine.verify.repro.host_copy import copy_reproduction, host_copy
@@ -164,7 +165,7 @@ def _item(kind: str, name: str, rank: int, finding: Finding, rebuilt: Rebuilt, f
         finding=finding,
         evidence=rebuilt.evidence,
         assumptions=rebuilt.assumptions,
-        recorded=recorded_kernels(rebuilt, flow),
+        recorded=kernels_of(flow.timeline, rebuilt.activities),
         unread=rebuilt.unread,
     )
 

@@ -18,8 +18,8 @@ from tracemine.agents.folders import Allowed, Folders, shown_argument
 from tracemine.agents.quoted import word
 from tracemine.api.report import Report
 from tracemine.api.settings import options_of
+from tracemine.documents.numbered import by_number, claimed
 from tracemine.documents.own_code import DeeperFrames
-from tracemine.documents.words import by_number, claimed
 from tracemine.errors import TracemineError, UsageError
 from tracemine.files import within
 from tracemine.findings.record import Finding, Scan, Source

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracemine.cli.console import say
-from tracemine.documents.words import by_number
+from tracemine.documents.numbered import by_number
 from tracemine.errors import TracemineError, UsageError
 from tracemine.report.escape import line
 from tracemine.units import count_text

@@ -13,6 +13,7 @@ from tracemine.documents.at_once import at_once, said_once
 from tracemine.documents.bar import BarPart, bar_parts, covered_text
 from tracemine.documents.headline import bound_headline
 from tracemine.documents.next_step import effort, next_step
+from tracemine.documents.numbered import claimed
 from tracemine.documents.own_code import own_frame
 from tracemine.documents.step_words import is_sums, nothing_text, unequal_text, unestimated
 from tracemine.documents.trust import (
@@ -30,7 +31,6 @@ from tracemine.documents.words import (
     basis_text,
     cause_of,
     chain,
-    claimed,
     of_finding,
     operator_name,
     outside_steps,

@@ -8,9 +8,9 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from tracemine.documents.bar import TITLES
+from tracemine.documents.numbered import claimed
 from tracemine.documents.step_words import is_sums, share_text
 from tracemine.findings.record import NOTHING, Range
-from tracemine.patterns import deferred
 from tracemine.tables import table_beside
 from tracemine.units import bytes_text, count_text, percent_text, range_text, ratio_text, time_text, uneven_text
 
@@ -26,8 +26,6 @@ _DROPPED: dict[str, str] = _TABLE["dropped"]
 
 _WORTH_NAMING = 0.1  # of what GPU time could be less
 _WORTH_A_WORD = 0.01  # of GPU time, of memory
-
-_NUMBER = deferred(r"[0-9]{1,3}")  # a fingerprint is named by four digits at least
 
 
 def summary_parts(trace: TraceSummary) -> tuple[str, ...]:
@@ -375,15 +373,3 @@ def first_sentence(text: str) -> str:
     'Use torch.compile.'
     """
     return re.split(r"(?<=[.!?])\s+(?=[A-Z`])", text.strip(), maxsplit=1)[0]
-
-
-def claimed(scan: Scan) -> list[Finding]:
-    """Return the findings that reports number, from 1 on: shown, and not refuted."""
-    return [finding for finding in scan.reported if not finding.refuted]
-
-
-def by_number(mark: str, scan: Scan) -> Finding | None:
-    """Return the finding of a number as reports print it; None where it is no number, or there are not so many."""
-    if not _NUMBER.fullmatch(mark):
-        return None
-    return next((one for number, one in enumerate(claimed(scan), 1) if number == int(mark)), None)
