@@ -55,8 +55,9 @@ def test_more_elements_never_take_less_time(
 ) -> None:
     less = H200.predict(pointwise(elements, item, steps=steps), warm)
     greater = H200.predict(pointwise(int(elements * more), item, steps=steps), warm)
-    # As measured, cold: from 230,000 elements of a byte to 520,000 a kernel takes up to 1.9 % less.
-    assert greater.mid_ns >= less.mid_ns * 0.98
+    # As measured, cold: from 230,000 elements of a byte to 520,000 a kernel takes up to 1.9 % less. And from 6 us on
+    # timing finds the better shape, without what kernels below lose to the other on average: up to a third.
+    assert greater.mid_ns >= min(less.mid_ns, 6000) * 0.98
 
 
 @settings(max_examples=60)
