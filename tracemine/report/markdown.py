@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TextIO
 from tracemine.documents import words
 from tracemine.documents.bar import legend
 from tracemine.documents.finding import CALM, CODE, NAME, Line, sections
+from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import first_screen, off_terminal
 from tracemine.documents.whole import facts, refuted, separate
-from tracemine.documents.words import claimed
 from tracemine.report.escape import code, code_cell, fenced, prose, prose_cell, shorten, table, without_html
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from tracemine.documents import words
 from tracemine.documents.bar import bar_parts, covered_text
 from tracemine.documents.finding import Line, first_of_fix, operators, saves, sure, verdicts, where
 from tracemine.documents.headline import bound_headline
+from tracemine.documents.numbered import claimed
 from tracemine.documents.step_words import unequal_text, unestimated
 from tracemine.documents.trust import no_findings, no_lines, notes_below, nothing_found, trust_text
 from tracemine.documents.whole import facts, refuted, separate
-from tracemine.documents.words import claimed
 from tracemine.report import screen
 from tracemine.report.escape import line, shorten
 from tracemine.report.paragraphs import (

@@ -12,11 +12,11 @@ import numpy as np
 from tracemine.documents import words
 from tracemine.documents.bar import IDLE
 from tracemine.documents.finding import sections, verdict
+from tracemine.documents.numbered import claimed
 from tracemine.documents.screen import ScreenRow, all_rows, first_screen, off_terminal
 from tracemine.documents.step_words import is_sums, unestimated
 from tracemine.documents.trust import no_lines
 from tracemine.documents.whole import facts, refuted
-from tracemine.documents.words import claimed
 from tracemine.findings.parts import PARTS
 from tracemine.findings.record import Finding, Scan, Source, Variant, Verified, activity_rows
 from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
