@@ -101,21 +101,14 @@ def strided_pattern(x, out, rows, columns, TILE: tl.constexpr):
 
 
 @triton.jit
-def _places(row, start, rows, LENGTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Return a step's columns of some rows, where their elements lie, and which of them there are."""
-    column = start + tl.arange(0, BLOCK)
-    mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
-    return column, row[:, None] * LENGTH + column[None, :], mask
-
-
-@triton.jit
 def row_sum_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Reduce each row to one number; each element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, LENGTH, BLOCK):
-        _, place, mask = _places(row, start, rows, LENGTH, BLOCK)
-        total += tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        total += tl.load(x + row[:, None] * LENGTH + column[None, :], mask=mask, other=0.0).to(tl.float32)
     tl.store(out + row, tl.sum(total, 1), mask=row < rows)
 
 
@@ -123,7 +116,9 @@ def row_sum_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOC
 def row_norm_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Normalize rows in registers by root mean square: each element is read once and written once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    column, place, mask = _places(row, 0, rows, LENGTH, BLOCK)
+    column = tl.arange(0, BLOCK)
+    mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+    place = row[:, None] * LENGTH + column[None, :]
     value = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(value * value, 1) / LENGTH + 1e-6)
     gain = tl.load(weight + column, mask=column < LENGTH, other=0.0).to(tl.float32)
@@ -136,25 +131,19 @@ def row_norm_looped_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, LENGTH, BLOCK):
-        _, place, mask = _places(row, start, rows, LENGTH, BLOCK)
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
         value = tl.load(x + place, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
         total += value * value
     scale = tl.rsqrt(tl.sum(total, 1) / LENGTH + 1e-6)
     for start in range(0, LENGTH, BLOCK):
-        column, place, mask = _places(row, start, rows, LENGTH, BLOCK)
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
         value = tl.load(x + place, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
         gain = tl.load(weight + column, mask=column < LENGTH, other=0.0).to(tl.float32)
         tl.store(out + place, value * scale[:, None] * gain[None, :], mask=mask)
-
-
-@triton.jit
-def _write_normed(x, weight, out, row, rows, mean, scale, LENGTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Read rows again, and write them normalized: the last pass."""
-    for start in range(0, LENGTH, BLOCK):
-        column, place, mask = _places(row, start, rows, LENGTH, BLOCK)
-        value = tl.load(x + place, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        gain = tl.load(weight + column, mask=column < LENGTH, other=0.0).to(tl.float32)
-        tl.store(out + place, (value - mean[:, None]) * scale[:, None] * gain[None, :], mask=mask)
 
 
 @triton.jit
@@ -163,17 +152,27 @@ def row_two_sums_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.co
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, LENGTH, BLOCK):
-        _, place, mask = _places(row, start, rows, LENGTH, BLOCK)
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
         total += tl.load(x + place, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
     mean = tl.sum(total, 1) / LENGTH
     total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, LENGTH, BLOCK):
-        _, place, mask = _places(row, start, rows, LENGTH, BLOCK)
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
         value = tl.load(x + place, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
         centred = tl.where(mask, value - mean[:, None], 0.0)
         total += centred * centred
     scale = tl.rsqrt(tl.sum(total, 1) / LENGTH + 1e-6)
-    _write_normed(x, weight, out, row, rows, mean, scale, LENGTH, BLOCK)
+    for start in range(0, LENGTH, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
+        value = tl.load(x + place, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        gain = tl.load(weight + column, mask=column < LENGTH, other=0.0).to(tl.float32)
+        tl.store(out + place, (value - mean[:, None]) * scale[:, None] * gain[None, :], mask=mask)
 
 
 @triton.jit
@@ -192,7 +191,9 @@ def row_welford_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.con
     m2 = tl.zeros((ROWS, BLOCK), tl.float32)
     count = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, LENGTH, BLOCK):
-        _, place, mask = _places(row, start, rows, LENGTH, BLOCK)
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
         value = tl.load(x + place, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
         more = count + 1.0
         delta = value - mean
@@ -204,14 +205,22 @@ def row_welford_pattern(x, weight, out, rows, LENGTH: tl.constexpr, ROWS: tl.con
         )
     row_mean, row_m2, row_count = tl.reduce((mean, m2, count), 1, _welford)
     scale = tl.rsqrt(row_m2 / row_count + 1e-6)
-    _write_normed(x, weight, out, row, rows, row_mean, scale, LENGTH, BLOCK)
+    for start in range(0, LENGTH, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
+        value = tl.load(x + place, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        gain = tl.load(weight + column, mask=column < LENGTH, other=0.0).to(tl.float32)
+        tl.store(out + place, (value - row_mean[:, None]) * scale[:, None] * gain[None, :], mask=mask)
 
 
 @triton.jit
 def row_softmax_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Compute softmax of rows in registers: two reductions, one read, one write."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    _, place, mask = _places(row, 0, rows, LENGTH, BLOCK)
+    column = tl.arange(0, BLOCK)
+    mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+    place = row[:, None] * LENGTH + column[None, :]
     value = tl.load(x + place, mask=mask, other=-float("inf")).to(tl.float32)
     value = tl.exp(value - tl.max(value, 1)[:, None])
     tl.store(out + place, value / tl.sum(value, 1)[:, None], mask=mask)
@@ -224,7 +233,9 @@ def row_softmax_online_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.cons
     highest = tl.full((ROWS, BLOCK), -float("inf"), tl.float32)
     total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, LENGTH, BLOCK):
-        _, place, mask = _places(row, start, rows, LENGTH, BLOCK)
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
         value = tl.load(x + place, mask=mask, other=-float("inf"), eviction_policy="evict_last").to(tl.float32)
         top = tl.maximum(highest, value)
         old = tl.where(highest == top, 1.0, tl.exp(highest - top))
@@ -234,7 +245,9 @@ def row_softmax_online_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.cons
     row_top = tl.max(highest, 1)
     row_total = tl.sum(tl.where(total > 0.0, total * tl.exp(highest - row_top[:, None]), 0.0), 1)
     for start in range(0, LENGTH, BLOCK):
-        _, place, mask = _places(row, start, rows, LENGTH, BLOCK)
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
         value = tl.load(x + place, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
         tl.store(out + place, tl.exp(value - row_top[:, None]) / row_total[:, None], mask=mask)
 
@@ -250,7 +263,9 @@ def row_scan_pattern(x, out, rows, LENGTH: tl.constexpr, ROWS: tl.constexpr, BLO
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     carry = tl.zeros((ROWS,), tl.float32)
     for start in range(0, LENGTH, BLOCK):
-        _, place, mask = _places(row, start, rows, LENGTH, BLOCK)
+        column = start + tl.arange(0, BLOCK)
+        mask = (row[:, None] < rows) & (column[None, :] < LENGTH)
+        place = row[:, None] * LENGTH + column[None, :]
         value = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
         running = tl.associative_scan(value, 1, _add) + carry[:, None]
         tl.store(out + place, running, mask=mask)
