@@ -254,7 +254,7 @@ def test_a_kernel_is_judged_on_numbers_as_its_own_reproduction_draws_them(tmp_pa
 @pytest.mark.parametrize(
     ("text", "limit_s", "says"),
     [
-        ("x = bytearray(8 << 30)", 60.0, "the step ended with 1: MemoryError"),
+        ("import time\ntime.sleep(2)\nx = bytearray(8 << 30)", 60.0, "the step ended with 1: MemoryError"),
         ("import time\ntime.sleep(600)", 1.0, "the step took longer than 1 s"),
         ("raise SystemExit('no')", 60.0, "the step ended with 1: no"),
     ],

@@ -121,9 +121,9 @@ def run(
         except OSError as error:
             return f"{what} could not be started: {error.strerror}"
         with child:
-            errors = Tail(child)
-            if most_bytes is not None:
+            if most_bytes is not None:  # before anything else: the child runs already
                 limit_memory(child.pid, most_bytes)
+            errors = Tail(child)
             try:
                 out, _ = child.communicate(timeout=limit_s)
             except subprocess.TimeoutExpired:
