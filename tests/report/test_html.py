@@ -26,7 +26,7 @@ from tracemine.findings.record import Scan
 from tracemine.findings.stored import findings_files, load_scans
 from tracemine.report import Drawing, html, render
 from tracemine.report.html.data import MOST_ACTIVITIES
-from tracemine.report.html.figures import flow_figure
+from tracemine.report.html.flow_figure import flow_figure
 from tracemine.report.html.host_tables import host_tables
 from tracemine.report.picture import Activities, HostLane, Picture
 from tracemine.report.picture.dataflow import Box, DataflowPicture, DrawnTensor

@@ -17,7 +17,7 @@ from tracemine.codegen.index_inputs import within
 from tracemine.codegen.triton.source import generate
 from tracemine.errors import TracemineError, UsageError
 from tracemine.processes import Ended, Process
-from tracemine.validate import Interpreter, downsize, sandbox
+from tracemine.validate import Interpreter, downsize, pipeline
 from tracemine.validate.downsize import elements, narrower, shorter, smaller
 from tracemine.validate.sandbox import Sandbox, make_job
 from tracemine.verify.repro import standalone
@@ -220,7 +220,7 @@ def test_a_process_that_reads_no_more_has_started_all_the_same(tmp_path: Path) -
 def test_without_limits_a_crash_is_an_error_that_says_how_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "WORKER", stand_in(tmp_path, "print(flush=True)\nraise SystemExit('no')"))
+    monkeypatch.setattr(pipeline, "WORKER", stand_in(tmp_path, "print(flush=True)\nraise SystemExit('no')"))
     with Interpreter() as process, pytest.raises(TracemineError) as raised:
         process.validate(chain())
     assert str(raised.value) == "scaled: the process that interprets kernels ended with 1: no"

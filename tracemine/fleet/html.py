@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from tracemine.fleet.text import hours_text, not_counted
 from tracemine.report.html import page_text
-from tracemine.report.html.figures import Cell, IntervalFigure, Table, number_cell, text_cell
+from tracemine.report.html.figures import IntervalFigure
+from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.units import bytes_text, count_text, time_text
 from tracemine.version import __version__
 

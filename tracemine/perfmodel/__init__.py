@@ -22,20 +22,18 @@ The time of one fused kernel is read off what a device was measured to do with i
 
 from tracemine.fusion.kernel import Unfused
 from tracemine.perfmodel.calibration import Calibration, calibration_of, parse_calibration, read_calibration
+from tracemine.perfmodel.data_loading import LOADING_PACE, hidden_by_workers, removed
 from tracemine.perfmodel.fused_time import Curves
 from tracemine.perfmodel.gaps import (
     COMPILED_CALL_NS,
     JAX_EVENT_NS,
     KERNEL_NS,
-    LOADING_PACE,
     REPLAY_FLOOR_NS,
     SLOWDOWNS,
     TRAINED_CALL_NS,
     Slowdown,
     closed_gaps,
     fitted_slowdown,
-    hidden_by_workers,
-    removed,
 )
 from tracemine.perfmodel.group import Neighbour, Pass, fused_run, one_kernel, one_pass, share_of, without_zeros
 from tracemine.perfmodel.library_call import at_its_rate, norm_of_its_own, rms_norm_loses

@@ -7,8 +7,8 @@
 >>> tracemine.validate(graph).passed
 True
 
-sandbox.py leads a graph through: downsize.py makes it small enough, worker.py tries what is generated, in a process
-whose limits it sets.
+pipeline.py leads a graph through: downsize.py makes it small enough, sandbox.py generates what is tried and limits the
+process in which worker.py tries it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tracemine.validate.record import TIME_LIMIT_S, Validation
 
 if TYPE_CHECKING:
     from tracemine.codegen import Graph
-    from tracemine.validate.sandbox import Interpreter, ValidationReport, validate, validate_graphs
+    from tracemine.validate.pipeline import Interpreter, ValidationReport, validate, validate_graphs
 
 __all__ = ["Interpreter", "Validation", "ValidationReport", "validate", "validate_graphs"]
 
 
 # Who reads verdicts needs the record alone, and no code generator.
 __getattr__ = on_demand(
-    __name__, dict.fromkeys(("Interpreter", "ValidationReport", "validate", "validate_graphs"), f"{__name__}.sandbox")
+    __name__, dict.fromkeys(("Interpreter", "ValidationReport", "validate", "validate_graphs"), f"{__name__}.pipeline")
 )
 
 

@@ -16,7 +16,7 @@ from tracemine.host import host_time
 from tracemine.matching.advice import Fact, FactDoc
 from tracemine.matching.rule import Rule
 from tracemine.perfmodel import Abstained
-from tracemine.perfmodel.gaps import HANDED_OVER_NS, SLOWER, WORKERS
+from tracemine.perfmodel.data_loading import HANDED_OVER_NS, SLOWER, WORKERS
 from tracemine.perfmodel.ranges import outwards
 from tracemine.rows.ancestors import nearest, outermost, taken
 from tracemine.rows.arrow import categories, rows_of

@@ -11,7 +11,8 @@ from tracemine.report import diff_words as words
 from tracemine.report.escape import line, shorten
 from tracemine.report.html import page_text
 from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
-from tracemine.report.html.figures import Cell, Table, bar, number_cell, text_cell
+from tracemine.report.html.figures import bar
+from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, TITLES, kernel_text
 from tracemine.report.picture import trace_name
 from tracemine.report.top_lines import amount, unit_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tracemine.findings.record import Finding, Loop
 from tracemine.report.escape import shorten
 from tracemine.report.host_top import COLUMNS, WINDOWS
-from tracemine.report.html.figures import Cell, Table, number_cell
+from tracemine.report.html.tables import Cell, Table, number_cell
 from tracemine.report.html.top_tables import LEAST_SHARE, LONGEST_NAME, MOST_ROWS, kernel_text
 from tracemine.report.top_lines import amount, often, percent, unit_of
 from tracemine.report.waits import KINDS, USES

@@ -12,7 +12,8 @@ from tracemine.documents.finding import rule_lines
 from tracemine.findings.record import Range
 from tracemine.ranks.record import named
 from tracemine.report.html import page_text
-from tracemine.report.html.figures import Cell, Table, interval, number_cell, text_cell
+from tracemine.report.html.figures import interval
+from tracemine.report.html.tables import Cell, Table, number_cell, text_cell
 from tracemine.report.job import HEADS, head, nothing_found, saves
 from tracemine.report.picture import trace_name
 from tracemine.units import count_text, percent_text, time_text

@@ -20,8 +20,10 @@ from tracemine.documents.whole import facts, refuted
 from tracemine.findings.parts import PARTS
 from tracemine.findings.record import Finding, Scan, Source, Variant, Verified, activity_rows
 from tracemine.report.html.data import MOST_ACTIVITIES, not_drawn, trace_json
-from tracemine.report.html.figures import bar, flow_figure, interval, roofline_figure
+from tracemine.report.html.figures import bar, interval
+from tracemine.report.html.flow_figure import flow_figure
 from tracemine.report.html.host_tables import host_tables
+from tracemine.report.html.roofline_figure import roofline_figure
 from tracemine.report.html.top_tables import top_tables
 from tracemine.report.picture import trace_name
 from tracemine.units import count_text

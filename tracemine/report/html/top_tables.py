@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tracemine.report.escape import line, shorten
-from tracemine.report.html.figures import Cell, Table, number_cell
+from tracemine.report.html.tables import Cell, Table, number_cell
 from tracemine.report.top import foot, rates
 from tracemine.report.top_lines import amount, often, percent, unit_of
 from tracemine.top import By, Top, TopRow
